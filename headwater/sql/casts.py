@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from headwater.sql.kinds import (
@@ -177,3 +178,54 @@ def literal_decimal(term: Term) -> Kind:
 
 def as_int(text: str) -> Term:
     return Term(f"CAST({text} AS INTEGER)", INT)
+
+
+# Arguments of functions ---------------------------------------------------------------------------------------------
+
+Terms = Sequence[Term]
+Rule = Callable[[Terms], Term]
+"""Renders a call of a function by its arguments. ValueError: it is not known for these."""
+
+
+def rule(table: dict[str, Rule], *names: str) -> Callable[[Rule], Rule]:
+    def keep(rule: Rule) -> Rule:
+        table.update(dict.fromkeys(names, rule))
+        return rule
+
+    return keep
+
+
+def call(table: dict[str, Rule], name: str, terms: Terms) -> Term:
+    """Return a call of a known function. UnsupportedSqlError: it is not known for these arguments."""
+    try:
+        return table[name](terms)
+    except (ValueError, IndexError, KeyError):
+        kinds = ", ".join(str(term.kind) for term in terms)
+        raise UnsupportedSqlError(f"{name}({kinds})") from None
+
+
+def of(term: Term, *kinds: Kind) -> str:
+    """Return the text of an argument of one of these types; a literal text is read as a moment."""
+    if term.kind in kinds:
+        return term.text
+    if term.kind.name == "void" or (term.kind.is_moment and kinds[0].is_moment):
+        return cast(term, kinds[0]).text
+    raise ValueError(term.kind)
+
+
+def int_text(term: Term) -> str:
+    if not term.kind.is_integral or term.kind == BIGINT:
+        raise ValueError(term.kind)
+    return cast(term, INT).text
+
+
+def literal(term: Term) -> str:
+    if not isinstance(term.value, str):
+        raise ValueError("no literal text")
+    return term.value
+
+
+def whole(term: Term, lowest: int = 0, highest: int = 10_000) -> int:
+    if not isinstance(term.value, int) or not lowest <= term.value <= highest:
+        raise ValueError("no literal number")
+    return term.value

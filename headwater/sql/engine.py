@@ -18,7 +18,6 @@ import pyarrow as pa
 
 from headwater.errors import UnsupportedOperationError
 from headwater.imports import duckdb, sqlglot
-from headwater.names import format_name, parse_name
 from headwater.sql.casts import REFUSED
 from headwater.sql.kinds import quoted
 from headwater.sql.parsing import SqlError, UnsupportedSqlError, check_quotes, parse_query
@@ -176,8 +175,3 @@ def shared() -> Iterator[Engine]:
 @lru_cache(maxsize=1)
 def _of_process(process: int) -> Engine:
     return _connected()
-
-
-def named(names: Sequence[str]) -> str:
-    """Return the name in the catalog that SQL means; a single part may hold all of it, as in `a.b`."""
-    return format_name(parse_name(names[0]) if len(names) == 1 else names)

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Any
 
 from headwater.imports import exp
 from headwater.sql import functions, operators
-from headwater.sql.casts import Term, cast, text_literal, to_common
+from headwater.sql.aggregates import AGGREGATES, WINDOWS
+from headwater.sql.casts import Term, call, cast, text_literal, to_common
+from headwater.sql.dates import PARTS
 from headwater.sql.kinds import (
     BIGINT,
     BINARY,
@@ -27,9 +28,9 @@ from headwater.sql.kinds import (
     Kind,
     array,
     decimal,
-    quoted,
 )
 from headwater.sql.parsing import SqlError, UnsupportedSqlError
+from headwater.sql.scopes import Column, Scope, field_of
 
 TYPES = {
     "TINYINT": TINYINT, "SMALLINT": SMALLINT, "INT": INT, "BIGINT": BIGINT, "FLOAT": FLOAT, "DOUBLE": DOUBLE,
@@ -44,82 +45,6 @@ ARITHMETIC = {exp.Add: "+", exp.Sub: "-", exp.Mul: "*"}
 BITWISE = {exp.BitwiseAnd: "&", exp.BitwiseOr: "|", exp.BitwiseXor: "^"}
 SHOWN = {exp.Lambda: "a lambda", exp.Placeholder: "a parameter", exp.RegexpLike: "RLIKE", exp.Lateral: "LATERAL VIEW"}
 _DECIMAL = re.compile(r"(\d*)\.(\d*)")
-
-
-@dataclass(frozen=True)
-class Column:
-    """A column that a query may name, and the expression that reads it."""
-
-    name: str
-    kind: Kind
-    text: str
-
-
-@dataclass(frozen=True)
-class Relation:
-    """A table, subquery or WITH of a FROM. `names`: those that a column may be qualified with, as a whole."""
-
-    names: tuple[str, ...]
-    columns: tuple[Column, ...]
-
-
-@dataclass
-class Scope:
-    """The columns that expressions of one SELECT see."""
-
-    relations: list[Relation] = field(default_factory=list)
-    merged: dict[str, Column] = field(default_factory=dict)
-    """Columns of USING, by their lower names."""
-    outer: Scope | None = None
-    aliases: dict[str, Term] = field(default_factory=dict)
-    """Results of the SELECT by their lower names, for GROUP BY, HAVING and ORDER BY."""
-    results_first: bool = False
-    laterals: frozenset[str] = frozenset()
-    """Names of results that Spark lets the items of the same SELECT read."""
-
-    def find(self, parts: Sequence[str]) -> Term:
-        """Return the column, or the field of one, that a name means. SqlError: there is none, or several."""
-        if self.results_first and len(parts) == 1 and parts[0].lower() in self.aliases:
-            return self.aliases[parts[0].lower()]
-        found = self._columns(parts)
-        if not found and len(parts) == 1 and parts[0].lower() in self.aliases:
-            return self.aliases[parts[0].lower()]
-        if not found and self.outer is not None:
-            return self.outer.find(parts)
-        shown = ".".join(parts)
-        if not found and parts[0].lower() in self.laterals:
-            raise UnsupportedSqlError(f"`{parts[0]}`, a result that the same SELECT reads")
-        if not found:
-            raise SqlError(f"There is no column `{shown}` in the tables of the query.")
-        if len(found) > 1:
-            raise SqlError(f"`{shown}` is a column of several tables: write it with the name of one.")
-        return found[0]
-
-    def _columns(self, parts: Sequence[str]) -> list[Term]:
-        low = [part.lower() for part in parts]
-        for size in range(len(parts) - 1, 0, -1):
-            owners = [each for each in self.relations if low[:size] == list(each.names[-size:])]
-            found = [_field(term, parts[size + 1 :]) for each in owners for term in _named(each.columns, low[size])]
-            if found:
-                return found
-        if low[0] in self.merged:
-            column = self.merged[low[0]]
-            return [_field(Term(column.text, column.kind), parts[1:])]
-        found = [term for each in self.relations for term in _named(each.columns, low[0])]
-        return [_field(term, parts[1:]) for term in found]
-
-
-def _named(columns: Sequence[Column], name: str) -> list[Term]:
-    return [Term(each.text, each.kind) for each in columns if each.name.lower() == name]
-
-
-def _field(term: Term, path: Sequence[str]) -> Term:
-    for name in path:
-        found = [(each, kind) for each, kind in term.kind.parts if each.lower() == name.lower()]
-        if term.kind.name != "struct" or len(found) != 1:
-            raise SqlError(f"There is no field `{name}` in a {term.kind}.")
-        term = Term(f"({term.text}).{quoted(found[0][0])}", found[0][1])
-    return term
 
 
 Subquery = Callable[[Any, Scope], tuple[str, tuple[Column, ...]]]
@@ -168,7 +93,7 @@ class Expressions:
             return self.scope.find([*(part.name for part in node.this.parts), node.expression.name])
         if not isinstance(node.expression, exp.Identifier):
             raise UnsupportedSqlError("a call after a dot")
-        return _field(self.term(node.this), [node.expression.name])
+        return field_of(self.term(node.this), [node.expression.name])
 
     def _literal(self, node: Any) -> Term:
         text = node.this
@@ -242,7 +167,7 @@ class Expressions:
 
     def _pipes(self, node: Any) -> Term:
         self._check_mixed(node, tuple(ARITHMETIC))
-        return functions.call(functions.FUNCTIONS, "concat", self.terms([node.this, node.expression]))
+        return call(functions.FUNCTIONS, "concat", self.terms([node.this, node.expression]))
 
     def _connected(self, node: Any) -> Term:
         symbol = "AND" if isinstance(node, exp.And) else "OR"
@@ -314,15 +239,15 @@ class Expressions:
 
     def _extract(self, node: Any) -> Term:
         name = node.this.name.lower()
-        if name == "second" or name not in functions.PARTS:
+        if name == "second" or name not in PARTS:
             raise UnsupportedSqlError(f"EXTRACT({name.upper()} FROM ...)")
-        return functions.call(functions.PARTS, name, [self.term(node.expression)])
+        return call(PARTS, name, [self.term(node.expression)])
 
     # Calls ----------------------------------------------------------------------------------------------------------
 
     def _call(self, node: Any) -> Term:
         name = str(node.this).lower()
-        if name in functions.AGGREGATES:
+        if name in AGGREGATES:
             return self._aggregate(node, "", "")
         if name not in functions.FUNCTIONS and name != "struct":
             raise UnsupportedSqlError(f"the function {name}()")
@@ -330,7 +255,7 @@ class Expressions:
             return functions.struct_of([self._struct_field(each) for each in node.expressions])
         if name == "position" and len(node.expressions) == 1 and isinstance(node.expressions[0], exp.In):
             raise UnsupportedSqlError("POSITION(... IN ...) (write locate(a, b))")
-        return functions.call(functions.FUNCTIONS, name, self.terms(node.expressions))
+        return call(functions.FUNCTIONS, name, self.terms(node.expressions))
 
     def _struct_field(self, node: Any) -> tuple[str, Term]:
         if isinstance(node, (exp.Alias, exp.Column)):
@@ -348,13 +273,13 @@ class Expressions:
                 raise UnsupportedSqlError("count of several columns")
             return Term(f"CAST(count(*){filtered}{over} AS BIGINT)", BIGINT)
         terms = self.terms(asked)
-        found = functions.call(functions.AGGREGATES, name, terms)
+        found = call(AGGREGATES, name, terms)
         text = found.text
         if distinct:
             if name not in ("count", "sum", "avg", "min", "max"):
                 raise UnsupportedSqlError(f"{name}(DISTINCT ...)")
             text = text.replace("(", "(DISTINCT ", 1)
-        if name.startswith("collect_"):
+        if name in ("collect_list", "collect_set", "array_agg"):
             if filtered or over:
                 raise UnsupportedSqlError(f"{name}() with FILTER or OVER")
             kept = f"{text} FILTER (WHERE {terms[0].text} IS NOT NULL)"
@@ -363,7 +288,7 @@ class Expressions:
         return Term(text if found.kind.is_opaque else f"CAST({text} AS {found.kind.duck})", found.kind)
 
     def _filter(self, node: Any) -> Term:
-        if not isinstance(node.this, exp.Anonymous) or str(node.this.this).lower() not in functions.AGGREGATES:
+        if not isinstance(node.this, exp.Anonymous) or str(node.this.this).lower() not in AGGREGATES:
             raise UnsupportedSqlError("FILTER of something else than an aggregate")
         return self._aggregate(node.this, f" FILTER (WHERE {self.condition(node.expression.this)})", "")
 
@@ -375,11 +300,11 @@ class Expressions:
             raise UnsupportedSqlError("IGNORE NULLS or another form of a window function")
         over = f" OVER ({self._window_text(node)})"
         name = str(called.this).lower()
-        if name in functions.AGGREGATES:
+        if name in AGGREGATES:
             return self._aggregate(called, filtered, over)
-        if name not in functions.WINDOWS or filtered:
+        if name not in WINDOWS or filtered:
             raise UnsupportedSqlError(f"the window function {name}()")
-        found = functions.call(functions.WINDOWS, name, self.terms(called.expressions))
+        found = call(WINDOWS, name, self.terms(called.expressions))
         return Term(f"CAST({found.text}{over} AS {found.kind.duck})", found.kind)
 
     def _window_text(self, node: Any) -> str:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 from headwater.sql.casts import Term, cast, fail, literal_decimal, refuse, text_literal, to_common
 from headwater.sql.kinds import BIGINT, BOOLEAN, DATE, DOUBLE, INT, MAX_PRECISION, STRING, Kind, decimal
 from headwater.sql.parsing import UnsupportedSqlError
@@ -9,6 +11,8 @@ from headwater.sql.parsing import UnsupportedSqlError
 DIVIDE_BY_ZERO = "[DIVIDE_BY_ZERO] Division by zero."
 UNITS = {"DAY": 1, "WEEK": 7}
 LARGE_UNITS = {"MONTH": 1, "QUARTER": 3, "YEAR": 12}
+_LITERAL = re.compile(r"CAST\((?:-?\d+|'(?:[^']|'')*'|NULL) AS [A-Z]+(?:\(\d+, \d+\))?\)|'(?:[^']|'')*'")
+_FAILING = re.compile(r"error\(|CAST\(|make_|abs\(|[-+*] ")
 SMALL_UNITS = ("HOUR", "MINUTE", "SECOND")
 
 
@@ -32,7 +36,8 @@ def _decimal_arithmetic(symbol: str, left: Term, right: Term) -> Term:
     if symbol == "*":
         kind = decimal(a.precision + b.precision + 1, a.scale + b.scale)
         _fits(kind, symbol)
-        text = f"({cast(left, a).text} * {cast(right, b).text})"
+        wide = decimal(kind.precision, a.scale)  # DuckDB multiplies in the width of its operands
+        text = f"(CAST({left.text} AS {wide.duck}) * {cast(right, b).text})"
     else:
         scale = max(a.scale, b.scale)
         kind = decimal(max(a.precision - a.scale, b.precision - b.scale) + scale + 1, scale)
@@ -130,10 +135,26 @@ def like(left: Term, pattern: Term, escape: str = "\\") -> Term:
 
 
 def logical(symbol: str, terms: list[Term]) -> Term:
+    """Return AND, OR or NOT. What may fail is only computed where the terms before it leave the answer open."""
     for term in terms:
         if term.kind != BOOLEAN and term.text != "NULL":
             raise UnsupportedSqlError(f"{symbol} of {term.kind}")
-    return Term("(" + f" {symbol} ".join(term.text for term in terms) + ")", BOOLEAN)
+    texts = [term.text for term in terms]
+    first = next((place for place, text in enumerate(texts) if place and _may_fail(text)), len(texts))
+    plain = f" {symbol} ".join(texts[:first])
+    if first == len(texts):
+        return Term(f"({plain})", BOOLEAN)
+    settled = "false" if symbol == "AND" else "true"
+    rest = texts[-1]
+    for text in reversed(texts[first:-1]):
+        rest = f"CASE WHEN {text} IS NOT DISTINCT FROM {settled} THEN {settled} ELSE ({text} {symbol} {rest}) END"
+    guard = f"CASE WHEN ({plain}) IS NOT DISTINCT FROM {settled} THEN {settled} ELSE {rest} END"
+    return Term(f"({plain} {symbol} {guard})", BOOLEAN)
+
+
+def _may_fail(text: str) -> bool:
+    """Return True for an expression that a value can make an error of."""
+    return _FAILING.search(_LITERAL.sub("", text)) is not None
 
 
 def item(array: Term, index: Term, first: int) -> Term:

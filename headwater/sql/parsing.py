@@ -115,8 +115,10 @@ def tables_in(tree: Any) -> dict[tuple[str, ...], list[Any]]:
     """Return the tables that a tree reads, by the parts of their names, each with its nodes."""
     found: dict[tuple[str, ...], list[Any]] = {}
     for node in tree.find_all(exp.Table):
+        if not all(isinstance(part, exp.Identifier) for part in node.parts):
+            continue  # a function, which only SQL of DuckDB has in a FROM
         names = tuple(part.name for part in node.parts)
-        if all(names) and not (len(names) == 1 and _is_local(node, names[0])):
+        if not (len(names) == 1 and _is_local(node, names[0])):
             found.setdefault(names, []).append(node)
     return found
 

@@ -14,6 +14,14 @@ from headwater.sql.parsing import DUCKDB, SPARK, SqlError, UnsupportedSqlError, 
 
 SELECTS = re.compile(r"\s*(?:(?:select|with|from|values)\b(?!\.|\Z)|\()", re.IGNORECASE)
 _NAME = re.compile(r'(?:"(?:[^"]|"")*+"|[^\s"])+')
+_WORD = re.compile(
+    r"""'(?:[^']|'')*+' | "(?P<quoted>(?:[^"]|"")*+)"\s*(?P<call>\()? | --[^\n]*+ | /\*.*?\*/
+    | \$(?P<tag>\w*)\$.*?\$(?P=tag)\$ | (?P<name>[A-Za-z_]\w*+)\s*(?P<called>\()?""",
+    re.VERBOSE | re.DOTALL,
+)
+_COMMENT = re.compile(
+    r"""(?P<kept>'(?:[^']|'')*+' | "(?:[^"]|"")*+") | --[^\n]*+ | /\*.*?\*/""", re.VERBOSE | re.DOTALL
+)
 _OWN = re.compile(r"pg_catalog|information_schema|pg_settings|duckdb_\w+|sqlite_\w+|pragma_\w+", re.IGNORECASE)
 """DuckDB's own tables, which tell of its settings."""
 _REFUSED = re.compile(
@@ -22,9 +30,6 @@ _REFUSED = re.compile(
     r"|in_search_path|write_log|parse_duckdb_log_message|repeat_row|test_\w*|checkpoint|force_checkpoint|seq_scan"
     r"|arrow_scan\w*|storage_info|summary|nextval|currval|to_arrow_ipc|version|current_(user|database|schemas?)",
     re.IGNORECASE,
-)
-_CALLED = re.compile(
-    r"""'(?:[^']|'')*+' | --[^\n]*+ | /\*.*?\*/ | "?(?P<name>[A-Za-z_]\w*+)"?\s*(?P<call>\()?""", re.VERBOSE | re.DOTALL
 )
 
 
@@ -70,11 +75,11 @@ def run(
 
 def check_native(sql: str) -> None:
     """Raise InvalidInput (13) for SQL of DuckDB that reads files, URLs, settings or the environment, by its name."""
-    for word in _CALLED.finditer(sql):
-        named = word["name"] or ""
+    for word in _WORD.finditer(_COMMENT.sub(lambda found: found["kept"] or " ", sql)):
+        named = word["name"] or word["quoted"] or ""
         if _OWN.fullmatch(named):
             raise InvalidInputError(f"A query does not read {named}: it reads tables of the catalog, nothing else.")
-        if word["call"] and _REFUSED.fullmatch(named):
+        if (word["called"] or word["call"]) and _REFUSED.fullmatch(named):
             raise InvalidInputError(f"A query does not call {named}(): it reads tables of the catalog, nothing else.")
 
 

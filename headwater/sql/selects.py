@@ -13,11 +13,12 @@ import pyarrow as pa
 
 from headwater.imports import exp
 from headwater.names import format_name
+from headwater.sql.aggregates import AGGREGATES
 from headwater.sql.casts import Term, to_common
-from headwater.sql.expressions import Column, Expressions, Relation, Scope
-from headwater.sql.functions import AGGREGATES
+from headwater.sql.expressions import Expressions
 from headwater.sql.kinds import BOOLEAN, kind_of, quoted
 from headwater.sql.parsing import SqlError, UnsupportedSqlError
+from headwater.sql.scopes import Column, Relation, Scope
 
 MAX_TEXT = 1_000_000
 """The longest translation, in characters: some expressions double what they are made of."""
@@ -255,7 +256,9 @@ class Selects:
         if node is None:
             return ""
         _refuse(node, {"expressions", "all"})
-        texts = [term.text for (_, term), is_plain in zip(items, plain, strict=True) if is_plain and node.args.get("all")]
+        texts = [
+            term.text for (_, term), is_plain in zip(items, plain, strict=True) if is_plain and node.args.get("all")
+        ]
         for each in node.expressions:
             if isinstance(each, exp.Literal) and not each.is_string and each.this.isdecimal():
                 texts.append(_at(items, int(each.this)).text)

@@ -15,7 +15,8 @@ from typing import Any, NamedTuple
 from headwater.errors import UnsupportedOperationError
 from headwater.imports import exp
 from headwater.names import format_name
-from headwater.sql.functions import AGGREGATES, FUNCTIONS, UNSTABLE
+from headwater.sql.aggregates import AGGREGATES
+from headwater.sql.functions import FUNCTIONS, UNSTABLE
 from headwater.sql.parsing import SqlError, parse_query
 
 CLAUSES = {"expressions", "from_", "joins", "where", "group", "having", "distinct", "order"}
@@ -156,6 +157,8 @@ def _check(tree: Any) -> None:
             raise NotInSlicesError(f"its SQL has {SHOWN.get(clause, clause.strip('_').upper())}")
     group = tree.args.get("group")
     if group is not None and any(value for key, value in group.args.items() if key not in ("expressions", "all")):
+        raise NotInSlicesError("its SQL has grouping sets")
+    if group is not None and group.find(exp.Rollup, exp.Cube, exp.GroupingSets) is not None:
         raise NotInSlicesError("its SQL has grouping sets")
     distinct = tree.args.get("distinct")
     if distinct is not None and distinct.args.get("on"):

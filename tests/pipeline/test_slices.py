@@ -29,7 +29,8 @@ CITIES = {"city": "string", "land": "string"}
 VIEWS = {
     "sums": ("SELECT customer, sum(total) AS spent, count(*) AS n FROM raw.orders GROUP BY customer", "customer"),
     "days": (
-        "SELECT CAST(date_trunc('month', day) AS DATE) AS m, max(total) AS top FROM raw.orders o WHERE total > 3 GROUP BY ALL",
+        "SELECT CAST(date_trunc('month', day) AS DATE) AS m, max(total) AS top FROM raw.orders o WHERE total > 3 "
+        "GROUP BY ALL",
         "m",
     ),
     "pairs": (
@@ -206,7 +207,7 @@ def test_only_rows_of_changed_keys_are_read(tmp_path: Path, monkeypatch: pytest.
         ("SELECT t.id FROM raw.t, raw.u WHERE t.x = u.x", ["id"], "not INNER or LEFT"),
         ("SELECT a.id FROM raw.t a JOIN raw.t b ON a.x = b.x", ["id"], "twice"),
         ("SELECT x, count(*) AS n FROM raw.t GROUP BY ROLLUP (x)", ["x"], "grouping sets"),
-        ("SELECT id FROM (SELECT * FROM raw.t) AS s", ["id"], "something else than tables"),
+        ("SELECT id FROM (SELECT * FROM raw.t) AS s", ["id"], "a subquery"),
         ("SELECT DISTINCT ON (x) id, x FROM raw.t", ["id"], "DISTINCT"),
         ("SELECT id + u.x AS k FROM raw.t JOIN raw.u USING (x)", ["k"], "not told as a column of one table"),
         ("SELECT x AS y, y AS id FROM raw.t", ["id"], "not told as a column"),

@@ -1,4 +1,4 @@
-"""Random rows of the tables `t` and `u`, and the Spark SQL of test_dialect.py over them: expressions of `t`, and views."""
+"""Random rows of the tables `t` and `u`, and Spark SQL over them: expressions of `t`, and views of both."""
 
 from __future__ import annotations
 

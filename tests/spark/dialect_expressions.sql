@@ -301,3 +301,131 @@ first(i) OVER (ORDER BY id)
 ntile(3) OVER (ORDER BY id)
 percent_rank() OVER (ORDER BY id)
 avg(i) OVER (ORDER BY id RANGE 1 PRECEDING)
+isnotnull(s)
+signum(m)
+ceiling(d)
+ucase(s)
+lcase(s)
+len(s)
+character_length(s)
+position('a', s)
+dateadd(day, 2)
+date_diff(day, DATE '2024-03-01')
+date(at)
+to_unix_timestamp(at)
+array_size(xs)
+cume_dist() OVER (ORDER BY id)
+i > 0 OR 100 / i > 1
+flag AND i > 0 AND i + 1 > 5
+s IS NOT NULL AND CAST(n AS INT) > 1
+NOT (i > 0 AND h < 0)
+i + h * b - 2
+(i + h) * b
+m * i
+m * b + l
+CAST(b AS DECIMAL(5,2)) + m
+f + f
+f * b
+f / 2
+d + m
+f = d
+f > 1
+b = 1
+b + 1L
+h * 1000
+l + 1.5
+1.5 + 2
+10 / 4
+-7 div 2
+-7 % 3
+7.5 % 2
+day BETWEEN '2023-01-01' AND '2024-06-01'
+at < local
+day <=> NULL
+CAST(day AS STRING) = '2024-01-31'
+concat(s, day)
+concat_ws(',', s, NULL, n)
+coalesce(NULL, i)
+coalesce(day, DATE '2000-01-01')
+coalesce(m, i)
+coalesce(f, i)
+if(i > 0, m, i)
+CASE WHEN flag THEN i WHEN NOT flag THEN m END
+nullif(s, 'x')
+greatest(day, DATE '2024-01-01')
+least(s, n)
+greatest(d, f)
+array(1, NULL, i)
+array(s, n)[1]
+size(array(1, 2))
+place.zip IS NULL
+named_struct('x', i).x
+substring(s, -20, 18)
+substring(s, 3, 0)
+left(s, 0)
+right(s, 0)
+lpad(s, 2, 'ab')
+rpad(s, 0, 'x')
+replace(s, 'an')
+split_part(s, ',', 9)
+instr(s, 'é')
+length('日本')
+upper('é')
+trim('	x ')
+date_add(day, -40)
+add_months(DATE '2024-01-31', 1)
+add_months(DATE '2024-02-29', -12)
+last_day(at)
+trunc(at, 'year')
+trunc(day, 'quarter')
+date_trunc('week', at)
+date_trunc('quarter', day)
+date_trunc('second', at)
+weekofyear(DATE '2021-01-03')
+dayofweek(at)
+datediff('2024-03-01', day)
+year('2024-05-06')
+at + INTERVAL 1 MONTH
+at - INTERVAL 90 SECONDS
+day + INTERVAL 1 WEEK
+INTERVAL 1 DAY + day
+local + INTERVAL 1 DAY
+date_format(local, 'yyyy/MM')
+unix_seconds(at) * 1000
+CAST(CAST(i AS STRING) AS BIGINT)
+CAST(' 7 ' AS INT)
+CAST('1e2' AS DOUBLE)
+CAST('12.345' AS DECIMAL(5,2))
+CAST('2024-02-29' AS DATE)
+CAST('2024-01-01 10:11:12.5' AS TIMESTAMP)
+CAST('yes' AS BOOLEAN)
+CAST(flag AS BIGINT) + i
+CAST(m AS BIGINT)
+CAST(w AS DECIMAL(20,2))
+CAST(i AS SMALLINT)
+CAST(d AS SMALLINT)
+CAST(l AS DOUBLE)
+CAST(i AS FLOAT)
+CAST(m AS FLOAT)
+CAST(at AS INT)
+CAST(local AS TIMESTAMP)
+CAST(local AS DATE)
+CAST(NULL AS INT) + i
+i = NULL
+i IN (NULL)
+s NOT IN ('x', NULL)
+m IN (1.25, 2.5)
+i IN (1, 2.5)
+s LIKE '%'
+s LIKE ''
+s LIKE '%p_e%'
+s LIKE 'a!%b' ESCAPE '!'
+s NOT LIKE 'a%'
+min(i) OVER (PARTITION BY flag ORDER BY id ROWS BETWEEN UNBOUNDED PRECEDING AND 1 FOLLOWING)
+count(*) OVER (PARTITION BY s)
+count(i) OVER (ORDER BY id)
+sum(d) OVER (PARTITION BY flag)
+rank() OVER (PARTITION BY flag ORDER BY i DESC)
+lag(s, 1, 'none') OVER (ORDER BY id)
+bool_and(flag) OVER (PARTITION BY s)
+sum(i) FILTER (WHERE flag) OVER (ORDER BY id)

@@ -56,3 +56,15 @@ SELECT i + 1 AS j, j * 2 AS k FROM t
 SELECT d AS g, count(*) AS n FROM t GROUP BY d
 SELECT sum(l) AS x FROM t
 SELECT sum(m) AS x, sum(w) AS y FROM t
+SELECT mean(i) AS a, every(flag) AS b, some(flag) AS c, any(flag) AS d FROM t
+SELECT array_agg(id) AS ids FROM t WHERE id < 1
+SELECT s, first_value(s) AS x FROM t GROUP BY s
+SELECT flag, s, count(*) AS n FROM t GROUP BY ALL
+SELECT b.id FROM (SELECT * FROM t WHERE i > 0 OR 100 / i > 1) b
+SELECT max(i) AS top FROM t HAVING max(i) > 100000
+SELECT u.label AS label, t.s AS s, sum(t.m * t.i) AS x FROM t JOIN u ON t.b = u.b WHERE t.day > '2023-06-01' GROUP BY u.label, t.s ORDER BY label, s
+SELECT id AS k FROM t WHERE id IN (SELECT id FROM t WHERE flag) UNION ALL SELECT id FROM t WHERE NOT flag ORDER BY k LIMIT 12
+SELECT s, count(*) AS n FROM t GROUP BY s ORDER BY n DESC, s NULLS LAST LIMIT 3 OFFSET 1
+SELECT t.id, x.total FROM t JOIN (SELECT b, sum(w) AS total FROM u GROUP BY b) x ON t.b = x.b
+SELECT id, CASE WHEN i IS NULL THEN 'none' WHEN i > 0 THEN concat('p', i) ELSE s END AS c FROM t
+SELECT count(*) AS n FROM t a JOIN t b ON a.s = b.s AND a.id < b.id

@@ -63,8 +63,16 @@ def plain(value: Any) -> Any:
     return {name: plain(each) for name, each in value.items()} if isinstance(value, dict) else value
 
 
+def numbered(column: Any) -> Any:
+    """Return dates and timestamps as numbers: Python has no year 10000."""
+    if pa.types.is_date32(column.type):
+        return column.cast(pa.int32())
+    return column.cast(pa.int64()) if pa.types.is_timestamp(column.type) else column
+
+
 def facts(rows: pa.Table, ordered: bool = False) -> tuple[Any, Any]:
-    found = [tuple(plain(value) for value in row.values()) for row in rows.to_pylist()]
+    columns = [numbered(column).to_pylist() for column in rows.columns]
+    found = [tuple(plain(value) for value in row) for row in zip(*columns, strict=True)]
     kinds = [kind(field.type) for field in rows.schema]
     return kinds, found if ordered else sorted(found, key=repr)
 
