@@ -44,6 +44,8 @@ COMPARISONS = {
 ARITHMETIC = {exp.Add: "+", exp.Sub: "-", exp.Mul: "*"}
 BITWISE = {exp.BitwiseAnd: "&", exp.BitwiseOr: "|", exp.BitwiseXor: "^"}
 SHOWN = {exp.Lambda: "a lambda", exp.Placeholder: "a parameter", exp.RegexpLike: "RLIKE", exp.Lateral: "LATERAL VIEW"}
+MAX_TEXT = 1_000_000
+"""The longest translation, in characters: some expressions write what they are made of twice."""
 _DECIMAL = re.compile(r"(\d*)\.(\d*)")
 
 
@@ -76,7 +78,10 @@ class Expressions:
         handler = _HANDLERS.get(type(node))
         if handler is None:
             raise UnsupportedSqlError(SHOWN.get(type(node)) or type(node).__name__.upper())
-        return handler(self, node)
+        term = handler(self, node)
+        if len(term.text) > MAX_TEXT:
+            raise UnsupportedSqlError("an expression that is nested this deep")
+        return term
 
     def terms(self, nodes: Sequence[Any]) -> list[Term]:
         return [self.term(node) for node in nodes]

@@ -10,7 +10,7 @@ from headwater.errors import InvalidInputError, UnsupportedOperationError
 from headwater.imports import exp, sqlglot
 from headwater.names import format_name
 
-MAX_SQL_CHARS = 200_000
+MAX_SQL_CHARS, MAX_CONDITION_CHARS = 200_000, 20_000
 SPARK, DUCKDB = "spark", "duckdb"
 """The dialects of a query."""
 
@@ -58,6 +58,8 @@ def parse_condition(sql: str) -> Any:
     """Return the tree of one expression, such as a check."""
     if not sql.strip():
         raise SqlError("It is empty: give a SQL expression.")
+    if len(sql) > MAX_CONDITION_CHARS:
+        raise SqlError(f"It is longer than {MAX_CONDITION_CHARS} characters.")
     tree = parse_query(f"SELECT\n{sql}\n")
     parts = tree.expressions
     if len(parts) != 1 or any(value for key, value in tree.args.items() if key != "expressions"):

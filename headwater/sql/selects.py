@@ -15,13 +15,11 @@ from headwater.imports import exp
 from headwater.names import format_name
 from headwater.sql.aggregates import AGGREGATES
 from headwater.sql.casts import Term, to_common
-from headwater.sql.expressions import Expressions
+from headwater.sql.expressions import MAX_TEXT, Expressions
 from headwater.sql.kinds import BOOLEAN, kind_of, quoted
 from headwater.sql.parsing import SqlError, UnsupportedSqlError
 from headwater.sql.scopes import Column, Relation, Scope
 
-MAX_TEXT = 1_000_000
-"""The longest translation, in characters: some expressions double what they are made of."""
 SELECT = {"expressions", "from_", "joins", "where", "group", "having", "distinct", "order", "limit", "offset", "with_"}
 SET = {"this", "expression", "distinct", "order", "limit", "offset", "with_"}
 JOINS = {
@@ -68,7 +66,10 @@ def translate_conditions(trees: Sequence[Any], source: Source) -> str:
     scope = Scope([Relation(("t0",), selects.columns("t0", source.schema))])
     shown = []
     for place, tree in enumerate(trees):
-        term = Expressions(scope, selects.query).term(tree)
+        try:
+            term = Expressions(scope, selects.query).term(tree)
+        except RecursionError:
+            raise SqlError("Its expressions are nested too deep: break it up.") from None
         if term.kind != BOOLEAN and term.text != "NULL":
             raise SqlError(f"It answers {term.kind}, not true or false.")
         shown.append(f"CAST({term.text} AS BOOLEAN) AS c{place}")
