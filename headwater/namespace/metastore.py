@@ -35,7 +35,7 @@ from headwater.registries.metastore import MetastoreRegistry
 from headwater.registries.metastore.mapping import has_stream
 from headwater.registries.metastore.refs import RecordedRefs, ref_record_of
 from headwater.registries.metastore.sessions import CleanUp, Moment, PutOff, Session, Within
-from headwater.registries.openable import check_finished, check_metastore
+from headwater.registries.refusals import check_finished, check_metastore
 from headwater.store import open_store
 from headwater.streams.layout import DELTA
 from headwater.streams.undoing import undo_transaction
