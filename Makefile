@@ -60,8 +60,8 @@ pin:
 	uv pip compile pyproject.toml --all-extras --group dev --generate-hashes --python-version 3.11 --no-header -o requirements/development.txt
 	uv pip compile requirements/clients.in -c requirements/development.txt --generate-hashes --python-version 3.11 --no-header --no-annotate -o requirements/clients.txt
 	uv pip compile requirements/debezium.in --generate-hashes --python-version 3.11 --no-header --no-annotate -o requirements/debezium.txt
-	uv pip compile pyproject.toml requirements/lowest.in --extra server --extra pipeline --resolution lowest-direct --generate-hashes --python-version 3.11 --no-header --no-annotate -o requirements/lowest.txt
-	uv pip compile pyproject.toml --extra server --extra pipeline -c requirements/development.txt --generate-hashes --python-version 3.12 --no-header --no-annotate -o examples/container/requirements.txt
+	uv pip compile pyproject.toml requirements/lowest.in --extra server --extra sql --resolution lowest-direct --generate-hashes --python-version 3.11 --no-header --no-annotate -o requirements/lowest.txt
+	uv pip compile pyproject.toml --extra server --extra sql -c requirements/development.txt --generate-hashes --python-version 3.12 --no-header --no-annotate -o examples/container/requirements.txt
 	uv pip compile examples/container/build.in -c requirements/development.txt --generate-hashes --python-version 3.12 --no-header --no-annotate -o examples/container/build.txt
 
 clean:

@@ -69,7 +69,7 @@ def _table(path: Path, types: dict[str, Any]) -> pa.Table:
         return read_csv(str(path), types)
     if path.suffix in JSON_LINES:
         return _json(str(path), types)
-    return read_arrow_path(str(path))
+    return read_arrow_path(str(path)).read_all()
 
 
 def _json(source: Any, types: dict[str, Any]) -> pa.Table:

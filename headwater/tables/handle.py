@@ -5,7 +5,9 @@ from __future__ import annotations
 import dataclasses
 import functools
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -83,6 +85,19 @@ def shared_session() -> lance.Session:
 
 class UnreadRowsWarning(UserWarning):
     """A table that was opened has a write-ahead log of Lance's (MemWAL), whose rows are in no version."""
+
+
+_noted: ContextVar[set[str] | None] = ContextVar("noted", default=None)
+
+
+@contextmanager
+def noting_unread(names: set[str]) -> Iterator[None]:
+    """In this block, add the names of opened tables with a write-ahead log to `names` instead of warning."""
+    token = _noted.set(names)
+    try:
+        yield
+    finally:
+        _noted.reset(token)
 
 
 def unread_rows(table: str) -> str:
@@ -180,7 +195,11 @@ class TableHandle:
                 "Make a copy of its rows instead."
             )
         if dataset.mem_wal_index_details() is not None:
-            warnings.warn(unread_rows(self.name), UnreadRowsWarning, stacklevel=2)
+            noted = _noted.get()
+            if noted is None:
+                warnings.warn(unread_rows(self.name), UnreadRowsWarning, stacklevel=2)
+            else:
+                noted.add(self.name)
         return dataset
 
     def _open(self, version: int | str | None, branch: str | None, scattered: bool) -> lance.LanceDataset:

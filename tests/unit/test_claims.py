@@ -22,6 +22,12 @@ def modules() -> dict[str, ast.Module]:
     return {path.relative_to(PACKAGE).as_posix(): ast.parse(path.read_text()) for path in PACKAGE.rglob("*.py")}
 
 
+@cache
+def walk(tree: ast.AST) -> list[ast.AST]:
+    """Every node of a tree, listed once: most of these tests walk the whole package."""
+    return list(ast.walk(tree))
+
+
 WORLD = {"time", "secrets", "random"}
 """Modules that only the clock imports."""
 ASKED = {"uuid.uuid1", "uuid.uuid4", "datetime.now", "datetime.utcnow", "date.today", "asyncio.sleep"}
@@ -109,11 +115,11 @@ def name_of(node: ast.expr) -> str:
 
 
 def calls(tree: ast.AST) -> Iterator[str]:
-    return (name_of(node.func) for node in ast.walk(tree) if isinstance(node, ast.Call))
+    return (name_of(node.func) for node in walk(tree) if isinstance(node, ast.Call))
 
 
 def imported(tree: ast.AST) -> Iterator[str]:
-    for node in ast.walk(tree):
+    for node in walk(tree):
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
@@ -122,8 +128,8 @@ def imported(tree: ast.AST) -> Iterator[str]:
 
 def texts(tree: ast.AST) -> Iterator[str]:
     """Every text of a module that is no docstring."""
-    spoken = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}
-    for node in ast.walk(tree):
+    spoken = {id(node.value) for node in walk(tree) if isinstance(node, ast.Expr)}
+    for node in walk(tree):
         if isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in spoken:
             yield node.value
 
@@ -136,7 +142,7 @@ def retries(tree: ast.AST) -> bool:
     """Whether the module pauses, or tries again in a loop what came second."""
     if any(name.endswith(".pause") for name in calls(tree)):
         return True
-    loops = (node for node in ast.walk(tree) if isinstance(node, (ast.For, ast.While)))
+    loops = (node for node in walk(tree) if isinstance(node, (ast.For, ast.While)))
     handled = (handler.type for loop in loops for node in loop.body for handler in getattr(node, "handlers", ()))
     return any(kind is not None and name_of(kind) == "ConcurrentModificationError" for kind in handled)
 
@@ -195,7 +201,7 @@ def test_only_names_join_and_part_names_by_dots() -> None:
         texts = node.args if node.func.attr == "split" else [node.func.value] if node.func.attr == "join" else []
         return any(isinstance(each, ast.Constant) and each.value == "." for each in texts)
 
-    found = {name for name, tree in modules().items() if any(is_of_dots(node) for node in ast.walk(tree))}
+    found = {name for name, tree in modules().items() if any(is_of_dots(node) for node in walk(tree))}
     assert found == set(DOTS) - {"names.py"}
 
 
@@ -212,8 +218,8 @@ def test_abilities_are_declared_and_nobody_probes_for_them() -> None:
     whom = {"namespace", "_namespace", "client", "_there", "there", "catalog", "store", "registry"}
     found = set[str]()
     for name, tree in modules().items():
-        asserted = {node.test for node in ast.walk(tree) if isinstance(node, ast.Assert)}
-        for node in ast.walk(tree):
+        asserted = {node.test for node in walk(tree) if isinstance(node, ast.Assert)}
+        for node in walk(tree):
             if isinstance(node, ast.Raise) and node.exc is not None:
                 kind = node.exc.func if isinstance(node.exc, ast.Call) else node.exc
                 found |= {name} if name_of(kind) == "NotImplementedError" else set()
@@ -224,7 +230,7 @@ def test_abilities_are_declared_and_nobody_probes_for_them() -> None:
             if name_of(node.func) in ("getattr", "hasattr") and isinstance(node.args[1], ast.Constant):
                 asked = node.args[0].func if isinstance(node.args[0], ast.Call) else node.args[0]
                 found |= {name} if name_of(asked).rsplit(".", 1)[-1] in whom else set()
-        inside = (part for node in ast.walk(tree) if isinstance(node, ast.ClassDef) for part in node.body)
+        inside = (part for node in walk(tree) if isinstance(node, ast.ClassDef) for part in node.body)
         found |= {name for part in inside if isinstance(part, ast.FunctionDef) and part.name == "__getattr__"}
     assert found == PASSES_ANYTHING_ON
 
@@ -241,6 +247,7 @@ FOREIGN_PRIVATE = {
     "_exit": "os",
     "_from_protos": "pylance",
     "_jdf": "pyspark",
+    "_jsc": "pyspark",
     "_jsparkSession": "pyspark",
     "_path": "pylance",
     "_namespace_client": "pylance",
@@ -254,9 +261,9 @@ FOREIGN_PRIVATE = {
 def test_nobody_reaches_into_what_another_module_keeps_to_itself() -> None:
     found = list[str]()
     for name, tree in modules().items():
-        own = {node.name for node in ast.walk(tree) if isinstance(node, (ast.FunctionDef, ast.ClassDef))}
-        own |= {node.id for node in ast.walk(tree) if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)}
-        seen = [node for node in ast.walk(tree) if isinstance(node, ast.Attribute) and node.attr.startswith("_")]
+        own = {node.name for node in walk(tree) if isinstance(node, (ast.FunctionDef, ast.ClassDef))}
+        own |= {node.id for node in walk(tree) if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)}
+        seen = [node for node in walk(tree) if isinstance(node, ast.Attribute) and node.attr.startswith("_")]
         own |= {node.attr for node in seen if isinstance(node.value, ast.Name) and node.value.id == "self"}
         others = {node.attr for node in seen if not node.attr.startswith("__")} - own - set(FOREIGN_PRIVATE)
         found += [f"{name}: {attribute}" for attribute in sorted(others)]

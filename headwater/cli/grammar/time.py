@@ -7,6 +7,7 @@ import argparse
 from headwater.cli.grammar.words import (
     AT,
     BRANCH,
+    ENGINE,
     NAME,
     TABLE,
     TAG,
@@ -61,6 +62,7 @@ TIME = (
             arg("--file", about="of stream tables: one of its files"),
             arg("--digest", about="of stream tables: what was taken of this content only"),
             arg("--dry-run", about="of a transaction: only tell what would be done", action="store_true"), YES,
+            *ENGINE,
         ),
         "one object: undone, slot, steps; of a stream table its report", like=("what",),
     ),
