@@ -1,7 +1,7 @@
 """List everything that a user can call: Python names, routes with their fields, command line, SQL procedures.
 
-    python tools/public_surface.py > before.txt        (in the tree before a change)
-    python tools/public_surface.py --compare before.txt  (in the tree after it; exit 1 if something is lost)
+python tools/public_surface.py > before.txt        (in the tree before a change)
+python tools/public_surface.py --compare before.txt  (in the tree after it; exit 1 if something is lost)
 """
 
 from __future__ import annotations

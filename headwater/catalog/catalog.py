@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from datetime import datetime
+from datetime import timedelta
 from typing import Any, Self, TypeVar
 
 import lance_namespace as api
@@ -12,28 +12,34 @@ from lance_namespace import LanceNamespace
 
 from headwater.arguments import check_options, checked
 from headwater.catalog.batch import Batch
-from headwater.catalog.past import Past
-from headwater.catalog.sides import Side, side_of
 from headwater.catalog.table import CatalogTable
 from headwater.catalog.transactions import MAX_RUNS, CatalogTransaction, run
+from headwater.catalog.transport import Moment, Transport, transport_of
 from headwater.config import Opening
-from headwater.errors import InvalidInputError, LanceNamespaceError, NamespaceNotFoundError, UnsupportedOperationError
+from headwater.errors import InvalidInputError, LanceNamespaceError, NamespaceNotFoundError
+from headwater.metastore import LogEntry
+from headwater.metastore.objects import Collected, Diff, History, HistoryEntry, NamedSnapshot, Undone
 from headwater.names import ObjectId, check_delimiter, format_name, object_id, parse_name
 from headwater.namespace.abilities import abilities_of
 from headwater.namespace.mirror import MirrorState
-from headwater.namespace.requests import build
+from headwater.namespace.requests import build, format_moment
 from headwater.namespace.row_streams import write_rows
+from headwater.namespace.versions import VersionProblem
 from headwater.paging import all_pages
 from headwater.streams.definition import define, fields_of
 from headwater.tables.fitting import fit
 from headwater.tables.rows import reader_of
+from headwater.verbs import history as past
+from headwater.verbs.objects import AlterNamespaceProperties, RenameNamespace
 
 Name = str | Sequence[str]
 Answer = TypeVar("Answer")
+FIRST_PAGE, LARGEST_PAGE = 10, 1000
+"""Entries of the log that a reader is sent at once, first and at most: many readers want only a few."""
 
 
 @checked
-class Catalog(Past):
+class Catalog:
     """A catalog by path, URI, profile name, or an open `LanceNamespace`.
 
     Names are joined by dots, and one with a dot in it stands in quotes (`prod."a.b"`) or is given as a list; with a
@@ -49,6 +55,7 @@ class Catalog(Past):
         self._delimiter: str | None = properties.get("delimiter") or None
         if self._delimiter is not None:
             check_delimiter(self._delimiter)
+        self._known: Transport | None = None
 
     @property
     def _there(self) -> LanceNamespace:
@@ -61,8 +68,12 @@ class Catalog(Past):
         return self._opening.writing() if self._opening else self.namespace
 
     @property
-    def _side(self) -> Side:
-        return side_of(self._there)
+    def _transport(self) -> Transport:
+        """The transport of the open catalog. Raises NamespaceNotFound if the catalog does not exist yet."""
+        there = self._there
+        if self._known is None or self._known.namespace is not there:
+            self._known = transport_of(there)
+        return self._known
 
     @property
     def is_there(self) -> bool:
@@ -83,7 +94,7 @@ class Catalog(Past):
         there, id = self._there, self._id(name)
         table = CatalogTable(there, id)
         table.describe()
-        stream = side_of(there).stream_table(table)
+        stream = transport_of(there).stream_table(table)
         return table if stream is None else stream
 
     def __contains__(self, name: Name) -> bool:
@@ -131,11 +142,10 @@ class Catalog(Past):
         self, name: Name, properties: Mapping[str, str] | None = None, removed: Iterable[str] = ()
     ) -> dict[str, str]:
         """Set and remove properties of a namespace; the others stay. Not every kind of catalog can."""
-        alter = abilities_of(self._made if self._id(name).is_root else self._there).alter_namespace
-        if alter is None:
-            raise UnsupportedOperationError("This catalog cannot change the properties of a namespace.")
-        answer = alter({"id": self._list(name), "properties": dict(properties or {}), "removed": list(removed)})
-        return dict(answer.properties or {})
+        id = self._id(name)
+        request = AlterNamespaceProperties(id=id.names, properties=dict(properties or {}), removed=list(removed))
+        transport = transport_of(self._made) if id.is_root else self._transport
+        return dict(transport.call(request).properties or {})
 
     def drop_namespace(self, name: Name, cascade: bool = False) -> None:
         behavior = "Cascade" if cascade else "Restrict"
@@ -211,17 +221,15 @@ class Catalog(Past):
 
     def rename_namespace(self, name: Name, new: Name) -> None:
         """Give a namespace another name, also in another namespace, with all below it. No data moves."""
-        rename = abilities_of(self._there).rename_namespace
-        if rename is None:
-            raise UnsupportedOperationError("This catalog cannot rename a namespace: a metastore catalog can.")
-        rename({"id": self._list(name), "new_id": self._list(new)})
+        self._transport.call(RenameNamespace(id=self._id(name).names, new_id=self._list(new)))
 
     def alias(self, name: Name, other: Name) -> None:
         """Let a namespace or table be found as `other` too, in the same namespace. An alias is not listed."""
-        self._side.alias(self._id(name), self._alias(name, other))
+        self._transport.call(past.AddAlias(id=self._id(name).names, alias=self._alias(name, other)))
 
     def unalias(self, name: Name, other: Name) -> None:
-        self._side.unalias(self._id(name), self._alias(name, other))
+        """Remove an alias of a namespace or table."""
+        self._transport.call(past.RemoveAlias(id=self._id(name).names, alias=self._alias(name, other)))
 
     def _alias(self, name: Name, other: Name) -> str:
         """The alias as one name: given alone, or with the names of the namespace that the object is in."""
@@ -256,38 +264,121 @@ class Catalog(Past):
         """
         definition = define(schema, keys, sequence, partition_by, properties)
         id, made = self._with_namespace(name), self._made
-        return side_of(made).create_stream_table(CatalogTable(made, id), definition)
+        return transport_of(made).create_stream_table(CatalogTable(made, id), definition)
 
     def publish(self, names: str | Sequence[Name]) -> list[Any]:
         """Make the serving copies of stream tables equal to their newest state, all at one slot."""
         wanted = [names] if isinstance(names, str) else names
-        return side_of(self._made).publish([self._id(name) for name in wanted])
+        return transport_of(self._made).publish([self._id(name) for name in wanted])
 
-    # Time
+    # Transactions
 
     def transaction(self, message: str = "", author: str | None = None) -> CatalogTransaction:
         """Any number of changes, all at once or not at all: `with catalog.transaction("why") as tx: tx[...]...`."""
-        return side_of(self._made).begin(message, author, self._beside)
+        return transport_of(self._made).begin(message, author, self._beside)
 
     def run(self, work: Callable[[Catalog], Answer], message: str = "", attempts: int = MAX_RUNS) -> Answer:
         """Do `work` in a transaction, and again from the start when another writer was first, so often at most."""
         return run(lambda: self.transaction(message), work, attempts, self._made)
 
-    def at(self, moment: int | datetime | str) -> Catalog:
+    def at(self, moment: Moment) -> Catalog:
         """The catalog as it was at a slot, a time with a zone or a named snapshot: names, properties, schemas and rows.
 
         It cannot be changed. Tags and branches, which Lance keeps in a table's folder, are those of now.
         """
-        return self._beside(self._side.at(moment))
+        return self._beside(self._transport.at(moment))
+
+    # The past
+
+    @property
+    def slot(self) -> int:
+        """The number of the newest commit; of a catalog of the past, the commit that it shows. `at` takes it."""
+        return int(self._transport.call(past.ReadLog(limit=0)).slot)
+
+    def history(self, name: Name) -> History:
+        """Return the transactions that touched a namespace or table or its parts, oldest first, through renames."""
+        return list(self._transport.call(past.DescribeHistory(id=self._id(name).names)).entries)
+
+    def log(self, after: int | None = None, wait: float = 0) -> Iterator[LogEntry]:
+        """Yield the transactions after a commit, in order. `wait`: seconds that a server waits for the first."""
+        limit = FIRST_PAGE
+        while True:
+            page = self._transport.call(past.ReadLog(after=after, wait_seconds=wait, limit=limit))
+            yield from page.entries
+            if not page.entries or page.entries[-1].slot >= page.slot:
+                return
+            after, limit = page.entries[-1].slot, min(limit * FIRST_PAGE, LARGEST_PAGE)
+
+    def diff(self, a: Moment, b: Moment) -> Diff:
+        """Return the differences between two states: each a commit, a time with a zone or a named snapshot."""
+        request = past.DescribeDifference(before=format_moment(a), after=format_moment(b))
+        difference: Diff = self._transport.call(request)
+        return difference
+
+    def undrop(self, name: Name) -> None:
+        """Bring back what was dropped last under a name, with all that was dropped with it."""
+        self._transport.call(past.Undrop(id=self._id(name).names))
+
+    def undo(self, transaction: str | LogEntry | HistoryEntry, dry_run: bool = False) -> Undone:
+        """Undo a transaction by a new one, which restores all that it changed. A dry run returns the steps alone.
+
+        What the transaction landed in stream tables is voided there, and its source can be taken again. Raises
+        InvalidTableState (19) with the reasons if it cannot be undone.
+        """
+        if not isinstance(transaction, (str, LogEntry, HistoryEntry)):
+            raise InvalidInputError(
+                f"A transaction is an id, or an entry of the log or a history, not {transaction!r}."
+            )
+        txn = transaction if isinstance(transaction, str) else transaction.txn
+        undone: Undone = self._transport.call(past.UndoTransaction(txn=txn, dry_run=dry_run))
+        return undone
+
+    def verify(self) -> list[VersionProblem]:
+        """Return everything on which the catalog and its storage disagree. Changes nothing."""
+        return [
+            VersionProblem(item.kind, None if item.id is None else ObjectId(item.id), item.key, item.message, item.note)
+            for item in self._transport.call(past.VerifyCatalog()).problems
+        ]
+
+    def snapshot(self, name: str, tables: Sequence[Name] | None = None) -> NamedSnapshot | None:
+        """Pin the newest state of all tables, or of these, under a name. `at(name)` reads it, whatever is collected.
+
+        A transaction pins the state of its own commit and returns None.
+        """
+        chosen = None if tables is None else [self._list(each) for each in tables]
+        pinned: NamedSnapshot | None = self._transport.call(past.TakeSnapshot(name=name, tables=chosen))
+        return pinned
+
+    def snapshots(self) -> list[NamedSnapshot]:
+        """Return the named snapshots, by name, each with the version and position of every table."""
+        return list(self._transport.call(past.ListSnapshots()).snapshots)
+
+    def drop_snapshot(self, name: str) -> None:
+        """Drop a named snapshot; a collection then frees what only it needed."""
+        self._transport.call(past.DropSnapshot(name=name))
+
+    def collect(
+        self, keep: timedelta | None = None, grace: timedelta | None = None, dry_run: bool = False
+    ) -> Collected:
+        """Delete history older than `keep`, and files that no state needs or that dead writers left.
+
+        `grace`: the age from which files of writers count as left. Both are 7 days by default. A dry run returns what
+        would go, and why. A directory catalog has no history: only files of dead writers go.
+        """
+        ages = (None if age is None else age.total_seconds() for age in (keep, grace))
+        keep_seconds, grace_seconds = ages
+        request = past.CollectCatalog(keep_seconds=keep_seconds, grace_seconds=grace_seconds, dry_run=dry_run)
+        collected: Collected = self._transport.call(request)
+        return collected
 
     @property
     def mirror(self) -> MirrorState:
         """Whether a read-only `__manifest` follows this catalog for plain Lance clients, and which slot it shows."""
-        return self._side.mirrored.mirror_state()
+        return self._transport.mirrored.mirror_state()
 
     @mirror.setter
     def mirror(self, on: bool) -> None:
-        side_of(self._made).mirrored.turn_mirror(on)
+        transport_of(self._made).mirrored.turn_mirror(on)
 
     def close(self) -> None:
         """Wait for what goes on beside: housekeeping, and the mirror."""

@@ -1,4 +1,4 @@
-"""Transactions over any number of tables and names of a catalog that has them: a metastore, near or behind a server."""
+"""Transactions over any number of tables and names of a metastore catalog, opened here or behind a server."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable
 from contextlib import suppress
 from types import TracebackType
-from typing import Any, Protocol, TypeVar
+from typing import Any, TypeVar
 
 from lance_namespace import LanceNamespace
 
@@ -20,19 +20,19 @@ from headwater.retry import retry
 MAX_RUNS = 100
 Answer = TypeVar("Answer")
 Face = Callable[[Any], Any]
-"""How a namespace becomes the catalog that a user holds."""
+"""Returns the `Catalog` of a namespace, for the user of a transaction."""
 
 
 class CatalogTransaction(ABC):
-    """`with catalog.transaction("why") as tx:` gives a catalog whose changes are made when the block ends, all or none.
+    """A transaction: `with catalog.transaction("why") as tx:` commits all changes of `tx` at its end, or none.
 
-    What it reads stays as it was when it began, but for its own changes. If another writer changed what it read, the
-    end is ConcurrentModification (14), and nothing was changed: `catalog.run` begins anew by itself. Rows that it only
-    appends conflict with nobody: they go on top of what others have written.
+    `tx` reads the state in which the transaction began, with its own changes. If another writer has changed what `tx`
+    has read, the commit raises ConcurrentModification (14) and changes nothing; `catalog.run` then begins again.
+    Appended rows conflict with nothing: the commit puts them on top of what others have written.
     """
 
     slot: int | None = None
-    """The slot that holds the transaction, once it is committed."""
+    """The commit of the transaction; None until it is committed."""
 
     def __init__(self, inside: LanceNamespace, face: Face) -> None:
         self._inside: Any = inside
@@ -56,8 +56,8 @@ class CatalogTransaction(ABC):
     def _abort(self) -> None: ...
 
 
-class NearTransaction(CatalogTransaction):
-    """Of a metastore that this process has opened."""
+class LocalTransaction(CatalogTransaction):
+    """A transaction of a metastore that this process has opened."""
 
     def __init__(self, namespace: MetastoreNamespace, message: str, author: str | None, face: Face) -> None:
         super().__init__(namespace.within(namespace.metastore.transaction(message, author)), face)
@@ -70,17 +70,8 @@ class NearTransaction(CatalogTransaction):
         session_of(self._inside).tx.rollback()
 
 
-class Begins(Protocol):
-    """A catalog behind a server that has transactions."""
-
-    def begin(self, message: str) -> LanceNamespace: ...
-
-
-class RemoteTransaction(CatalogTransaction):
-    """Of a server, which makes each operation in it, and holds nothing that a client who is gone could leave."""
-
-    def __init__(self, namespace: Begins, message: str, face: Face) -> None:
-        super().__init__(namespace.begin(message), face)
+class HttpTransaction(CatalogTransaction):
+    """A transaction of a server, which makes each operation in it. A client that is gone leaves nothing behind."""
 
     def _commit(self) -> int | None:
         return int(self._inside.commit())
@@ -93,7 +84,7 @@ class RemoteTransaction(CatalogTransaction):
 def run(
     begin: Callable[[], CatalogTransaction], work: Callable[[Any], Answer], attempts: int, namespace: object
 ) -> Answer:
-    """Do `work` in a transaction; when it conflicts, again in a new one."""
+    """Call `work` in a transaction, and again in a new one after a conflict, at most `attempts` times."""
 
     def act(transaction: CatalogTransaction) -> Answer:
         with transaction as tx:
@@ -104,7 +95,7 @@ def run(
 
 
 def metastore_of(namespace: object) -> MetastoreNamespace:
-    """The metastore catalog that this is, or Unsupported (0) that says which kind has what was asked for."""
+    """Return a namespace as a metastore catalog; raise Unsupported (0) for any other kind."""
     if isinstance(namespace, MetastoreNamespace):
         return namespace
     raise UnsupportedOperationError(

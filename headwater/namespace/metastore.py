@@ -265,6 +265,7 @@ class MetastoreNamespace(RegisteredNamespace):
             moment=self.session.moment,
             identify=self.identify,
             in_transaction=self.session.transaction_id is not None,
+            begun_at=self._begun_at if self.session.transaction_id is not None else None,
             undo=self.undo,
             snapshot=self.snapshot,
             snapshots=self.snapshots,
@@ -278,6 +279,9 @@ class MetastoreNamespace(RegisteredNamespace):
             collect=self.collect,
             close=self.close,
         )
+
+    def _begun_at(self) -> int:
+        return self.session.state().slot
 
     def identify(self, names: Sequence[str], dropped: bool = False, refresh: bool = False) -> tuple[str, ...]:
         """The keys from the root to what a name means here, by which an object is known for ever; empty for nothing."""

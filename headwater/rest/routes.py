@@ -7,25 +7,16 @@ Nothing here does anything but look a path up.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from enum import Enum, Flag, auto
+from enum import Enum
 from functools import cached_property
 
+from headwater.verbs.verb import NOTHING as NOTHING
+from headwater.verbs.verb import READS as READS
+from headwater.verbs.verb import Permission as Permission
+from headwater.verbs.verb import Sessions
+from headwater.verbs.verb import WorkPlace as WorkPlace
+
 EXTENSION_API = "headwater"
-
-
-class Permission(Flag):
-    """What a route may need of its caller; a role is a set of these (rest/auth/roles.py)."""
-
-    DESCRIBE = auto()
-    SELECT = auto()
-    WRITE = auto()
-    DROP = auto()
-    MANAGE = auto()
-
-
-NOTHING = Permission(0)
-"""What a route needs that anybody may call who may come in at all."""
-READS = Permission.DESCRIBE | Permission.SELECT
 
 
 class RouteTarget(Enum):
@@ -68,38 +59,18 @@ class ParameterKind(Enum):
     LIST = "array"
 
 
-class WorkPlace(Enum):
-    """The process that does the work of a route (rest/work.py)."""
-
-    SERVER = "server"
-    """In the serving process, which only handles names and records of the catalog."""
-    LOOKUP = "lookup"
-    """There too, unless the request asks for something that only the table itself tells."""
-    WORKER = "worker"
-    """In a disposable process: it may open tables, parse SQL or rows, or run a user's function."""
-    LONG = "long"
-    """There too, for as long as it takes."""
-
-
 PLACES = {
     WorkPlace.SERVER: (
         "CreateNamespace", "ListNamespaces", "DescribeNamespace", "DropNamespace", "NamespaceExists", "ListTables",
         "ListAllTables", "RegisterTable", "DropTable", "DeregisterTable", "RenameTable", "DeclareTable",
         "ListTableVersions", "CreateTableVersion", "DescribeTableVersion", "BatchDeleteTableVersions",
         "BatchCreateTableVersions", "BatchCommitTables", "RefreshMaterializedView", "CreateMaterializedView",
-        "Capabilities", "DescribeCaller", "AlterNamespaceProperties", "RenameNamespace", "DescribeStreamTable",
-        "ListStreamDeltas", "ListStreamFiles", "CommitStreamReader", "DropStreamReader", "ReadLog", "DescribeHistory",
-        "DescribeDifference", "Undrop", "AddAlias", "RemoveAlias", "TakeSnapshot", "ListSnapshots", "DropSnapshot",
-        "BeginTransaction", "AbortTransaction", "PageLog", "PageDropped", "PageSnapshots", "PageServer", "PageNames",
+        "Capabilities", "DescribeCaller", "PageLog", "PageDropped", "PageSnapshots", "PageServer", "PageNames",
         "PageHistory",
     ),
     WorkPlace.LOOKUP: ("DescribeTable", "TableExists"),
-    WorkPlace.LONG: (
-        "IngestIntoStreamTable", "PublishStreamTable", "PublishStreamTables", "UndoStreamIngest", "UndoTransaction",
-        "VerifyCatalog", "CollectCatalog", "CleanUpTableVersions", "OptimizeTable",
-    ),
 }  # fmt: skip
-"""Place of each operation. An operation that is not listed runs in a worker."""
+"""Place of each operation that is no verb of ours. An operation that is not listed runs in a worker."""
 _PLACES = {operation: place for place, operations in PLACES.items() for operation in operations}
 
 
@@ -129,6 +100,8 @@ class Route:
     request: str = ""
     response: str = ""
     extension: bool = False
+    place: WorkPlace | None = None
+    sessions: Sessions = Sessions.ANY
 
     @cached_property
     def method(self) -> str:
@@ -137,7 +110,7 @@ class Route:
 
     @cached_property
     def runs(self) -> WorkPlace:
-        return _PLACES.get(self.operation, WorkPlace.WORKER)
+        return self.place or _PLACES.get(self.operation, WorkPlace.WORKER)
 
     @cached_property
     def request_model(self) -> str:

@@ -36,6 +36,7 @@ LAYERS = (
     ("streams",),
     ("registries",),
     ("namespace",),
+    ("verbs",),
     ("adapter",),
     ("rest", "web"),
     ("config",),
