@@ -27,8 +27,7 @@ from headwater.namespace.row_streams import write_rows
 from headwater.namespace.versions import VersionProblem
 from headwater.paging import all_pages
 from headwater.streams.definition import define, fields_of
-from headwater.tables.fitting import fit
-from headwater.tables.rows import reader_of
+from headwater.tables.write.input_rows import fit, reader_of
 from headwater.verbs import history as past
 from headwater.verbs.objects import AlterNamespaceProperties, RenameNamespace
 

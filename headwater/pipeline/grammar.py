@@ -25,8 +25,8 @@ from headwater.streams.columns import parse_type
 from headwater.streams.definition import DERIVED, define
 from headwater.streams.sources.formats import FORMATS, check_format
 from headwater.streams.user_functions import with_folder
+from headwater.tables.expressions import check_sql
 from headwater.tables.indices import index_type
-from headwater.tables.sql import check_sql
 
 SECTIONS = ("pipeline", "source", "table", "view", "publish")
 PIPELINE = ("name", "catalog")

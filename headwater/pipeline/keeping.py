@@ -30,8 +30,7 @@ from headwater.pipeline.progress import NOBODY, Teller
 from headwater.streams.layout import HISTORY
 from headwater.streams.shares import Json
 from headwater.tables.handle import TableHandle
-from headwater.tables.index_options import BUILD_OPTIONS
-from headwater.tables.indices import NewIndex, build_piece, index_type
+from headwater.tables.indices import BUILD_OPTIONS, NewIndex, build_piece, index_type
 
 PREFIX = "maintain."
 YES, NO = "yes", "no"

@@ -19,13 +19,13 @@ from headwater.spark.sink import commit_batch
 from headwater.spark.statements import committed
 from headwater.spark.stream_jobs import STREAM_JOBS
 from headwater.spark.stream_writes import commit_created, commit_events
-from headwater.tables import feed
-from headwater.tables import scan as scans
-from headwater.tables.estimate import rows_left
+from headwater.tables.commit.row_level import commit_delta, delete_where, overwrite, overwrite_partitions
 from headwater.tables.handle import TableHandle
-from headwater.tables.partition_list import list_partitions
-from headwater.tables.parts import AnyPart
-from headwater.tables.rowlevel import commit_delta, delete_where, overwrite, overwrite_partitions
+from headwater.tables.partitions import list_partitions
+from headwater.tables.scan import changes as feed
+from headwater.tables.scan import table_scan as scans
+from headwater.tables.scan.parts import AnyPart
+from headwater.tables.scan.table_scan import rows_left
 from headwater.tables.translate import NoDataError, translating
 
 Json = dict[str, Any]

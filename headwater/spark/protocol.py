@@ -15,9 +15,8 @@ import msgspec
 from headwater.errors import InvalidInputError
 from headwater.names import ObjectId, format_name
 from headwater.tables.handle import TableHandle, shared_session
-from headwater.tables.join_keys import Keys
-from headwater.tables.parts import AnyPart
-from headwater.tables.scan import Scan
+from headwater.tables.scan.parts import AnyPart, Keys
+from headwater.tables.scan.table_scan import Scan
 
 Json = dict[str, Any]
 Offset = dict[str, int]
@@ -113,7 +112,7 @@ class Search(Message, frozen=True):
 
 
 class WireScan(Message, frozen=True):
-    """What to read; see `headwater.tables.scan.Scan`."""
+    """What to read; see `headwater.tables.scan.table_scan.Scan`."""
 
     table: WireTable
     columns: tuple[str, ...]

@@ -113,7 +113,7 @@ def _runner(
 
     def run(number: int) -> Json:
         from headwater.spark.protocol import table_of
-        from headwater.tables.fill import fill_fragment
+        from headwater.tables.columns.backfill import fill_fragment
 
         task, table = planned["tasks"][number], table_of(planned["table"])
         if function is None:

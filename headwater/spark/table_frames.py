@@ -21,8 +21,8 @@ from headwater.spark.frame_rows import of_jar
 from headwater.spark.protocol import Fold, WireScan, WireTable
 from headwater.streams.opening import open_stream
 from headwater.streams.position_views import view_at
-from headwater.tables import scan as scans
 from headwater.tables.handle import TableHandle
+from headwater.tables.scan import table_scan as scans
 from headwater.types import spark_schema
 
 Json = dict[str, Any]

@@ -28,11 +28,10 @@ from headwater.spark.framing import Wire
 from headwater.spark.landing_sink import prepare_batch
 from headwater.spark.procedures import JarSession
 from headwater.spark.stream_writes import write_events
-from headwater.tables import feed
-from headwater.tables import scan as scans
-from headwater.tables.join_keys import kept
-from headwater.tables.parts import Appended, Piece, Positions, Rewritten, Tail
-from headwater.tables.write import rewrite, write
+from headwater.tables.scan import changes as feed
+from headwater.tables.scan import table_scan as scans
+from headwater.tables.scan.parts import Appended, Piece, Positions, Rewritten, Tail, kept
+from headwater.tables.write.data_files import rewrite, write
 
 Json = dict[str, Any]
 OTHER_VERSION = (

@@ -36,8 +36,8 @@ from headwater.streams.shares import Json, packed, unpacked
 from headwater.streams.tidying import coverage, due
 from headwater.streams.user_functions import identity
 from headwater.streams.writing import Changes, NewFragments, commit_rows, head_of, record, tidied, write_rows_of
-from headwater.tables.commit import fragment_from
-from headwater.tables.fields import ROW_ADDRESS, ROW_ID
+from headwater.tables.columns.fields import ROW_ADDRESS, ROW_ID
+from headwater.tables.commit.committer import fragment_from
 from headwater.tables.handle import TableHandle
 from headwater.tables.indices import NewIndex, build, commit_pieces, divided, index_type, new_index
 

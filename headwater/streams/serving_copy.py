@@ -44,16 +44,15 @@ from headwater.streams.kept_ids import KeptIds, with_kept
 from headwater.streams.layout import LANCE
 from headwater.streams.opening import Stream, open_stream
 from headwater.streams.within import own_log
-from headwater.tables.commit import fragment_from
-from headwater.tables.exact import hide, staged_key, told
-from headwater.tables.fields import ROW_ADDRESS, ROW_ID
+from headwater.tables.columns.fields import ROW_ADDRESS, ROW_ID
+from headwater.tables.commit.committer import fragment_from
+from headwater.tables.commit.exact import hide, staged_key, told
+from headwater.tables.expressions import literal
 from headwater.tables.handle import TableHandle
 from headwater.tables.layout import UNRECORDED, VERSIONS, hidden_manifest, manifest_name
-from headwater.tables.literals import literal
-from headwater.tables.partition_write import PartitionWriter
 from headwater.tables.partitions import has_blobs
 from headwater.tables.translate import HoldsDataError, first_line, kind_of, translating
-from headwater.tables.write import BYTES_PER_FILE
+from headwater.tables.write.data_files import BYTES_PER_FILE, PartitionWriter
 from headwater.types import aligned
 
 if TYPE_CHECKING:

@@ -50,7 +50,7 @@ from headwater.streams.reading import count, read
 from headwater.streams.serving_copy import Lake, lake, open_version
 from headwater.streams.shares import Hands
 from headwater.streams.sources.files import SourceFile, find_files, is_files, names_of, naming
-from headwater.streams.sources.formats import SNAPSHOT, check_format, take, total
+from headwater.streams.sources.formats import SNAPSHOT, check_format, in_batches, take, total
 from headwater.streams.statements import KINDS, StaleError, Statement, StatementRows, apply_statement, prepare_rows
 from headwater.streams.tidying import coverage
 from headwater.streams.undoing import LandedPart, TakenOut, landed_from, take_out
@@ -58,7 +58,7 @@ from headwater.streams.user_functions import identity
 from headwater.streams.verifying import verify
 from headwater.streams.within import by_position, landing, own_log
 from headwater.streams.writing import head_of
-from headwater.tables.frames import Frames
+from headwater.tables.write.arrow import Frames
 
 Path = Sequence[str]
 Answer = TypeVar("Answer")
@@ -170,8 +170,7 @@ class StreamTable(Frames):
         **options: Any,
     ) -> list[LandingReport]:
         """Take files whose digests are known, one after another; on a table with a lateness all as one batch."""
-        definition = self.definition
-        if definition.rules.lateness is None or format == SNAPSHOT or len(files) == 1:
+        if len(in_batches(self, files, format)) == len(files):
             return [self.ingest_file(file, format, source, strict, checks, **options) for file in files]
         landings: list[Landing] = []
         stream, snapshot = self.opened()

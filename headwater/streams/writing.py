@@ -34,7 +34,7 @@ from headwater.streams.serving_copy import (
 )
 from headwater.streams.tidying import due, index_added, rewritten
 from headwater.table_refs import BRANCH, TAG
-from headwater.tables.commit import fragment_from
+from headwater.tables.commit.committer import fragment_from
 
 if TYPE_CHECKING:
     from lance.fragment import FragmentMetadata

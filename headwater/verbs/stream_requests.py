@@ -52,15 +52,11 @@ class DeleteFromStreamTable(Landing, frozen=True, kw_only=True):
 
 
 class IngestIntoStreamTable(Landing, frozen=True, kw_only=True):
-    """Arguments of IngestIntoStreamTable. `file`: the path of a file whose bytes are the body.
-
-    `digest`: what a batch with a token is known by, if not by its rows.
-    """
+    """Arguments of IngestIntoStreamTable. `digest`: what a batch with a token is known by, if not by its rows."""
 
     format: str = "rows"
     strict: bool = False
     options: dict[str, Any] = field(default_factory=dict)
-    file: str | None = None
     digest: str | None = None
 
 

@@ -9,8 +9,9 @@ from __future__ import annotations
 import contextlib
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
-from pathlib import PurePath
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -18,19 +19,19 @@ import pyarrow as pa
 
 from headwater.decoding.arrow import read_stream
 from headwater.decoding.bounds import REQUEST
-from headwater.errors import InvalidInputError, LanceNamespaceError
+from headwater.errors import InvalidInputError
 from headwater.metastore import Delta
 from headwater.names import ObjectId, object_id
-from headwater.streams.batches import REFUSE, shape
+from headwater.streams.batches import shape
 from headwater.streams.definition import DERIVED, Definition, define, to_properties
 from headwater.streams.deleting import check_columns
 from headwater.streams.given import Given, given
 from headwater.streams.landing import BatchOrigin, LandingReport
 from headwater.streams.ledger import LedgerEntry
-from headwater.streams.packing import END, OF, TEXT, unpack, unpack_types
+from headwater.streams.packing import END, OF, SENT_FILES, TEXT, unpack, unpack_types
 from headwater.streams.position_views import Published
 from headwater.streams.sources.files import SourceFile
-from headwater.streams.sources.formats import check_format
+from headwater.streams.sources.formats import check_format, check_target, total
 from headwater.streams.statements import KINDS, StatementRows
 from headwater.streams.table import StreamTable
 from headwater.streams.user_functions import without_folders
@@ -97,20 +98,25 @@ def _rows(session: VerbSession) -> pa.RecordBatchReader:
     return session.rows()
 
 
-def _fitting_rows(session: VerbSession, request: requests.Landing, check: Callable[[Given | None], Any]) -> Any:
+def _fitting_rows(
+    session: VerbSession,
+    request: requests.Landing,
+    check: Callable[[Given | None], Any],
+    body: pa.RecordBatchReader | None = None,
+) -> Any:
     """Return the rows, or the text, of a write. `check` is called before they are decoded, with no rows but their
     columns, or None for a text: it raises InvalidInput (13) for columns that the table refuses.
 
     A repeated token is not checked: its rows landed under the definition of that time.
     """
-    body = _rows(session)
+    body = _rows(session) if body is None else body
     if request.token is None:
         check(None if body.schema.names == [TEXT] else given(unpack(body.schema.empty_table())))
     return unpack(body.read_all())
 
 
-def _shaping(definition: Definition, contract: str = REFUSE) -> Callable[[Given | None], Any]:
-    return lambda rows: None if rows is None else shape(definition, rows, contract)
+def _shaping(definition: Definition) -> Callable[[Given | None], Any]:
+    return lambda rows: None if rows is None else shape(definition, rows)
 
 
 @verb(f"{_PATH}create", _WRITE, sessions=_IN)
@@ -178,23 +184,20 @@ def delete(session: VerbSession, request: requests.DeleteFromStreamTable) -> Lan
 def ingest(session: VerbSession, request: requests.IngestIntoStreamTable) -> LandingReport:
     """Take change data in one of the formats; bad rows go to the quarantine.
 
-    The body is rows or JSON text, or the bytes of one file, which is known by its name and content.
+    The body is rows or JSON text, or the bytes of files, each known by its name and content. Files of one call are one
+    batch on a table with a lateness, as those of `StreamTable.ingest`.
     """
-    table = _table(session, request)
+    table, body = _table(session, request), _rows(session)
     check_format(request.format, request.options)
-    if request.file is None:
-        checks = _shaping(table.definition, table.definition.contract) if request.format == "rows" else lambda _: None
-        rows = _fitting_rows(session, request, checks)
+    if body.schema.names != SENT_FILES:
+        check = partial(check_target, table.definition, request.format, request.options)
+        rows = _fitting_rows(session, request, check, body)
         digest = request.digest if request.token is not None else None
         origin = BatchOrigin(request.source, request.token, digest=digest)
         return table.take(rows, request.format, origin, request.strict, request.options)
-    with _file(_rows(session), request.file) as (path, digest):
-        origin = BatchOrigin(request.source, None, request.file, digest)
-        try:
-            file = SourceFile(path, digest, bounds=REQUEST)
-            return table.take(None, request.format, origin, request.strict, request.options, file)
-        except LanceNamespaceError as error:
-            raise type(error)(str(error).replace(path, request.file)) from None
+    check_target(table.definition, request.format, request.options)
+    with _files(body) as files:
+        return total(table.ingest_files(files, request.format, request.source, request.strict, **request.options))
 
 
 @verb(f"{_PATH}apply", _WRITE, sessions=_IN)
@@ -226,19 +229,24 @@ def apply(session: VerbSession, request: requests.ApplyToStreamTable) -> Positio
 
 
 @contextlib.contextmanager
-def _file(sent: pa.RecordBatchReader, name: str) -> Iterator[tuple[str, str]]:
-    """Write the bytes of a file that was sent to a temporary file. Yield its path, and the digest that was sent."""
-    body = sent.read_all() if sent.schema.names == ["content", "digest"] else None
-    if body is None or body.num_rows != 1:
-        raise InvalidInputError("The body is not a file: one row of `content` and `digest`.")
-    content, digest = body.column(0)[0].as_py(), body.column(1)[0].as_py()
-    ending = "".join(PurePath(name).suffixes[-2:])  # that of compressed JSON is of two parts
-    if not isinstance(content, bytes) or not isinstance(digest, str) or not ending.isprintable() or "/" in ending:
-        raise InvalidInputError("The body is not a file: one row of `content` and `digest`.")
-    with tempfile.NamedTemporaryFile(suffix=ending[-20:]) as file:
-        file.write(content)
-        file.flush()
-        yield file.name, digest
+def _files(sent: pa.RecordBatchReader) -> Iterator[list[SourceFile]]:
+    """Write the files of a body to files of our own. Their names and digests are as the client says.
+
+    Their bounds are those of one request, however many they are.
+    """
+    body, found = sent.read_all(), list[SourceFile]()
+    bounds = replace(REQUEST, free_bytes=REQUEST.free_bytes // max(1, body.num_rows))
+    with tempfile.TemporaryDirectory() as folder:
+        for number, row in enumerate(zip(*(column.to_pylist() for column in body.columns), strict=True)):
+            name, content, digest = row
+            if not isinstance(name, str) or not isinstance(content, bytes) or not isinstance(digest, str):
+                raise InvalidInputError("The body holds no file: each row is a name, the content and its digest.")
+            path = Path(folder, str(number))
+            path.write_bytes(content)
+            found.append(SourceFile(name, digest, len(content), bounds=bounds, sent=str(path)))
+        if not found:
+            raise InvalidInputError("The body holds no file.")
+        yield found
 
 
 @verb(f"{_PATH}query", _SELECT, sessions=_ANY)

@@ -20,7 +20,7 @@ from headwater.spark.framing import Wire
 from headwater.spark.jobs import JOBS
 from headwater.spark.stream_jobs import STREAM_JOBS
 from headwater.spark.worker import serve
-from headwater.tables.parts import AnyPart
+from headwater.tables.scan.parts import AnyPart
 
 TOP = Path(__file__).parents[2]
 GOLDEN = Path(__file__).parent / "golden"

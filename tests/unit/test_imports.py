@@ -30,6 +30,7 @@ LAYERS = (
         "arguments",
         "duck",
         "workers",
+        "work",
     ),
     ("metastore",),
     ("tables",),

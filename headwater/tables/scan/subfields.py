@@ -16,8 +16,8 @@ import numpy as np
 import pyarrow as pa
 
 from headwater.imports import lance
-from headwater.tables.fields import ROW_ADDRESS, ROW_ID
-from headwater.tables.parts import ScanPart, Slice, chosen
+from headwater.tables.columns.fields import ROW_ADDRESS, ROW_ID
+from headwater.tables.scan.parts import ScanPart, Slice, chosen
 from headwater.types import BLOB, is_blob
 
 Tree = Mapping[str, Any]

@@ -1,26 +1,29 @@
 """Reading a table: the driver divides a version into parts, an executor turns one part into Arrow batches.
 
-A `Scan` says what to read and travels once per query; what one task reads of it is a part (`headwater.tables.parts`).
+A `Scan` says what to read and travels once per query; what one task reads of it is a part (`parts`).
 """
 
 from __future__ import annotations
 
 import heapq
-from collections.abc import Iterator, Mapping, Sequence
+import threading
+from collections import OrderedDict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 
 from headwater.errors import InvalidInputError, TableVersionNotFoundError
 from headwater.imports import lance
-from headwater.tables import nested
-from headwater.tables.fields import ROW_ADDRESS, ROW_ID, require_field
+from headwater.tables.columns.fields import ROW_ADDRESS, ROW_ID, require_field
 from headwater.tables.handle import TableHandle
-from headwater.tables.live import live_batches
 from headwater.tables.partitions import partitions_of
-from headwater.tables.parts import Fragments, Rows, ScanPart, Slice, Whole, chosen
-from headwater.tables.prune import may_match, whole_rows
+from headwater.tables.scan import subfields
+from headwater.tables.scan.bounded_reads import live_batches
+from headwater.tables.scan.parts import Fragments, Rows, ScanPart, Slice, Whole, chosen
+from headwater.tables.scan.prune import may_match, whole_rows
 from headwater.tables.translate import translating
 from headwater.types import arrow_schema, convert_batch, wire_schema
 
@@ -61,7 +64,7 @@ class Scan:
     limit: int | None = None
     search: dict[str, Any] | None = None
     changes: bool = False
-    fields: Mapping[str, nested.Tree] = field(default_factory=dict)
+    fields: Mapping[str, subfields.Tree] = field(default_factory=dict)
     prune: dict[str, Any] | None = None
     schema: dict[str, Any] | None = None
 
@@ -190,7 +193,7 @@ def indexed(dataset: lance.LanceDataset, filter: str) -> bool:
 def takes_rows(dataset: lance.LanceDataset, scan: Scan) -> bool:
     """Whether rows found by an index can be fetched by id: plain columns only, no blobs or addresses."""
     known = bool(scan.columns) and all(name in dataset.schema.names for name in scan.columns)
-    return known and nested.paths(dataset.schema, scan.columns, scan.fields) is not None
+    return known and subfields.paths(dataset.schema, scan.columns, scan.fields) is not None
 
 
 def count(scan: Scan) -> int:
@@ -227,7 +230,7 @@ def output_schema(scan: Scan) -> pa.Schema:
 
 
 def _lance_output(dataset: lance.LanceDataset, scan: Scan) -> pa.Schema:
-    known = {field.name: nested.pruned(field, scan.fields.get(field.name)) for field in dataset.schema}
+    known = {field.name: subfields.pruned(field, scan.fields.get(field.name)) for field in dataset.schema}
     return pa.schema([known[name] if name in known else EXTRAS[name] for name in scan.columns])
 
 
@@ -245,18 +248,18 @@ def read(scan: Scan, part: ScanPart, schema: pa.Schema | None = None) -> Iterato
 
 def _batches(dataset: lance.LanceDataset, scan: Scan, part: ScanPart, target: pa.Schema) -> Iterator[pa.RecordBatch]:
     """Rows by id; windows of rows if only some fields of a struct are asked for; else a scan of whole columns."""
-    paths = nested.paths(dataset.schema, scan.columns, scan.fields)
+    paths = subfields.paths(dataset.schema, scan.columns, scan.fields)
     if isinstance(part, Rows):
         yield from dataset._take_rows(part.ids(), columns=paths).to_batches()
         return
     taken = paths and scan.fields and scan.search is None and _filter(part) is None
-    found = nested.windows(dataset, part, scan.limit) if taken else None
+    found = subfields.windows(dataset, part, scan.limit) if taken else None
     if paths is None or found is None or (scan.filter is not None and scan.limit is not None):
         yield from _scanned(dataset, scan, part)
     elif scan.filter is None:
-        yield from nested.take(dataset, paths, found, batch_rows(target))
+        yield from subfields.take(dataset, paths, found, batch_rows(target))
     else:
-        yield from nested.take_where(dataset, paths, scan.filter, part, batch_rows(target))
+        yield from subfields.take_where(dataset, paths, scan.filter, part, batch_rows(target))
 
 
 def _empty_batches(rows: int, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
@@ -350,3 +353,49 @@ def _width(kind: pa.DataType) -> int:
         return max(1, kind.bit_width // 8)
     except ValueError:
         return 1024 if pa.types.is_large_binary(kind) else 32
+
+
+SMALL_TABLE = 50_000
+"""Up to so many rows the filter makes no difference to a plan."""
+WINDOWS = 32
+WINDOW_ROWS = 128
+KEPT = 64
+
+_known: OrderedDict[tuple[str, int, str], pa.Table] = OrderedDict()
+_lock = threading.Lock()
+
+
+def rows_left(scan: Scan, used: Iterable[str]) -> int:
+    """About how many rows a scan finds. `used`: the top-level columns that its filter names."""
+    dataset = scan.table.open()
+    fragments = may_match(dataset, scan.prune)
+    rows: int = sum(fragment.num_rows for fragment in fragments)
+    columns = sorted(used)
+    deleted = any(fragment.deletion_file is not None for fragment in fragments)
+    if scan.filter is None or not columns or rows <= SMALL_TABLE or deleted:
+        return rows
+    seen = _sample(dataset, columns)
+    found = _matching(seen, scan.filter)
+    return max(1, round(rows * (found + 0.5) / (seen.num_rows + 1)))
+
+
+def _sample(dataset: lance.LanceDataset, columns: list[str]) -> pa.Table:
+    """Windows of rows from all over the table: neighbours cost one read."""
+    key = (dataset.uri, int(dataset.version), "\0".join(columns))
+    with _lock:
+        if key in _known:
+            _known.move_to_end(key)
+            return _known[key]
+    starts = np.linspace(0, dataset.count_rows() - WINDOW_ROWS, WINDOWS).astype(int)
+    places = np.concatenate([np.arange(start, start + WINDOW_ROWS) for start in starts])
+    found: pa.Table = dataset.take(places.tolist(), columns=columns)
+    with _lock:
+        _known[key] = found
+        while len(_known) > KEPT:
+            _known.popitem(last=False)
+    return found
+
+
+def _matching(rows: pa.Table, filter: str) -> int:
+    """Lance itself looks at the rows, so that a filter means here what it means in a scan."""
+    return int(lance.write_dataset(rows, "memory://sample").count_rows(filter=filter))

@@ -21,7 +21,7 @@ from lance_namespace import LanceNamespace
 
 from headwater.errors import ConcurrentModificationError
 from headwater.imports import lance
-from headwater.tables.exact import OneCommit, asking, commit_exactly
+from headwater.tables.commit.exact import OneCommit, asking, commit_exactly
 from headwater.tables.handle import TableHandle
 from headwater.tables.translate import translating
 

@@ -6,12 +6,13 @@ reading it.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import pyarrow as pa
 
-from headwater.tables.fields import ROW_ID
+from headwater.imports import lance
+from headwater.tables.columns.fields import ROW_ID
 
 
 def live_batches(dataset: Any, fragments: Sequence[Any] | None = None, **options: Any) -> Iterator[pa.RecordBatch]:
@@ -29,3 +30,29 @@ def live_batches(dataset: Any, fragments: Sequence[Any] | None = None, **options
         ids = batch.column(ROW_ID)
         live = batch.filter(ids.is_valid()) if ids.null_count else batch
         yield live if wanted else live.drop_columns([ROW_ID])
+
+
+WINDOW_BYTES = 4 * 1024 * 1024
+FIRST_ROWS = 1024
+MAX_ROWS = 1024 * 1024
+Scan = Callable[[int, int], "lance.LanceScanner"]
+"""From an offset and a limit to the scan of those rows."""
+
+
+def windows(scan: Scan, start: int, stop: int) -> Iterator[pa.RecordBatch]:
+    """The rows from `start` to `stop`, in order."""
+    size = FIRST_ROWS
+    while start < stop:
+        rows = taken = 0
+        for batch in scan(start, min(size, stop - start)).to_reader():
+            rows, taken = rows + batch.num_rows, taken + batch.nbytes
+            yield batch
+        start += size
+        size = next_size(rows, taken)
+
+
+def next_size(rows: int, taken: int) -> int:
+    """How many rows the next window has, after one that had so many rows in so many bytes."""
+    if not rows:
+        return FIRST_ROWS
+    return max(1, min(MAX_ROWS, WINDOW_BYTES * rows // max(1, taken)))

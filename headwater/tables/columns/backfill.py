@@ -17,9 +17,9 @@ from headwater.clock import Clock
 from headwater.errors import ConcurrentModificationError, LanceNamespaceError
 from headwater.imports import lance
 from headwater.retry import retry
-from headwater.tables.commit import TableCommitter, fragment_from
+from headwater.tables.commit.committer import TableCommitter, fragment_from
+from headwater.tables.commit.history import committed
 from headwater.tables.handle import TableHandle
-from headwater.tables.transactions import committed
 
 if TYPE_CHECKING:
     from lance.schema import LanceSchema

@@ -15,12 +15,11 @@ import numpy as np
 
 from headwater.errors import ConcurrentModificationError, UnsupportedOperationError
 from headwater.imports import lance
-from headwater.tables.commit import TableCommitter, fragment_from
-from headwater.tables.fields import ROW_ADDRESS
+from headwater.tables.columns.fields import ROW_ADDRESS
+from headwater.tables.commit.committer import TableCommitter, fragment_from
 from headwater.tables.handle import TableHandle
-from headwater.tables.partition_write import parted
-from headwater.tables.partitions import PartitionField, field_ids, key_of, partitioning
-from headwater.tables.prune import ANY, TRUE, judge
+from headwater.tables.partitions import PartitionField, field_ids, key_of, parted, partitioning
+from headwater.tables.scan.prune import ANY, TRUE, judge
 from headwater.tables.translate import translating
 
 if TYPE_CHECKING:
