@@ -21,9 +21,9 @@ from headwater.namespace.metastore import MetastoreNamespace
 from headwater.namespace.streams import publish_streams
 from headwater.rest.remote_streams import create_remote
 from headwater.streams.definition import Definition
+from headwater.verbs.all_verbs import answer
 from headwater.verbs.stream_requests import PublishStreamTables
-from headwater.verbs.table import answer
-from headwater.verbs.verb import Request, VerbSession
+from headwater.verbs.verb import VerbRequest, VerbSession
 
 Moment = int | datetime | str
 
@@ -32,7 +32,7 @@ Moment = int | datetime | str
 class Remote(Protocol):
     """A catalog behind a server that has verbs, a past, transactions and stream tables."""
 
-    def call(self, request: Request) -> Any:
+    def call(self, request: VerbRequest) -> Any:
         """Return the answer of the server to the request of a verb."""
         ...
 
@@ -60,7 +60,7 @@ class LocalTransport:
         self.namespace = namespace
         self._session = VerbSession(namespace)
 
-    def call(self, request: Request) -> Any:
+    def call(self, request: VerbRequest) -> Any:
         """Return the answer of the verb's handler."""
         return answer(self._session, request)
 
@@ -113,7 +113,7 @@ class HttpTransport:
         return create_remote(self.namespace.stream_table(serving.id, lambda: serving), definition)
 
     def publish(self, ids: Sequence[ObjectId]) -> list[Any]:
-        return list(self.call(PublishStreamTables(tables=[list(id.names) for id in ids])).published)
+        return list(self.call(PublishStreamTables(tables=[list(id.names) for id in ids])))
 
     @property
     def mirrored(self) -> MetastoreNamespace:

@@ -1,4 +1,4 @@
-"""The verbs that set up and keep house: init, verify, repair, collect, migrate, mcp."""
+"""Verbs of set-up and maintenance: init, verify, repair, collect, migrate, mcp."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ def collect(given: argparse.Namespace) -> int:
 
 
 def _collected(done: Any, dry_run: bool) -> Any:
-    """What a collection did, for people: what went and why, and how far back the catalog can be read."""
+    """Return what a collection deleted and why, and the oldest readable state, for people."""
     if not isinstance(done, Collected):
         return done
     went = "would be removed" if dry_run else "was removed"

@@ -306,13 +306,6 @@ class MetastoreNamespace(RegisteredNamespace):
         """The open transactions of callers in other processes."""
         return OpenTransactions(self)
 
-    def alias(self, id: list[str], name: str) -> None:
-        """Let a namespace or table be found under one more name beside its own. It is not listed, and moves with it."""
-        self._registry.alias(self.id_of(id), name)
-
-    def unalias(self, id: list[str], name: str) -> None:
-        self._registry.unalias(self.id_of(id), name)
-
     def undo(self, txn: Any, dry_run: bool = False) -> Undone:
         """Undo a committed transaction by a new one, or by the one that is open here; 19 with the reasons. Lance tables
         get one more version."""

@@ -1,7 +1,7 @@
-"""The client of a Lance REST server: pylance's own `RestNamespace`, completed where it is not.
+"""The client of a Lance REST server: pylance's own `RestNamespace`, with the operations that it lacks.
 
-What it lacks, or answers in another shape than the interface says, goes through the generated client of the
-same protocol: batch versions, batch commit, field metadata, and the version operations with their models.
+Batch versions, batch commit, field metadata and the models of version operations go through the generated client of
+the same protocol. The verbs beyond the protocol go through `call`.
 """
 
 from __future__ import annotations
@@ -45,13 +45,18 @@ from headwater.references import follow
 from headwater.rest.call import UNREAD
 from headwater.rest.remote_streams import Handed, RemoteStream, stream_body
 from headwater.tables.handle import UnreadRowsWarning, unread_rows
-from headwater.verbs.objects import AlterNamespaceProperties, CleanUpTableVersions, OptimizeTable, RenameNamespace
-from headwater.verbs.table import row_of
+from headwater.verbs.all_verbs import row_of
+from headwater.verbs.catalog_objects import (
+    AlterNamespaceProperties,
+    CleanUpTableVersions,
+    OptimizeTable,
+    RenameNamespace,
+)
 from headwater.verbs.transactions import AbortTransaction, BeginTransaction, CommitTransaction
-from headwater.verbs.verb import Request
+from headwater.verbs.verb import VerbRequest
 
 NOT_FOUND = (1, 4, 6, 8, 10, 11, 12, 22)
-"""The codes of something that a server looked for and did not find."""
+"""Error codes of objects that do not exist."""
 ARROW_STREAM = "application/vnd.apache.arrow.stream"
 ARROW_FILE = "application/vnd.apache.arrow.file"
 JSON = "application/json"
@@ -64,7 +69,7 @@ Answer = TypeVar("Answer")
 
 
 class CompleteRestNamespace(RestNamespace):  # type: ignore[misc]
-    """Every operation of the interface over REST. Safe to hand to pylance as a `namespace_client`."""
+    """A catalog behind a REST server, with every operation. pylance takes it as a `namespace_client`."""
 
     def __init__(self, **properties: str) -> None:
         headers = headers_of(properties)
@@ -77,10 +82,10 @@ class CompleteRestNamespace(RestNamespace):  # type: ignore[misc]
         self._properties = dict(properties)
         self._is_plain = not any(key.startswith(NATIVE_PREFIXES) for key in properties)
         self._handed: Handed = {}
-        """What readers of this process were handed, and have not said to have read."""
+        """Changes that readers of this process were handed and have not committed."""
 
     def abilities(self) -> CatalogAbilities:
-        """What a server that stands before this one can use beyond the interface."""
+        """Return the abilities that a server in front of this one can use."""
         return CatalogAbilities(
             delimiter=self._delimiter,
             alter_namespace=self.alter_namespace_properties,
@@ -151,13 +156,13 @@ class CompleteRestNamespace(RestNamespace):  # type: ignore[misc]
         """Set and remove properties of a namespace. Raise Unsupported (0) if the server has no such route."""
         asked = parse_request(AlterNamespaceRequest, request)
         sent = AlterNamespaceProperties(id=tuple(asked.id or ()), properties=asked.properties, removed=asked.removed)
-        return ln.DescribeNamespaceResponse(properties=self.call(sent).properties)
+        return ln.DescribeNamespaceResponse(properties=self.call(sent))
 
     def rename_namespace(self, request: Any) -> ln.DescribeNamespaceResponse:
         """Rename a namespace, with all below it: `id` becomes `new_id`."""
         asked = parse_request(RenameNamespaceRequest, request)
         answer = self.call(RenameNamespace(id=tuple(asked.id or ()), new_id=asked.new_id))
-        return ln.DescribeNamespaceResponse(properties=answer.properties)
+        return ln.DescribeNamespaceResponse(properties=answer)
 
     def clean_up_table_versions(self, id: list[str], **policy: Any) -> Cleaned:
         """Remove old versions of a table, and free the disk that only they hold."""
@@ -178,7 +183,7 @@ class CompleteRestNamespace(RestNamespace):  # type: ignore[misc]
         return RemoteStream(self.call, id, serving, self._handed)
 
     def at(self, moment: int | datetime | str) -> CompleteRestNamespace:
-        """The server's catalog as it was at a slot, a time with a zone or a named snapshot: every call says so."""
+        """Return the catalog as it was at a commit, a time with a zone or a named snapshot. Each call sends that."""
         text = str(format_moment(moment))
         if not self._has("ReadLog"):
             raise UnsupportedOperationError("This server keeps no past: it is not a Headwater server, or an older one.")
@@ -189,15 +194,15 @@ class CompleteRestNamespace(RestNamespace):  # type: ignore[misc]
     def begin(self, message: str) -> CompleteRestNamespace:
         """Begin a transaction. Return the server's catalog inside it; every call sends its id until it ends."""
         begun = self.call(BeginTransaction(message=message))
-        return CompleteRestNamespace(**{**self._properties, IN_TRANSACTION: begun.transaction})
+        return CompleteRestNamespace(**{**self._properties, IN_TRANSACTION: begun})
 
     def commit(self) -> int:
         """Commit the transaction, and return its slot. ConcurrentModification (14) names what others changed."""
         request = CommitTransaction(transaction=self._properties[IN_TRANSACTION])
         try:
-            return int(self._outside().call(request).slot)
+            return int(self._outside().call(request))
         except ServiceUnavailableError:
-            return int(self._outside().call(request).slot)  # the answer was lost: the server knows what became of it
+            return int(self._outside().call(request))  # the answer was lost: the server knows what became of it
 
     def abort(self) -> None:
         """Abort the transaction. A server that cannot be reached forgets it by itself."""
@@ -207,7 +212,7 @@ class CompleteRestNamespace(RestNamespace):  # type: ignore[misc]
         return CompleteRestNamespace(**{key: text for key, text in self._properties.items() if key != IN_TRANSACTION})
 
     def is_stream_table(self, id: ObjectId) -> bool:
-        """Whether the server says so; one without the extension has none."""
+        """Return True if the server has a stream table of that name; False for a server without the extension."""
         if not self._has("DescribeStreamTable"):
             return False
         try:
@@ -217,7 +222,7 @@ class CompleteRestNamespace(RestNamespace):  # type: ignore[misc]
         return True
 
     def _has(self, operation: str) -> bool:
-        """Whether the server has an extension; asked once."""
+        """Return True if the server has an extension. The first call asks for all of them."""
         if self._extensions is None:
             try:
                 told = self._call("GET", "/headwater/v1/capabilities", [], None, {"Accept": JSON})
@@ -226,7 +231,7 @@ class CompleteRestNamespace(RestNamespace):  # type: ignore[misc]
                 self._extensions = set()
         return operation in self._extensions
 
-    def call(self, request: Request, rows: pa.Table | None = None) -> Any:
+    def call(self, request: VerbRequest, rows: pa.Table | None = None) -> Any:
         """Send the request of a verb to the server. Return its answer: the value of the verb, or rows as a table."""
         row, fields = row_of(request), msgspec.to_builtins(request)
         path = row.path.replace("{id}", quote(self._route(list(fields.pop("id", ()))), safe=""))
@@ -268,7 +273,7 @@ class CompleteRestNamespace(RestNamespace):  # type: ignore[misc]
 
 
 def _unanswered(error: HTTPError) -> ServiceUnavailableError:
-    """What became of a request without an answer: it was never sent, or perhaps carried out."""
+    """Return the error of a request without an answer: it was never sent, or perhaps carried out."""
     if isinstance(error, (NewConnectionError, ConnectTimeoutError)):
         return ServiceUnavailableError(f"The server cannot be reached: {type(error).__name__}.")
     return CommitStateUnknownError(
@@ -278,13 +283,13 @@ def _unanswered(error: HTTPError) -> ServiceUnavailableError:
 
 
 def check_properties(properties: Iterable[str]) -> None:
-    """InvalidInput (13) for a property that no REST catalog has."""
+    """Raise InvalidInput (13) for a property that no REST catalog has."""
     named = [key for key in properties if not key.startswith((*HEADER_PREFIXES, *NATIVE_PREFIXES))]
     check_options(named, ("uri", "delimiter", "ops_metrics_enabled"), "A REST catalog (beside header.* and tls.*)")
 
 
 def connect_rest(properties: Mapping[str, str]) -> CompleteRestNamespace:
-    """A catalog behind a REST server: `uri`, `delimiter`, and headers as `headers.*` (or `header.*`)."""
+    """Return the catalog of a REST server: `uri`, `delimiter`, and headers as `headers.*` (or `header.*`)."""
     uri = properties.get("uri")
     if not uri or not uri.startswith(("http://", "https://")):
         raise InvalidInputError("A REST catalog needs `uri`, such as http://127.0.0.1:8080.")
@@ -293,7 +298,7 @@ def connect_rest(properties: Mapping[str, str]) -> CompleteRestNamespace:
 
 
 def headers_of(properties: Mapping[str, str]) -> dict[str, str]:
-    """The HTTP headers among the properties."""
+    """Return the HTTP headers among the properties."""
     found: dict[str, str] = {}
     for key, value in properties.items():
         for prefix in HEADER_PREFIXES:
@@ -303,12 +308,12 @@ def headers_of(properties: Mapping[str, str]) -> dict[str, str]:
 
 
 def token_headers(token: str) -> dict[str, str]:
-    """The properties that send a token in both ways that servers know."""
+    """Return the properties that send a token in both ways that servers know."""
     return {"header.x-api-key": token, "header.Authorization": f"Bearer {token}"}
 
 
 def refused(status: int | None, body: str | bytes | None) -> Exception:
-    """The exception of an error answer: its code if it has one, else what its HTTP status says."""
+    """Return the exception of an error answer: by its code, or else by its HTTP status."""
     try:
         answer = msgspec.json.decode(body or b"{}")
         return error_for(int(answer["code"]), str(answer.get("error", "")))

@@ -25,8 +25,8 @@ from headwater.namespace.vending.options import without_headers
 from headwater.rest.call import Call
 from headwater.rest.remote_client import read_shapes
 from headwater.rest.routes import ROUTES, Answer, BodyKind, Param, ParameterKind, Route, RouteTarget
-from headwater.verbs.table import BY_OPERATION as VERB_ROWS
-from headwater.verbs.table import read_request
+from headwater.verbs.all_verbs import BY_OPERATION as VERB_ROWS
+from headwater.verbs.all_verbs import read_request
 
 JSON = b"application/json"
 ARROW_STREAM = "application/vnd.apache.arrow.stream"

@@ -35,7 +35,7 @@ from headwater.rest.settings import Limits
 from headwater.rest.work import RowStreams, Work, begun
 from headwater.tables.handle import noting_unread
 from headwater.verbs.history import commit_after
-from headwater.verbs.verb import Sessions, require
+from headwater.verbs.verb import SessionKind, require
 
 JSON_HEADERS: Headers = ((b"content-type", JSON),)
 UNREAD_HEADERS: Headers = ((UNREAD.encode(), b"true"),)
@@ -172,7 +172,7 @@ class Dispatcher:
         """Error 13 for what cannot be part of a transaction, before anything is read."""
         if self._abilities.transactions is None:
             raise UnsupportedOperationError("This server's catalog has no transactions: a metastore catalog has.")
-        if Sessions.TRANSACTION not in call.route.sessions or AT in call.headers:
+        if SessionKind.TRANSACTION not in call.route.sessions or AT in call.headers:
             raise InvalidInputError(f"{call.operation} cannot be part of a transaction: leave {TRANSACTION} out.")
 
     def _within(self, call: Call) -> Any:
@@ -186,7 +186,7 @@ class Dispatcher:
         """Error 13 for what the past cannot be asked, before anything is read."""
         if self._abilities.at is None:
             raise UnsupportedOperationError("This server's catalog keeps no past: a metastore catalog does.")
-        if call.route.changes or Sessions.PAST not in call.route.sessions:
+        if call.route.changes or SessionKind.PAST not in call.route.sessions:
             raise InvalidInputError(f"{call.operation} is not for the catalog as it was: leave {AT} out.")
 
     def _at(self, call: Call) -> Dispatcher:

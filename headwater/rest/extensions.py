@@ -37,8 +37,8 @@ from headwater.rest.routes import (
     Route,
     RouteTarget,
 )
-from headwater.verbs.table import BY_OPERATION as VERB_ROWS
-from headwater.verbs.table import fields_of
+from headwater.verbs.all_verbs import BY_OPERATION as VERB_ROWS
+from headwater.verbs.all_verbs import fields_of
 from headwater.verbs.verb import Verb, VerbSession, require
 
 Handler = Callable[[LanceNamespace, Call], Any]
@@ -110,7 +110,7 @@ def _handler(row: Verb) -> Handler:
         found = row.handler(session, call.request)
         if project is not None and session.can.metastore is not None:
             found = project(Projection(call.asker, session.can.metastore), found)
-        return {} if found is None else found
+        return found if row.returns_rows else row.wrap(found)
 
     return handle
 
@@ -120,14 +120,6 @@ def _project_log(visible: Projection, answer: Any) -> Any:
     return msgspec.structs.replace(answer, entries=[visible.log_entry(entry) for entry in answer.entries])
 
 
-def _project_history(visible: Projection, answer: Any) -> Any:
-    return msgspec.structs.replace(answer, entries=[visible.history_entry(entry) for entry in answer.entries])
-
-
-def _project_deltas(visible: Projection, answer: Any) -> Any:
-    return msgspec.structs.replace(answer, deltas=[visible.delta(each) for each in answer.deltas])
-
-
 def _project_definition(visible: Projection, answer: dict[str, Any]) -> dict[str, Any]:
     known = answer.get("definition")
     return answer if known is None else {**answer, "definition": visible.properties(known)}
@@ -135,8 +127,8 @@ def _project_definition(visible: Projection, answer: dict[str, Any]) -> dict[str
 
 _PROJECTIONS: dict[str, Callable[[Projection, Any], Any]] = {
     "ReadLog": _project_log,
-    "DescribeHistory": _project_history,
-    "ListStreamDeltas": _project_deltas,
+    "DescribeHistory": lambda visible, entries: [visible.history_entry(entry) for entry in entries],
+    "ListStreamDeltas": lambda visible, deltas: [visible.delta(each) for each in deltas],
     "DescribeStreamTable": _project_definition,
     "UndoTransaction": Projection.undone,
 }

@@ -15,8 +15,8 @@ from pydantic import BaseModel
 from headwater.rest.coding import ARROW_FILE, ARROW_STREAM, encode_json
 from headwater.rest.extensions import ALL_ROUTES, EXTENSIONS
 from headwater.rest.routes import Answer, BodyKind, ParameterKind, Route
-from headwater.verbs.table import BY_OPERATION as VERB_ROWS
-from headwater.verbs.table import schema_of
+from headwater.verbs.all_verbs import BY_OPERATION as VERB_ROWS
+from headwater.verbs.all_verbs import schema_of
 
 Json = dict[str, Any]
 REF = "#/components/schemas/"

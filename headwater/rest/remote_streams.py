@@ -1,4 +1,4 @@
-"""A stream table behind a REST server, held as one that is opened directly: rows travel as Arrow."""
+"""The handle of a stream table behind a REST server. Rows travel as Arrow."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from headwater.streams.sources.formats import in_batches, total
 from headwater.streams.statements import StatementRows
 from headwater.tables.write.arrow import Frames, to_stream
 from headwater.verbs import stream_requests as requests
-from headwater.verbs.verb import Request
+from headwater.verbs.verb import VerbRequest
 
 Send = Callable[..., Any]
 """Sends the request of a verb, and the rows that go with it, to a server and returns its answer."""
@@ -34,7 +34,7 @@ Send = Callable[..., Any]
 
 @dataclass(frozen=True)
 class HandedChanges:
-    """Up to where a reader was handed changes, and of which table, by its id."""
+    """The position up to which a reader was handed changes, and the id of the table."""
 
     position: int
     of: str | None = None
@@ -45,7 +45,7 @@ Handed = dict[tuple[ObjectId, str], HandedChanges]
 
 @checked
 class RemoteStream(Frames):
-    """A stream table of a server. The same calls as `CatalogStream`; what it cannot is not there."""
+    """A stream table of a server, with those calls of `CatalogStream` that a server has."""
 
     is_stream: ClassVar[bool] = True
 
@@ -65,14 +65,14 @@ class RemoteStream(Frames):
 
     @property
     def serving(self) -> Any:
-        """The Lance table as last published."""
+        """The serving copy: the Lance table as last published."""
         return self._serving()
 
     def search(self, *args: Any, **options: Any) -> Any:
-        """As `serving.search`: the rows as last published."""
+        """Search the serving copy: `serving.search`."""
         return self.serving.search(*args, **options)
 
-    # requests.Landing
+    # requests.LandingRequest
 
     def append(self, rows: Any, token: str | None = None, source: str | None = None) -> LandingReport:
         return self._land(requests.AppendToStreamTable, pack(rows), token=token, source=source)
@@ -123,9 +123,9 @@ class RemoteStream(Frames):
         """As `StreamTable.apply`."""
         kinds, rows = pa.array([part.kind for part in parts], pa.string()), [stream_body(part.rows) for part in parts]
         body = pa.table({"kind": kinds, "rows": pa.array(rows, pa.large_binary())})
-        return int(self._ask(requests.ApplyToStreamTable, body, position=position).position)
+        return int(self._ask(requests.ApplyToStreamTable, body, position=position))
 
-    def _land(self, kind: type[requests.Landing], rows: pa.Table, **fields: Any) -> LandingReport:
+    def _land(self, kind: type[requests.LandingRequest], rows: pa.Table, **fields: Any) -> LandingReport:
         BatchOrigin(fields.get("source"), fields.get("token"))  # 13 here, for a query parameter is always a text
         report: LandingReport = self._send(kind(id=self.id.names, **fields), rows)
         return report
@@ -143,7 +143,7 @@ class RemoteStream(Frames):
         return self._rows(requests.QueryStreamTable, columns=chosen, filter=filter, limit=limit, position=position)
 
     def count(self, position: int | None = None) -> int:
-        return int(self._ask(requests.CountStreamTable, position=position).count)
+        return int(self._ask(requests.CountStreamTable, position=position))
 
     def changes(self, after: int = 0, until: int | None = None, reader: str | None = None) -> pa.Table:
         """As `StreamTable.changes`. What a reader was handed counts as read when this process comes back for more."""
@@ -163,16 +163,16 @@ class RemoteStream(Frames):
         of = {"of": known.of} if known.of is not None else {}
         done = self._ask(requests.CommitStreamReader, reader=name, position=known.position, **of)
         self._handed.pop((self.id, name), None)
-        return int(done.position)
+        return int(done)
 
     def quarantine(self) -> pa.Table:
         return self._rows(requests.QueryStreamQuarantine)
 
     def deltas(self, after: int = 0) -> list[Delta]:
-        return list(self._ask(requests.ListStreamDeltas, after=after).deltas)
+        return list(self._ask(requests.ListStreamDeltas, after=after))
 
     def files(self, source: str = "", undone: bool = False) -> dict[str, list[LedgerEntry]]:
-        found = self._ask(requests.ListStreamFiles, source=source, undone=undone).files
+        found = self._ask(requests.ListStreamFiles, source=source, undone=undone)
         return {path: list(entries) for path, entries in found.items()}
 
     @property
@@ -207,7 +207,7 @@ class RemoteStream(Frames):
     # Changing
 
     def publish(self) -> requests.RemotePublished:
-        published: requests.RemotePublished = self._ask(requests.PublishStreamTable).published
+        published: requests.RemotePublished = self._ask(requests.PublishStreamTable)
         return published
 
     def evolve(
@@ -220,10 +220,10 @@ class RemoteStream(Frames):
         types = {"add": pack_types(dict(add or {})), "widen": pack_types(dict(widen or {}))}
         dropped = [drop] if isinstance(drop, str) else list(drop)
         done = self._ask(requests.EvolveStreamTable, rename=dict(rename or {}), drop=dropped, **types)
-        return _definition(done.definition)
+        return _definition(done)
 
     def set_properties(self, properties: Mapping[str, str | None]) -> Definition:
-        return _definition(self._ask(requests.SetStreamProperties, properties=dict(properties)).definition)
+        return _definition(self._ask(requests.SetStreamProperties, properties=dict(properties)))
 
     def drop_reader(self, name: str) -> None:
         self._ask(requests.DropStreamReader, reader=name)
@@ -251,11 +251,11 @@ class RemoteStream(Frames):
         self._expected = id
         return self
 
-    def _ask(self, kind: Callable[..., Request], rows: pa.Table | None = None, /, **fields: Any) -> Any:
+    def _ask(self, kind: Callable[..., VerbRequest], rows: pa.Table | None = None, /, **fields: Any) -> Any:
         of = {} if self._expected is None else {"of": self._expected}
         return self._send(kind(id=self.id.names, **{**of, **fields}), rows)
 
-    def _rows(self, kind: Callable[..., Request], **fields: Any) -> pa.Table:
+    def _rows(self, kind: Callable[..., VerbRequest], **fields: Any) -> pa.Table:
         rows: pa.Table = self._ask(kind, **fields)
         return rows
 

@@ -13,14 +13,14 @@ from functools import cached_property
 from headwater.verbs.verb import NOTHING as NOTHING
 from headwater.verbs.verb import READS as READS
 from headwater.verbs.verb import Permission as Permission
-from headwater.verbs.verb import Sessions
+from headwater.verbs.verb import SessionKind
 from headwater.verbs.verb import WorkPlace as WorkPlace
 
 EXTENSION_API = "headwater"
 
 
 class RouteTarget(Enum):
-    """What the `{id}` of a route names."""
+    """The kind of object that the `{id}` of a route names."""
 
     NONE = "none"
     NAMESPACE = "namespace"
@@ -30,7 +30,7 @@ class RouteTarget(Enum):
 
 
 class BodyKind(Enum):
-    """What a request carries."""
+    """The kind of body of a request."""
 
     NONE = "none"
     JSON = "json"
@@ -39,7 +39,7 @@ class BodyKind(Enum):
 
 
 class Answer(Enum):
-    """What a response carries."""
+    """The kind of body of a response."""
 
     MODEL = "model"
     EMPTY = "empty"
@@ -50,7 +50,7 @@ class Answer(Enum):
 
 
 class ParameterKind(Enum):
-    """How the text of a query parameter becomes a value."""
+    """The type of a query parameter."""
 
     TEXT = "string"
     INT = "integer"
@@ -85,7 +85,7 @@ class Param:
 
 @dataclass(frozen=True)
 class Route:
-    """One operation: where it is called, by whom, with what, and what it answers."""
+    """One operation: its verb and path, the right it needs, its parameters, body and response."""
 
     operation: str
     verb: str
@@ -101,7 +101,7 @@ class Route:
     response: str = ""
     extension: bool = False
     place: WorkPlace | None = None
-    sessions: Sessions = Sessions.ANY
+    sessions: SessionKind = SessionKind.ANY
 
     @cached_property
     def method(self) -> str:
@@ -122,7 +122,7 @@ class Route:
 
     @property
     def changes(self) -> bool:
-        """Whether the operation can change the catalog or a table."""
+        """True if the operation can change the catalog or a table."""
         return self.needs not in READS
 
     @property
@@ -131,7 +131,7 @@ class Route:
 
 
 NO_ROUTE = Route("other", "", "", NOTHING, RouteTarget.NONE)
-"""What a request is before its route is known, and stays when it has none."""
+"""The route of a request whose path is not known (yet)."""
 
 _LOOK, _SELECT, _WRITE = Permission.DESCRIBE, Permission.SELECT, Permission.WRITE
 _DROP, _MANAGE = Permission.DROP, Permission.MANAGE
@@ -275,7 +275,7 @@ class Match:
 
 
 class RouteTable:
-    """Finds the route of a path in one dictionary look-up per number of placeholders."""
+    """An index of routes by path, with one dictionary look-up per number of placeholders."""
 
     def __init__(self, routes: tuple[Route, ...]) -> None:
         self._by_shape: dict[tuple[str, ...], dict[str, Route]] = {}
@@ -295,11 +295,11 @@ class RouteTable:
         }
 
     def lost_its_id(self, path: str) -> bool:
-        """Whether a path is a route's without its id: what URL normalisation makes of the names `.` and `..`."""
+        """Return True for the path of a route without its id: URL normalisation drops the names `.` and `..`."""
         return _parts(path) in self._without_id
 
     def find(self, path: str, verb: str) -> Match | tuple[str, ...]:
-        """The match, or the verbs this path has (none when there is no such path)."""
+        """Return the match, or the verbs of this path, none for an unknown path."""
         parts = _parts(path)
         for shape, id_at, index_at in _shapes(parts):
             verbs = self._by_shape.get(shape)
@@ -318,7 +318,7 @@ def _parts(path: str) -> tuple[str, ...]:
 
 
 def _shapes(parts: tuple[str, ...]) -> list[tuple[tuple[str, ...], int, int]]:
-    """The shapes a path may have, most telling first: exact, with an id, with an id and an index name."""
+    """Return the shapes of a path, most specific first: exact, with an id, with an id and an index name."""
     shapes = [(parts, 0, 0)]
     id_at = 3 if parts[0] == EXTENSION_API else 2
     if len(parts) > id_at:

@@ -17,8 +17,8 @@ from headwater.verbs.verb import (
     NOTHING,
     ObjectRequest,
     Permission,
-    Request,
-    Sessions,
+    SessionKind,
+    VerbRequest,
     VerbSession,
     WorkPlace,
     require,
@@ -30,7 +30,7 @@ Moment = int | str
 """A commit, or a time with a zone or the name of a snapshot as a text (`namespace/requests.py`)."""
 
 
-class ReadLog(Request, frozen=True, kw_only=True):
+class ReadLog(VerbRequest, frozen=True, kw_only=True):
     """Arguments of ReadLog. `after`: a commit; `limit`: entries at most, 0 for the newest commit alone.
 
     `wait_seconds`: how long a server waits for the next commit (30 at most).
@@ -52,13 +52,7 @@ class DescribeHistory(ObjectRequest, frozen=True, kw_only=True):
     """Arguments of DescribeHistory."""
 
 
-class History(msgspec.Struct, frozen=True):
-    """Transactions that touched one object, oldest first."""
-
-    entries: Sequence[HistoryEntry]
-
-
-class DescribeDifference(Request, frozen=True, kw_only=True):
+class DescribeDifference(VerbRequest, frozen=True, kw_only=True):
     """Arguments of DescribeDifference. `before`: the oldest commit by default; `after`: the newest."""
 
     before: Moment | None = None
@@ -67,12 +61,6 @@ class DescribeDifference(Request, frozen=True, kw_only=True):
 
 class Undrop(ObjectRequest, frozen=True, kw_only=True):
     """Arguments of Undrop."""
-
-
-class Undropped(msgspec.Struct, frozen=True):
-    """The kind of an object that was brought back: namespace or table."""
-
-    kind: str
 
 
 class AddAlias(ObjectRequest, frozen=True, kw_only=True):
@@ -87,37 +75,31 @@ class RemoveAlias(ObjectRequest, frozen=True, kw_only=True):
     alias: str
 
 
-class UndoTransaction(Request, frozen=True, kw_only=True):
+class UndoTransaction(VerbRequest, frozen=True, kw_only=True):
     """Arguments of UndoTransaction. `txn`: the id of a transaction, as log and histories have it."""
 
     txn: str
     dry_run: bool = False
 
 
-class TakeSnapshot(Request, frozen=True, kw_only=True):
+class TakeSnapshot(VerbRequest, frozen=True, kw_only=True):
     """Arguments of TakeSnapshot. `tables`: their names; all tables by default."""
 
     name: str
     tables: list[list[str]] | None = None
 
 
-class ListSnapshots(Request, frozen=True, kw_only=True):
+class ListSnapshots(VerbRequest, frozen=True, kw_only=True):
     """Arguments of ListSnapshots."""
 
 
-class Snapshots(msgspec.Struct, frozen=True):
-    """Named snapshots of a catalog."""
-
-    snapshots: Sequence[NamedSnapshot]
-
-
-class DropSnapshot(Request, frozen=True, kw_only=True):
+class DropSnapshot(VerbRequest, frozen=True, kw_only=True):
     """Arguments of DropSnapshot."""
 
     name: str
 
 
-class VerifyCatalog(Request, frozen=True, kw_only=True):
+class VerifyCatalog(VerbRequest, frozen=True, kw_only=True):
     """Arguments of VerifyCatalog."""
 
 
@@ -131,13 +113,7 @@ class Finding(msgspec.Struct, frozen=True):
     note: bool = False
 
 
-class Findings(msgspec.Struct, frozen=True):
-    """Every disagreement of catalog and storage."""
-
-    problems: list[Finding]
-
-
-class CollectCatalog(Request, frozen=True, kw_only=True):
+class CollectCatalog(VerbRequest, frozen=True, kw_only=True):
     """Arguments of CollectCatalog. Both ages are 7 days by default."""
 
     keep_seconds: float | None = None
@@ -162,9 +138,9 @@ def commit_after(metastore: Metastore, request: ReadLog) -> int:
     return found
 
 
-@verb("log", NOTHING, WorkPlace.SERVER, Sessions.PAST)
+@verb("log", NOTHING, WorkPlace.SERVER, SessionKind.PAST)
 def read_log(session: VerbSession, request: ReadLog) -> LogPage:
-    """The transactions after a slot; with `wait_seconds` the answer waits for the next one.
+    """Return the transactions after a slot; with `wait_seconds` the server waits for the next one.
 
     All entries of a commit are on one page, so that its number is where the next page begins.
     """
@@ -180,46 +156,47 @@ def read_log(session: VerbSession, request: ReadLog) -> LogPage:
     return LogPage(newest, found)
 
 
-@verb("object/{id}/history", Permission.DESCRIBE, WorkPlace.SERVER, Sessions.PAST)
-def history(session: VerbSession, request: DescribeHistory) -> History:
-    """Every transaction that touched a namespace or table, through renames."""
-    return History(seen_by(session).history(request.id))
+@verb("object/{id}/history", Permission.DESCRIBE, WorkPlace.SERVER, SessionKind.PAST, "entries")
+def history(session: VerbSession, request: DescribeHistory) -> Sequence[HistoryEntry]:
+    """Return every transaction that touched a namespace or table, through renames."""
+    return seen_by(session).history(request.id)
 
 
-@verb("diff", Permission.DESCRIBE, WorkPlace.SERVER, Sessions.PAST)
+@verb("diff", Permission.DESCRIBE, WorkPlace.SERVER, SessionKind.PAST)
 def diff(session: VerbSession, request: DescribeDifference) -> Diff:
-    """What is different at slot `after` from slot `before`."""
+    """Return the differences between the states of slots `before` and `after`."""
     metastore = require(session.can.metastore)
     before = metastore.boundary if request.before is None else parse_moment(request.before)
     return metastore.diff(before, metastore.slot if request.after is None else parse_moment(request.after))
 
 
-@verb("object/{id}/undrop", Permission.WRITE, WorkPlace.SERVER, Sessions.TRANSACTION)
-def undrop(session: VerbSession, request: Undrop) -> Undropped:
-    """Bring back what was dropped last under a name."""
+@verb("object/{id}/undrop", Permission.WRITE, WorkPlace.SERVER, SessionKind.TRANSACTION, "kind")
+def undrop(session: VerbSession, request: Undrop) -> str:
+    """Bring back the object that was dropped last under a name, and return its kind."""
     change = require(session.can.change)
-    return Undropped(change(lambda tx: undrop_stream(tx, request.id), f"undrop {ObjectId(request.id)}"))
+    kind: str = change(lambda tx: undrop_stream(tx, request.id), f"undrop {ObjectId(request.id)}")
+    return kind
 
 
-@verb("object/{id}/alias", Permission.WRITE, WorkPlace.SERVER, Sessions.TRANSACTION)
+@verb("object/{id}/alias", Permission.WRITE, WorkPlace.SERVER, SessionKind.TRANSACTION)
 def alias(session: VerbSession, request: AddAlias) -> None:
-    """Let a namespace or table be found under one more name beside its own."""
+    """Add an alias: one more name for a namespace or table, beside its own."""
     require(session.can.change)(lambda tx: tx.alias(request.id, request.alias), f"alias {request.alias}")
 
 
-@verb("object/{id}/unalias", Permission.WRITE, WorkPlace.SERVER, Sessions.TRANSACTION)
+@verb("object/{id}/unalias", Permission.WRITE, WorkPlace.SERVER, SessionKind.TRANSACTION)
 def unalias(session: VerbSession, request: RemoveAlias) -> None:
     """Remove an alias of a namespace or table."""
     require(session.can.change)(lambda tx: tx.unalias(request.id, request.alias), f"unalias {request.alias}")
 
 
-@verb("undo", Permission.WRITE, WorkPlace.LONG, Sessions.TRANSACTION)
+@verb("undo", Permission.WRITE, WorkPlace.LONG, SessionKind.TRANSACTION)
 def undo(session: VerbSession, request: UndoTransaction) -> Undone:
-    """Undo a transaction by a new one; needs `write` on all that it touched, `drop` for what goes by it."""
+    """Undo a transaction by a new one. Needs `write` on all that it touched, and `drop` for objects that it created."""
     return require(session.can.undo)(request.txn, request.dry_run)
 
 
-@verb("snapshot", Permission.MANAGE, WorkPlace.SERVER, Sessions.TRANSACTION)
+@verb("snapshot", Permission.MANAGE, WorkPlace.SERVER, SessionKind.TRANSACTION)
 def snapshot(session: VerbSession, request: TakeSnapshot) -> NamedSnapshot | None:
     """Pin the newest state of all tables, or of these, under a name.
 
@@ -231,33 +208,31 @@ def snapshot(session: VerbSession, request: TakeSnapshot) -> NamedSnapshot | Non
     return require(session.can.snapshot)(request.name, request.tables)
 
 
-@verb("snapshots", Permission.DESCRIBE, WorkPlace.SERVER, Sessions.ANY)
-def snapshots(session: VerbSession, request: ListSnapshots) -> Snapshots:
-    """The named snapshots, with the version and position of every table."""
-    return Snapshots(require(session.can.snapshots)())
+@verb("snapshots", Permission.DESCRIBE, WorkPlace.SERVER, SessionKind.ANY, "snapshots")
+def snapshots(session: VerbSession, request: ListSnapshots) -> Sequence[NamedSnapshot]:
+    """Return the named snapshots, with the version and position of every table."""
+    return require(session.can.snapshots)()
 
 
-@verb("drop_snapshot", Permission.MANAGE, WorkPlace.SERVER, Sessions.TRANSACTION)
+@verb("drop_snapshot", Permission.MANAGE, WorkPlace.SERVER, SessionKind.TRANSACTION)
 def drop_snapshot(session: VerbSession, request: DropSnapshot) -> None:
     """Drop a named snapshot; a collection then frees what only it needed."""
     require(session.can.drop_snapshot)(request.name)
 
 
-@verb("verify", Permission.MANAGE, WorkPlace.LONG)
-def verify(session: VerbSession, request: VerifyCatalog) -> Findings:
-    """Everything on which the catalog and its storage disagree."""
+@verb("verify", Permission.MANAGE, WorkPlace.LONG, field="problems")
+def verify(session: VerbSession, request: VerifyCatalog) -> list[Finding]:
+    """Return everything on which the catalog and its storage disagree."""
     found = require(session.can.verify, "cannot be verified")()
-    return Findings(
-        [
-            Finding(item.kind, None if item.id is None else item.id.names, item.key, item.message, item.note)
-            for item in found
-        ]
-    )
+    return [
+        Finding(item.kind, None if item.id is None else item.id.names, item.key, item.message, item.note)
+        for item in found
+    ]
 
 
 @verb("collect", Permission.MANAGE, WorkPlace.LONG)
 def collect(session: VerbSession, request: CollectCatalog) -> Collected:
-    """Forget what is older than `keep_seconds`, and free what nothing shows any more; or tell what would go."""
+    """Delete history older than `keep_seconds`, and files that no state needs; a dry run returns what would go."""
     ages = (request.keep_seconds, request.grace_seconds)
     keep, grace = (None if age is None else timedelta(seconds=age) for age in ages)
     return require(session.can.collect, "cannot be collected")(keep, grace, request.dry_run)

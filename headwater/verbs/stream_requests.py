@@ -8,7 +8,7 @@ from typing import Any
 from msgspec import field
 
 from headwater.streams.position_views import AtPosition
-from headwater.verbs.verb import ObjectRequest, Request, RowsRequest
+from headwater.verbs.verb import ObjectRequest, RowsRequest, VerbRequest
 
 
 class StreamRequest(ObjectRequest, frozen=True, kw_only=True):
@@ -17,7 +17,7 @@ class StreamRequest(ObjectRequest, frozen=True, kw_only=True):
     of: str | None = None
 
 
-class Landing(RowsRequest, frozen=True, kw_only=True):
+class LandingRequest(RowsRequest, frozen=True, kw_only=True):
     """Arguments of a verb that lands rows. A batch with the same `source` and `token` lands once."""
 
     token: str | None = None
@@ -39,19 +39,19 @@ class DescribeStreamTable(StreamRequest, frozen=True, kw_only=True):
     fields: list[str] | None = None
 
 
-class AppendToStreamTable(Landing, frozen=True, kw_only=True):
+class AppendToStreamTable(LandingRequest, frozen=True, kw_only=True):
     """Arguments of AppendToStreamTable."""
 
 
-class UpsertIntoStreamTable(Landing, frozen=True, kw_only=True):
+class UpsertIntoStreamTable(LandingRequest, frozen=True, kw_only=True):
     """Arguments of UpsertIntoStreamTable."""
 
 
-class DeleteFromStreamTable(Landing, frozen=True, kw_only=True):
+class DeleteFromStreamTable(LandingRequest, frozen=True, kw_only=True):
     """Arguments of DeleteFromStreamTable."""
 
 
-class IngestIntoStreamTable(Landing, frozen=True, kw_only=True):
+class IngestIntoStreamTable(LandingRequest, frozen=True, kw_only=True):
     """Arguments of IngestIntoStreamTable. `digest`: what a batch with a token is known by, if not by its rows."""
 
     format: str = "rows"
@@ -109,7 +109,7 @@ class PublishStreamTable(StreamRequest, frozen=True, kw_only=True):
     """Arguments of PublishStreamTable."""
 
 
-class PublishStreamTables(Request, frozen=True, kw_only=True):
+class PublishStreamTables(VerbRequest, frozen=True, kw_only=True):
     """Arguments of PublishStreamTables: the names of the tables that are published in one commit."""
 
     tables: list[list[str]]

@@ -36,56 +36,14 @@ from headwater.streams.statements import KINDS, StatementRows
 from headwater.streams.table import StreamTable
 from headwater.streams.user_functions import without_folders
 from headwater.verbs import stream_requests as requests
-from headwater.verbs.verb import ObjectRequest, Permission, Sessions, VerbSession, WorkPlace, require, verb
+from headwater.verbs.verb import ObjectRequest, Permission, SessionKind, VerbSession, WorkPlace, require, verb
 
 DESCRIBED = ("definition", "position", "published", "readers", "id")
 """Fields of DescribeStreamTable. A transaction depends on each field that it asks for."""
 NO_STREAMS = "has no stream tables: a metastore catalog has"
 _PATH = "table/{id}/stream/"
 _WRITE, _SELECT, _DESCRIBE = Permission.WRITE, Permission.SELECT, Permission.DESCRIBE
-_IN, _ANY = Sessions.TRANSACTION, Sessions.ANY
-
-
-class DefinitionAnswer(msgspec.Struct, frozen=True):
-    """The definition of a stream table, as its properties."""
-
-    definition: Mapping[str, Any]
-
-
-class PositionAnswer(msgspec.Struct, frozen=True):
-    """A position of a change log."""
-
-    position: int
-
-
-class CountAnswer(msgspec.Struct, frozen=True):
-    """The number of rows of a stream table."""
-
-    count: int
-
-
-class DeltasAnswer(msgspec.Struct, frozen=True):
-    """Deltas of a change log, in their order."""
-
-    deltas: Sequence[Delta]
-
-
-class FilesAnswer(msgspec.Struct, frozen=True):
-    """Files of a source by path, an entry for each content."""
-
-    files: Mapping[str, Sequence[LedgerEntry]]
-
-
-class PublishedAnswer(msgspec.Struct, frozen=True):
-    """The publish of one stream table."""
-
-    published: requests.RemotePublished
-
-
-class AllPublishedAnswer(msgspec.Struct, frozen=True):
-    """The publishes of several stream tables, in the order of the request."""
-
-    published: list[requests.RemotePublished]
+_IN, _ANY = SessionKind.TRANSACTION, SessionKind.ANY
 
 
 def _table(session: VerbSession, request: ObjectRequest) -> StreamTable:
@@ -100,7 +58,7 @@ def _rows(session: VerbSession) -> pa.RecordBatchReader:
 
 def _fitting_rows(
     session: VerbSession,
-    request: requests.Landing,
+    request: requests.LandingRequest,
     check: Callable[[Given | None], Any],
     body: pa.RecordBatchReader | None = None,
 ) -> Any:
@@ -119,9 +77,9 @@ def _shaping(definition: Definition) -> Callable[[Given | None], Any]:
     return lambda rows: None if rows is None else shape(definition, rows)
 
 
-@verb(f"{_PATH}create", _WRITE, sessions=_IN)
-def create(session: VerbSession, request: requests.CreateStreamTable) -> DefinitionAnswer:
-    """Make a stream table with the columns of the Arrow body."""
+@verb(f"{_PATH}create", _WRITE, sessions=_IN, field="definition")
+def create(session: VerbSession, request: requests.CreateStreamTable) -> dict[str, Any]:
+    """Create a stream table with the columns of the Arrow body."""
     create_stream = require(session.can.create_stream, NO_STREAMS)
     _check_settings(request.properties)
     known = {name: text for name, text in request.properties.items() if text is not None}
@@ -132,7 +90,7 @@ def create(session: VerbSession, request: requests.CreateStreamTable) -> Definit
 
 @verb(f"{_PATH}describe", _DESCRIBE, WorkPlace.SERVER, _ANY)
 def describe(session: VerbSession, request: requests.DescribeStreamTable) -> dict[str, Any]:
-    """The definition of a stream table, its newest position, its last publish and its readers.
+    """Return the definition of a stream table, its newest position, its last publish and its readers.
 
     InvalidInput (13) for a plain table, and for a history, which only publishes write.
     """
@@ -142,7 +100,7 @@ def describe(session: VerbSession, request: requests.DescribeStreamTable) -> dic
     for name in DESCRIBED if request.fields is None else request.fields:
         match name:
             case "definition":
-                found[name] = _shown(table.definition).definition
+                found[name] = _shown(table.definition)
             case "position":
                 found[name] = table.position
             case "published":
@@ -158,7 +116,7 @@ def describe(session: VerbSession, request: requests.DescribeStreamTable) -> dic
 
 @verb(f"{_PATH}append", _WRITE, sessions=_IN)
 def append(session: VerbSession, request: requests.AppendToStreamTable) -> LandingReport:
-    """Add the rows of the Arrow body to a table without keys."""
+    """Append the rows of the Arrow body to a table without keys."""
     table = _table(session, request)
     rows = _fitting_rows(session, request, _shaping(table.definition))
     return table.append(rows, request.token, request.source)
@@ -166,7 +124,7 @@ def append(session: VerbSession, request: requests.AppendToStreamTable) -> Landi
 
 @verb(f"{_PATH}upsert", _WRITE, sessions=_IN)
 def upsert(session: VerbSession, request: requests.UpsertIntoStreamTable) -> LandingReport:
-    """Insert the rows of the Arrow body, or change those of the same key."""
+    """Insert the rows of the Arrow body, or replace those of the same key."""
     table = _table(session, request)
     rows = _fitting_rows(session, request, _shaping(table.definition))
     return table.upsert(rows, request.token, request.source)
@@ -182,7 +140,7 @@ def delete(session: VerbSession, request: requests.DeleteFromStreamTable) -> Lan
 
 @verb(f"{_PATH}ingest", _WRITE, WorkPlace.LONG, _IN)
 def ingest(session: VerbSession, request: requests.IngestIntoStreamTable) -> LandingReport:
-    """Take change data in one of the formats; bad rows go to the quarantine.
+    """Ingest change data in one of the formats; bad rows go to the quarantine.
 
     The body is rows or JSON text, or the bytes of files, each known by its name and content. Files of one call are one
     batch on a table with a lateness, as those of `StreamTable.ingest`.
@@ -200,10 +158,9 @@ def ingest(session: VerbSession, request: requests.IngestIntoStreamTable) -> Lan
         return total(table.ingest_files(files, request.format, request.source, request.strict, **request.options))
 
 
-@verb(f"{_PATH}apply", _WRITE, sessions=_IN)
-def apply(session: VerbSession, request: requests.ApplyToStreamTable) -> PositionAnswer:
-    """What a SQL statement does to the rows: deletes, rows in place of others, rows with new keys; with `position` only
-    if the table is still as it was read.
+@verb(f"{_PATH}apply", _WRITE, sessions=_IN, field="position")
+def apply(session: VerbSession, request: requests.ApplyToStreamTable) -> int:
+    """Apply a SQL statement: deletes, replaced rows, new rows. With `position`, only to the state that it read.
 
     The body has a row for each part: its `kind`, and its `rows` as an Arrow stream.
     """
@@ -225,7 +182,7 @@ def apply(session: VerbSession, request: requests.ApplyToStreamTable) -> Positio
         part = read_stream(rows, accept)
         shape(table.definition, given(part.schema.empty_table()))
         parts.append(StatementRows(kind, part.read_all()))
-    return PositionAnswer(table.apply(parts, request.position))
+    return table.apply(parts, request.position)
 
 
 @contextlib.contextmanager
@@ -251,20 +208,20 @@ def _files(sent: pa.RecordBatchReader) -> Iterator[list[SourceFile]]:
 
 @verb(f"{_PATH}query", _SELECT, sessions=_ANY)
 def query(session: VerbSession, request: requests.QueryStreamTable) -> pa.RecordBatchReader:
-    """The rows, fresh or at a position, as an Arrow file."""
+    """Return the rows, newest or at a position, as an Arrow file."""
     found = _table(session, request).to_arrow(request.columns, request.filter, request.limit, request.position)
     return found.to_reader()
 
 
-@verb(f"{_PATH}count", _SELECT, sessions=_ANY)
-def count(session: VerbSession, request: requests.CountStreamTable) -> CountAnswer:
-    """How many rows there are."""
-    return CountAnswer(_table(session, request).count(request.position))
+@verb(f"{_PATH}count", _SELECT, sessions=_ANY, field="count")
+def count(session: VerbSession, request: requests.CountStreamTable) -> int:
+    """Return the number of rows."""
+    return _table(session, request).count(request.position)
 
 
 @verb(f"{_PATH}changes", _SELECT, sessions=_ANY)
 def changes(session: VerbSession, request: requests.ReadStreamChanges) -> pa.RecordBatchReader:
-    """What changed after a position, as an Arrow file; with a reader from where that was.
+    """Return the changes after a position, or after that of a reader, as an Arrow file.
 
     The client knows which changes a reader was handed, and sends the position up to which it has `read`. That counts
     only for the same table (`read_of`), not for another that has its name now.
@@ -286,72 +243,72 @@ def changes(session: VerbSession, request: requests.ReadStreamChanges) -> pa.Rec
     return found.replace_schema_metadata({END: str(end).encode(), OF: id.encode()}).to_reader()
 
 
-@verb(f"{_PATH}deltas", _DESCRIBE, WorkPlace.SERVER, _ANY)
-def deltas(session: VerbSession, request: requests.ListStreamDeltas) -> DeltasAnswer:
-    """The deltas after a position."""
-    return DeltasAnswer(_table(session, request).deltas(request.after))
+@verb(f"{_PATH}deltas", _DESCRIBE, WorkPlace.SERVER, _ANY, field="deltas")
+def deltas(session: VerbSession, request: requests.ListStreamDeltas) -> Sequence[Delta]:
+    """Return the deltas after a position."""
+    return _table(session, request).deltas(request.after)
 
 
-@verb(f"{_PATH}files", _DESCRIBE, WorkPlace.SERVER)
-def files(session: VerbSession, request: requests.ListStreamFiles) -> FilesAnswer:
-    """The files that a source gave, an entry for each content; with `undone` those taken out again."""
-    return FilesAnswer(_table(session, request).files(request.source or "", request.undone))
+@verb(f"{_PATH}files", _DESCRIBE, WorkPlace.SERVER, field="files")
+def files(session: VerbSession, request: requests.ListStreamFiles) -> Mapping[str, Sequence[LedgerEntry]]:
+    """Return the files of a source, an entry for each content; with `undone` those that were taken out again."""
+    return _table(session, request).files(request.source or "", request.undone)
 
 
-@verb(f"{_PATH}publish", _WRITE, WorkPlace.LONG, _IN)
-def publish(session: VerbSession, request: requests.PublishStreamTable) -> PublishedAnswer:
-    """Make the serving copy equal to the newest state."""
-    return PublishedAnswer(_published(_table(session, request).publish()))
+@verb(f"{_PATH}publish", _WRITE, WorkPlace.LONG, _IN, field="published")
+def publish(session: VerbSession, request: requests.PublishStreamTable) -> requests.RemotePublished:
+    """Publish a stream table: its serving copy becomes equal to its newest state."""
+    return _published(_table(session, request).publish())
 
 
-@verb("streams/publish", _WRITE, WorkPlace.LONG, _IN)
-def publish_all(session: VerbSession, request: requests.PublishStreamTables) -> AllPublishedAnswer:
-    """The same for several tables, at one slot."""
+@verb("streams/publish", _WRITE, WorkPlace.LONG, _IN, field="published")
+def publish_all(session: VerbSession, request: requests.PublishStreamTables) -> list[requests.RemotePublished]:
+    """Publish several stream tables in one slot."""
     found = require(session.can.publish, NO_STREAMS)([object_id(names) for names in request.tables])
-    return AllPublishedAnswer([_published(each) for each in found])
+    return [_published(each) for each in found]
 
 
-@verb(f"{_PATH}evolve", _WRITE, sessions=_IN)
-def evolve(session: VerbSession, request: requests.EvolveStreamTable) -> DefinitionAnswer:
-    """Add, rename, widen and drop columns."""
+@verb(f"{_PATH}evolve", _WRITE, sessions=_IN, field="definition")
+def evolve(session: VerbSession, request: requests.EvolveStreamTable) -> dict[str, Any]:
+    """Add, rename, widen and drop columns of a stream table."""
     added, widened = unpack_types(request.add), unpack_types(request.widen)
     return _shown(_table(session, request).evolve(added, request.rename, widened, request.drop))
 
 
-@verb(f"{_PATH}properties", _WRITE, sessions=_IN)
-def set_properties(session: VerbSession, request: requests.SetStreamProperties) -> DefinitionAnswer:
-    """Set properties of a stream table; null takes one away."""
+@verb(f"{_PATH}properties", _WRITE, sessions=_IN, field="definition")
+def set_properties(session: VerbSession, request: requests.SetStreamProperties) -> dict[str, Any]:
+    """Set properties of a stream table; null removes one."""
     _check_settings(request.properties)
     return _shown(_table(session, request).set_properties(request.properties))
 
 
 @verb(f"{_PATH}quarantine", _SELECT, sessions=_ANY)
 def quarantine(session: VerbSession, request: requests.QueryStreamQuarantine) -> pa.RecordBatchReader:
-    """The rows that were not taken, and why, as an Arrow file."""
+    """Return the rows that were refused, and why, as an Arrow file."""
     return _table(session, request).quarantine().to_reader()
 
 
-@verb(f"{_PATH}commit_reader", _WRITE, WorkPlace.SERVER, _IN)
-def commit_reader(session: VerbSession, request: requests.CommitStreamReader) -> PositionAnswer:
-    """Say up to which position a reader has read."""
-    return PositionAnswer(_table(session, request).commit_reader(request.reader, request.position))
+@verb(f"{_PATH}commit_reader", _WRITE, WorkPlace.SERVER, _IN, field="position")
+def commit_reader(session: VerbSession, request: requests.CommitStreamReader) -> int:
+    """Record the position up to which a reader has read."""
+    return _table(session, request).commit_reader(request.reader, request.position)
 
 
 @verb(f"{_PATH}drop_reader", _WRITE, WorkPlace.SERVER, _IN)
 def drop_reader(session: VerbSession, request: requests.DropStreamReader) -> None:
-    """Forget a reader."""
+    """Drop a reader and its position."""
     _table(session, request).drop_reader(request.reader)
 
 
 @verb(f"{_PATH}undo", _WRITE, WorkPlace.LONG, _IN)
 def undo_ingest(session: VerbSession, request: requests.UndoStreamIngest) -> LandingReport:
-    """Take out again what came from a source, a file, a batch or a transaction."""
+    """Undo the ingest of a source, a file, a batch or a transaction."""
     named = (request.source, request.file, request.token, request.txn, request.digest)
     return _table(session, request).undo(*named)
 
 
-def _shown(definition: Definition) -> DefinitionAnswer:
-    return DefinitionAnswer(without_folders(to_properties(definition)))
+def _shown(definition: Definition) -> dict[str, Any]:
+    return without_folders(to_properties(definition))
 
 
 def _published(found: Published) -> requests.RemotePublished:

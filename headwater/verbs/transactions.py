@@ -6,63 +6,49 @@ same access rules as any other (rest/dispatch.py). A transaction belongs to the 
 
 from __future__ import annotations
 
-import msgspec
-
 from headwater.errors import InvalidInputError
 from headwater.namespace.abilities import Transactions
-from headwater.verbs.verb import NOTHING, Request, VerbSession, WorkPlace, require, verb
+from headwater.verbs.verb import NOTHING, VerbRequest, VerbSession, WorkPlace, require, verb
 
 MAX_MESSAGE_CHARS = 4096
 
 
-class BeginTransaction(Request, frozen=True, kw_only=True):
+class BeginTransaction(VerbRequest, frozen=True, kw_only=True):
     """Arguments of BeginTransaction."""
 
     message: str = ""
 
 
-class BegunTransaction(msgspec.Struct, frozen=True):
-    """The id of a transaction that was begun."""
-
-    transaction: str
-
-
-class CommitTransaction(Request, frozen=True, kw_only=True):
+class CommitTransaction(VerbRequest, frozen=True, kw_only=True):
     """Arguments of CommitTransaction."""
 
     transaction: str
 
 
-class CommittedTransaction(msgspec.Struct, frozen=True):
-    """The commit that holds a transaction."""
-
-    slot: int
-
-
-class AbortTransaction(Request, frozen=True, kw_only=True):
+class AbortTransaction(VerbRequest, frozen=True, kw_only=True):
     """Arguments of AbortTransaction."""
 
     transaction: str
 
 
-@verb("transaction/begin", NOTHING, WorkPlace.SERVER)
-def begin(session: VerbSession, request: BeginTransaction) -> BegunTransaction:
-    """Begin a transaction; its id goes into the header x-headwater-transaction."""
+@verb("transaction/begin", NOTHING, WorkPlace.SERVER, field="transaction")
+def begin(session: VerbSession, request: BeginTransaction) -> str:
+    """Begin a transaction and return its id, for the header x-headwater-transaction."""
     length = len(request.message)
     if length > MAX_MESSAGE_CHARS:
         raise InvalidInputError(f"The message has {length} characters: at most {MAX_MESSAGE_CHARS} are kept.")
-    return BegunTransaction(_transactions(session).begin(session.caller, request.message, session.author))
+    return _transactions(session).begin(session.caller, request.message, session.author)
 
 
-@verb("transaction/commit", NOTHING)
-def commit(session: VerbSession, request: CommitTransaction) -> CommittedTransaction:
-    """Make all of its changes, at one slot; 14 names what others changed."""
-    return CommittedTransaction(_transactions(session).commit(session.caller, request.transaction))
+@verb("transaction/commit", NOTHING, field="slot")
+def commit(session: VerbSession, request: CommitTransaction) -> int:
+    """Commit all changes of a transaction in one slot. Error 14 names what others changed."""
+    return _transactions(session).commit(session.caller, request.transaction)
 
 
 @verb("transaction/abort", NOTHING, WorkPlace.SERVER)
 def abort(session: VerbSession, request: AbortTransaction) -> None:
-    """Forget a transaction."""
+    """Abort a transaction."""
     _transactions(session).abort(session.caller, request.transaction)
 
 

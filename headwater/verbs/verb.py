@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from enum import Enum, Flag, auto
 from functools import cached_property
 from typing import Any, TypeVar, get_args, get_type_hints
@@ -47,8 +48,8 @@ class WorkPlace(Enum):
     """There too, without a deadline."""
 
 
-class Sessions(Flag):
-    """Sessions other than the present in which a verb can be called."""
+class SessionKind(Flag):
+    """SessionKind other than the present in which a verb can be called."""
 
     PRESENT_ONLY = 0
     PAST = auto()
@@ -56,11 +57,11 @@ class Sessions(Flag):
     ANY = PAST | TRANSACTION
 
 
-class Request(msgspec.Struct, frozen=True, kw_only=True):
+class VerbRequest(msgspec.Struct, frozen=True, kw_only=True):
     """Arguments of a verb. The name of the class is the name of the operation."""
 
 
-class ObjectRequest(Request, frozen=True, kw_only=True):
+class ObjectRequest(VerbRequest, frozen=True, kw_only=True):
     """Arguments of a verb about one namespace or table. `id`: its names from the root down."""
 
     id: tuple[str, ...]
@@ -95,17 +96,21 @@ Handler = Callable[[VerbSession, Any], Any]
 
 @dataclass(frozen=True)
 class Verb:
-    """One row of the table. `path` is below `/headwater/v1/`; `about` is the sentence of the OpenAPI document."""
+    """One row of the table. `path` is below `/headwater/v1/`; `about` is the sentence of the OpenAPI document.
+
+    `field`: the one field of the JSON answer that holds what the handler returns; without it, that is the whole answer.
+    """
 
     path: str
     needs: Permission
     handler: Handler
     about: str
-    request: type[Request]
+    request: type[VerbRequest]
     answer: Any
     runs: WorkPlace = WorkPlace.WORKER
-    sessions: Sessions = Sessions.PRESENT_ONLY
-    _decoder: list[msgspec.json.Decoder[Any]] = field(default_factory=list, repr=False, compare=False)
+    sessions: SessionKind = SessionKind.PRESENT_ONLY
+    field: str | None = None
+    _decoder: list[msgspec.json.Decoder[Any]] = dataclasses.field(default_factory=list, repr=False, compare=False)
 
     @property
     def operation(self) -> str:
@@ -119,21 +124,34 @@ class Verb:
     def returns_rows(self) -> bool:
         return self.answer is pa.RecordBatchReader
 
+    def wrap(self, answer: Any) -> Any:
+        """Return what a handler returned as the answer of a server; None is an empty object."""
+        if self.field is not None:
+            return {self.field: answer}
+        return {} if answer is None else answer
+
     def decode(self, answer: bytes) -> Any:
-        """Return the answer of a server as the value that the handler returned there; `{}` is None."""
+        """Return the answer of a server as the value that the handler returned there."""
         if answer == b"{}" and type(None) in (self.answer, *get_args(self.answer)):
             return None
         if not self._decoder:  # made here, not at import: most processes are no clients
-            self._decoder.append(msgspec.json.Decoder(self.answer, strict=False))
-        return self._decoder[0].decode(answer)
+            wrapped = [(self.field or "", self.answer)]
+            kind = self.answer if self.field is None else msgspec.defstruct(f"{self.operation}Answer", wrapped)
+            self._decoder.append(msgspec.json.Decoder(kind, strict=False))
+        found = self._decoder[0].decode(answer)
+        return found if self.field is None else getattr(found, self.field)
 
 
-VERBS: dict[type[Request], Verb] = {}
-"""Every verb by the type of its request; `headwater/verbs/table.py` imports the modules that fill it."""
+VERBS: dict[type[VerbRequest], Verb] = {}
+"""Every verb by the type of its request; `headwater/verbs/all_verbs.py` imports the modules that fill it."""
 
 
 def verb(
-    path: str, needs: Permission, runs: WorkPlace = WorkPlace.WORKER, sessions: Sessions = Sessions.PRESENT_ONLY
+    path: str,
+    needs: Permission,
+    runs: WorkPlace = WorkPlace.WORKER,
+    sessions: SessionKind = SessionKind.PRESENT_ONLY,
+    field: str | None = None,
 ) -> Callable[[Handler], Handler]:
     """Return a decorator that adds a handler to the table, with the types and the docstring that it declares."""
 
@@ -141,7 +159,7 @@ def verb(
         hints = get_type_hints(handler)
         kind, answer = hints["request"], hints["return"]
         about = " ".join((handler.__doc__ or "").partition("\n\n")[0].split())
-        VERBS[kind] = Verb(path, needs, handler, about, kind, answer, runs, sessions)
+        VERBS[kind] = Verb(path, needs, handler, about, kind, answer, runs, sessions, field)
         return handler
 
     return add

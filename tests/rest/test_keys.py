@@ -26,8 +26,8 @@ from headwater.rest.routes import BY_OPERATION, Permission
 from headwater.rest.server import create_app, start_in_thread
 from headwater.rest.settings import Limits, Settings
 from headwater.store import PutMode
-from headwater.verbs.table import BY_OPERATION as VERB_ROWS
-from headwater.verbs.table import fields_of
+from headwater.verbs.all_verbs import BY_OPERATION as VERB_ROWS
+from headwater.verbs.all_verbs import fields_of
 from tests.rest.samples import PEOPLE, Serve, ipc
 
 

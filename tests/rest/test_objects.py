@@ -24,7 +24,7 @@ from headwater.rest.extensions import ALL_ROUTES
 from headwater.rest.routes import BY_OPERATION, Permission, Route, RouteTarget
 from headwater.rest.server import start_in_thread
 from headwater.rest.settings import Settings
-from headwater.verbs.verb import Sessions
+from headwater.verbs.verb import SessionKind
 
 CANARY = "cAnArY"
 ROWS = pa.table({"id": [1, 2], "name": [f"{CANARY} one", f"{CANARY} two"]})
@@ -39,7 +39,7 @@ BODIES: dict[str, dict[str, Any]] = {
 READ = [
     route
     for route in ALL_ROUTES
-    if route.target is RouteTarget.TABLE and not route.changes and Sessions.PAST in route.sessions
+    if route.target is RouteTarget.TABLE and not route.changes and SessionKind.PAST in route.sessions
 ]
 
 

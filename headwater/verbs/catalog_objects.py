@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 import msgspec
 from msgspec import field
 
 from headwater.namespace.versions import Cleaned, Optimized
-from headwater.verbs.verb import ObjectRequest, Permission, Sessions, VerbSession, WorkPlace, require, verb
+from headwater.verbs.verb import ObjectRequest, Permission, SessionKind, VerbSession, WorkPlace, require, verb
 
 
 class AlterNamespaceProperties(ObjectRequest, frozen=True, kw_only=True):
@@ -16,12 +14,6 @@ class AlterNamespaceProperties(ObjectRequest, frozen=True, kw_only=True):
 
     properties: dict[str, str] = field(default_factory=dict)
     removed: list[str] = field(default_factory=list)
-
-
-class NamespaceProperties(msgspec.Struct, frozen=True):
-    """All properties of a namespace."""
-
-    properties: Mapping[str, str] | None
 
 
 class RenameNamespace(ObjectRequest, frozen=True, kw_only=True):
@@ -42,30 +34,32 @@ class OptimizeTable(CleanUpTableVersions, frozen=True, kw_only=True):
     """Arguments of OptimizeTable: the versions that stay."""
 
 
-@verb("namespace/{id}/properties", Permission.WRITE, WorkPlace.SERVER, Sessions.TRANSACTION)
-def alter_namespace(session: VerbSession, request: AlterNamespaceProperties) -> NamespaceProperties:
-    """Set and remove properties of a namespace; those that are not named stay."""
+@verb("namespace/{id}/properties", Permission.WRITE, WorkPlace.SERVER, SessionKind.TRANSACTION, "properties")
+def alter_namespace(session: VerbSession, request: AlterNamespaceProperties) -> dict[str, str] | None:
+    """Set and remove properties of a namespace; the others stay."""
     alter = require(session.can.alter_namespace, "cannot change the properties of a namespace")
-    return NamespaceProperties(alter(msgspec.to_builtins(request)).properties)
+    properties: dict[str, str] | None = alter(msgspec.to_builtins(request)).properties
+    return properties
 
 
-@verb("namespace/{id}/rename", Permission.WRITE, WorkPlace.SERVER, Sessions.TRANSACTION)
-def rename_namespace(session: VerbSession, request: RenameNamespace) -> NamespaceProperties:
-    """Give a namespace another name or parent, with all below it; no data moves."""
+@verb("namespace/{id}/rename", Permission.WRITE, WorkPlace.SERVER, SessionKind.TRANSACTION, "properties")
+def rename_namespace(session: VerbSession, request: RenameNamespace) -> dict[str, str] | None:
+    """Rename or move a namespace with all below it; no data moves."""
     rename = require(session.can.rename_namespace, "cannot rename a namespace: a metastore catalog can")
-    return NamespaceProperties(rename(msgspec.to_builtins(request)).properties)
+    properties: dict[str, str] | None = rename(msgspec.to_builtins(request)).properties
+    return properties
 
 
-@verb("table/{id}/clean_up", Permission.DROP, WorkPlace.LONG, Sessions.TRANSACTION)
+@verb("table/{id}/clean_up", Permission.DROP, WorkPlace.LONG, SessionKind.TRANSACTION)
 def clean_up(session: VerbSession, request: CleanUpTableVersions) -> Cleaned:
-    """Remove old versions of a table and free the disk only they hold."""
+    """Delete old versions of a table and the files that only they need."""
     found: Cleaned = require(session.can.clean_up, "cannot clean up tables")(list(request.id), **_policy(request))
     return found
 
 
-@verb("table/{id}/optimize", Permission.DROP, WorkPlace.LONG, Sessions.TRANSACTION)
+@verb("table/{id}/optimize", Permission.DROP, WorkPlace.LONG, SessionKind.TRANSACTION)
 def optimize(session: VerbSession, request: OptimizeTable) -> Optimized:
-    """Merge small fragments, bring indices up to date, then clean up."""
+    """Merge small fragments of a table, update its indices, then delete old versions."""
     found: Optimized = require(session.can.optimize, "cannot optimize tables")(list(request.id), **_policy(request))
     return found
 

@@ -8,25 +8,25 @@ from typing import Any, get_type_hints
 import msgspec
 
 from headwater.errors import InvalidInputError
-from headwater.verbs import history, objects, streams, transactions
-from headwater.verbs.verb import VERBS, Request, Verb, VerbSession
+from headwater.verbs import catalog_objects, history, streams, transactions
+from headwater.verbs.verb import VERBS, Verb, VerbRequest, VerbSession
 
-MODULES = (objects, streams, history, transactions)
+MODULES = (catalog_objects, streams, history, transactions)
 """The modules whose import fills the table."""
 BY_OPERATION: dict[str, Verb] = {row.operation: row for row in VERBS.values()}
 
 
-def row_of(request: Request) -> Verb:
+def row_of(request: VerbRequest) -> Verb:
     """Return the row of a request."""
     return VERBS[type(request)]
 
 
-def answer(session: VerbSession, request: Request) -> Any:
+def answer(session: VerbSession, request: VerbRequest) -> Any:
     """Return what the handler of a request answers in a session."""
     return row_of(request).handler(session, request)
 
 
-def read_request(row: Verb, fields: Mapping[str, Any]) -> Request:
+def read_request(row: Verb, fields: Mapping[str, Any]) -> VerbRequest:
     """Return the request of these fields. Raise InvalidInput (13) for a field that is missing or of another type."""
     try:
         return msgspec.convert(fields, row.request, strict=False)
