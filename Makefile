@@ -60,8 +60,8 @@ pin:
 	uv pip compile pyproject.toml --all-extras --group dev --generate-hashes --python-version 3.11 --no-header -o requirements.txt
 	uv pip compile tests/docs/clients.in -c requirements.txt --generate-hashes --python-version 3.11 --no-header --no-annotate -o tests/docs/clients.txt
 	uv pip compile tests/interop/postgres/engine.in --generate-hashes --python-version 3.11 --no-header --no-annotate -o tests/interop/postgres/engine.txt
-	uv pip compile pyproject.toml tests/lowest.in --extra server --extra pipeline --resolution lowest-direct --generate-hashes --python-version 3.11 --no-header --no-annotate -o tests/lowest.txt
-	uv pip compile pyproject.toml --extra server --extra pipeline -c requirements.txt --generate-hashes --python-version 3.12 --no-header --no-annotate -o examples/container/requirements.txt
+	uv pip compile pyproject.toml tests/lowest.in --extra server --extra sql --resolution lowest-direct --generate-hashes --python-version 3.11 --no-header --no-annotate -o tests/lowest.txt
+	uv pip compile pyproject.toml --extra server --extra sql -c requirements.txt --generate-hashes --python-version 3.12 --no-header --no-annotate -o examples/container/requirements.txt
 	uv pip compile examples/container/build.in -c requirements.txt --generate-hashes --python-version 3.12 --no-header --no-annotate -o examples/container/build.txt
 
 clean:

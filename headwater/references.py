@@ -18,6 +18,7 @@ from typing import Any
 from headwater.errors import InvalidInputError
 
 SECRET_PREFIXES = ("storage.", "headers.", "header.")
+SPARK_PREFIX = "spark."
 VARIABLE, FILE = "env:", "file:"
 MAX_SECRET_BYTES = 64 * 1024
 REGION = re.compile(r"storage\.(aws_)?(default_)?region", re.ASCII)
@@ -111,6 +112,10 @@ def _problem(profile: Mapping[str, Any], given: Mapping[str, Any], environment: 
     impl = str(profile.get("impl") or profile.get("type") or "")
     if impl and impl not in OWN_KINDS:
         return f"names a back end of others, whose code would run here (impl = {impl[:80]!r})"
+    if not str(profile.get("master", "local")).startswith("local") or any(
+        key.startswith(SPARK_PREFIX) for key in profile
+    ):
+        return "chooses the Spark that would run code and get the keys of the storage"
     references = [key for key in profile if key.startswith(SECRET_PREFIXES) and _is_reference(profile[key])]
     if references:
         return f"has a reference to a secret ({references[0]})"

@@ -32,7 +32,7 @@ from headwater.errors import (
     UnsupportedOperationError,
     error_for,
 )
-from headwater.names import DELIMITER, ObjectId, check_delimiter, object_id
+from headwater.names import DELIMITER, ObjectId, check_delimiter, format_name, object_id
 from headwater.namespace.abilities import CatalogAbilities
 from headwater.namespace.requests import (
     AlterNamespaceRequest,
@@ -145,7 +145,7 @@ class CompleteRestNamespace(RestNamespace):  # type: ignore[misc]
             return native(request)
         told = self._ask(getattr(self._tables, f"{operation}_with_http_info"), self._route(request.id), request)
         if UNREAD in {name.lower() for name in told.headers or {}}:
-            warnings.warn(unread_rows(".".join(request.id)), UnreadRowsWarning, stacklevel=3)
+            warnings.warn(unread_rows(format_name(request.id)), UnreadRowsWarning, stacklevel=3)
         return told.data
 
     def create_table_scalar_index(self, request: ln.CreateTableIndexRequest) -> Any:

@@ -84,12 +84,6 @@ class NewFragments:
         return {"fragments": [each.to_json() for each in self.metadata], "kept": kept}
 
     @staticmethod
-    def together(parts: Sequence[NewFragments]) -> NewFragments:
-        """Those of several parts, together."""
-        kept = {path: each for part in parts for path, each in part.kept.items()}
-        return NewFragments([each for part in parts for each in part.metadata], kept)
-
-    @staticmethod
     def from_json(parts: Sequence[Mapping[str, Any]]) -> NewFragments:
         """Those of several parts, as they were told."""
         return NewFragments(

@@ -249,6 +249,7 @@ FOREIGN_PRIVATE = {
     "_exit": "os",
     "_from_protos": "pylance",
     "_jdf": "pyspark",
+    "_jsc": "pyspark",
     "_jsparkSession": "pyspark",
     "_path": "pylance",
     "_namespace_client": "pylance",

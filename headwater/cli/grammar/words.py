@@ -6,6 +6,7 @@ grammar ── parsing: line -> verb, catalog, arguments ── the verb's funct
 from __future__ import annotations
 
 import argparse
+import re
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -75,6 +76,14 @@ def number(text: str) -> int:
     return int(text)
 
 
+def seconds(text: str) -> float:
+    """A time in seconds, or with its unit: 90, 30s, 5m, 1h."""
+    found = re.fullmatch(r"(\d{1,9}(?:\.\d{1,9})?)([smh]?)", text, re.ASCII)
+    if found is None or not float(found[1]):
+        raise argparse.ArgumentTypeError(f"{text!r} is no time: one is 30s, 5m or 1h")
+    return float(found[1]) * {"": 1, "s": 1, "m": 60, "h": 3600}[found[2]]
+
+
 def port(text: str) -> int:
     """A port to listen on; 0 picks one."""
     if not (text.isascii() and text.isdigit() and len(text) < 6 and int(text) < 1 << 16):
@@ -118,3 +127,11 @@ MODE = arg("--mode", about="what to do when it exists: create, exist_ok or overw
 def limit(count: int | None, about: str = "at most so many") -> Arg:
     shown = f"{about} ({count})" if count is not None else about
     return arg("--limit", about=shown, type=number, default=count)
+
+
+ENGINES = ("spark", "embedded")
+"""The engines of a pipeline; a test compares it with the pipeline's own list."""
+ENGINE = (
+    arg("--engine", about="where the work runs: Spark, or embedded in this process", choices=ENGINES),
+    arg("--master", about="the Spark that runs it: local[*], spark://..., k8s://..., yarn, sc://...", metavar="MASTER"),
+)

@@ -1,4 +1,4 @@
-"""Rows that tasks hand to the driver: all of them where a server writes, and few ones everywhere.
+"""Rows of a task: read file by file of the log, and handed to the driver where they are few or a server writes.
 
 A task that has few rows writes no file of the log. The driver writes those of all tasks as one, so that a small
 statement, or a small batch of a stream, is one delta at one position, in however many tasks Spark divides it.
@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import base64
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from itertools import groupby
+from concurrent.futures import ThreadPoolExecutor
+from itertools import chain, groupby, repeat
 from typing import Any, TypeVar
 
 import pyarrow as pa
@@ -16,6 +17,10 @@ import pyarrow as pa
 FEW_ROWS, FEW_BYTES = 1000, 1 << 16
 """What a task hands over at most, so that the driver can hold those of all."""
 ROWS = "arrow"
+FILE_ROWS = 1 << 20
+FIRST_ROWS, FIRST_FILES = 1 << 18, 4
+"""A task writes a file of the log for each so many rows, the first ones of fewer, so that one is written while the rows
+of the next come in. It holds no more than two files' rows."""
 
 Json = dict[str, Any]
 T = TypeVar("T")
@@ -23,6 +28,28 @@ T = TypeVar("T")
 
 def are_few(rows: pa.Table) -> bool:
     return rows.num_rows <= FEW_ROWS and rows.nbytes <= FEW_BYTES
+
+
+def chunks(reader: pa.RecordBatchReader) -> Iterator[pa.Table]:
+    """The rows of a task, as many at once as go into one file of the log; the next are read meanwhile."""
+    sizes = chain(repeat(FIRST_ROWS, FIRST_FILES), repeat(FILE_ROWS))
+    parts = (_rows(reader, size) for size in sizes)
+    with ThreadPoolExecutor(1) as beside:
+        coming = beside.submit(next, parts)
+        while (found := coming.result()).num_rows:
+            coming = beside.submit(next, parts)
+            yield found
+
+
+def _rows(reader: pa.RecordBatchReader, wanted: int) -> pa.Table:
+    """About so many rows; none when there are no more."""
+    batches: list[pa.RecordBatch] = []
+    for batch in reader:
+        batches.append(batch)
+        wanted -= batch.num_rows
+        if wanted <= 0:
+            break
+    return pa.Table.from_batches(batches, reader.schema)
 
 
 def packed(rows: pa.Table) -> Json:
