@@ -264,6 +264,7 @@ class MetastoreNamespace(RegisteredNamespace):
             moment=self.session.moment,
             identify=self.identify,
             in_transaction=self.session.transaction_id is not None,
+            begun_at=self._begun_at if self.session.transaction_id is not None else None,
             undo=self.undo,
             snapshot=self.snapshot,
             snapshots=self.snapshots,
@@ -277,6 +278,9 @@ class MetastoreNamespace(RegisteredNamespace):
             collect=self.collect,
             close=self.close,
         )
+
+    def _begun_at(self) -> int:
+        return self.session.state().slot
 
     def identify(self, names: Sequence[str], dropped: bool = False, refresh: bool = False) -> tuple[str, ...]:
         """The keys from the root to what a name means here, by which an object is known for ever; empty for nothing."""
@@ -301,13 +305,6 @@ class MetastoreNamespace(RegisteredNamespace):
     def transactions(self) -> OpenTransactions:
         """The open transactions of callers in other processes."""
         return OpenTransactions(self)
-
-    def alias(self, id: list[str], name: str) -> None:
-        """Let a namespace or table be found under one more name beside its own. It is not listed, and moves with it."""
-        self._registry.alias(self.id_of(id), name)
-
-    def unalias(self, id: list[str], name: str) -> None:
-        self._registry.unalias(self.id_of(id), name)
 
     def undo(self, txn: Any, dry_run: bool = False) -> Undone:
         """Undo a committed transaction by a new one, or by the one that is open here; 19 with the reasons. Lance tables
