@@ -118,4 +118,4 @@ def test_functions_of_users_run_on_executors_at_any_size_and_the_rest_of_few_row
     lake = Catalog(str(shop.folder / "lake"))
     lake["raw.orders"].upsert([{"id": 1, "customer": 1, "updated_at": 10**9}])
     done = publish(SparkRunner(spark), lake, "raw.orders")
-    assert (done.where.place, done.rows) == (DRIVER, 1)
+    assert (done.where and done.where.place, done.rows) == (DRIVER, 1)
