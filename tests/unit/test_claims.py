@@ -52,7 +52,7 @@ SYSTEM_CLOCKS = {
     "moving/upgrade.py": "a command",
     "namespace/directory.py": "a catalog that is opened, unless another clock is given",
     "namespace/metastore.py": "the same",
-    "pipeline/hands.py": "a task on an executor",
+    "streams/serving_copy.py": "a task on an executor",
     "rest/hosted.py": "a worker of a server",
     "rest/serve.py": "the parent of a server's processes",
     "rest/server.py": "a server that is started, unless another clock is given",
