@@ -29,9 +29,10 @@ import pyarrow as pa
 from headwater.catalog import Catalog
 from headwater.errors import UnsupportedOperationError
 from headwater.pipeline import Report, plan_pipeline, read_pipeline, run_pipeline, undo
-from headwater.pipeline.engine import EMBEDDED, Engine
 from headwater.pipeline.lineage import drawing, upstream
 from headwater.spark.engine import engine_session
+from headwater.work import EMBEDDED
+from headwater.work.engine import Engine
 
 FOLDER = "headwater-demo"
 MASTER = "local[2]"

@@ -25,8 +25,7 @@ from headwater.namespace.requests import build
 from headwater.namespace.row_streams import write_rows
 from headwater.paging import all_pages
 from headwater.streams.definition import define, fields_of
-from headwater.tables.fitting import fit
-from headwater.tables.rows import reader_of
+from headwater.tables.write.input_rows import fit, reader_of
 
 Name = str | Sequence[str]
 Answer = TypeVar("Answer")

@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from headwater.arguments import check_options
 from headwater.errors import InvalidInputError
-from headwater.tables.fields import ROW_ID
+from headwater.tables.columns.fields import ROW_ID
 
 RANK_OFFSET = 60
 """Reciprocal rank fusion: a row at rank r of a search gets 1 / (60 + r), and the searches are added up."""

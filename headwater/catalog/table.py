@@ -31,11 +31,11 @@ from headwater.namespace.requests import build, parse_request
 from headwater.namespace.row_streams import read_rows, write_rows
 from headwater.paging import all_pages
 from headwater.streams.columns import parse_type
-from headwater.tables.frames import Frames
+from headwater.tables.expressions import assigned
 from headwater.tables.handle import TableHandle
-from headwater.tables.literals import assigned
-from headwater.tables.rows import reader_of
 from headwater.tables.translate import translating
+from headwater.tables.write.arrow import Frames
+from headwater.tables.write.input_rows import reader_of
 
 DESCRIBED = (
     "version",

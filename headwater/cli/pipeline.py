@@ -18,14 +18,13 @@ from headwater.cli.output import show
 from headwater.cli.progress import telling
 from headwater.config import ENGINE_KEYS, load_profile
 from headwater.errors import InvalidInputError
+from headwater.namespace.streams import location_in
 from headwater.pipeline import jobs, keeping
-from headwater.pipeline.engine import Engine, parse_engine
 from headwater.pipeline.exporting import export_lineage
 from headwater.pipeline.grammar import Pipeline, read_pipeline
-from headwater.pipeline.hands import storehouse_of
 from headwater.pipeline.lineage import DOWNSTREAM, UPSTREAM, downstream, drawing, open_lineage, upstream
 from headwater.pipeline.planning import WAITS, Plan, place_of
-from headwater.pipeline.progress import Teller, step_jobs
+from headwater.pipeline.progress import Teller
 from headwater.pipeline.running import plan_pipeline, run_pipeline
 from headwater.pipeline.watching import SignalledStop, watch, watch_pipeline
 from headwater.references import SPARK_PREFIX
@@ -33,6 +32,9 @@ from headwater.spark.failures import naming_failures
 from headwater.streams.sources.files import SourceFile
 from headwater.streams.sources.formats import check_format, options_of
 from headwater.wording import many
+from headwater.work import Runner, runner_of
+from headwater.work.engine import Engine, parse_engine
+from headwater.work.spark_jobs import step_jobs
 
 
 def _open(given: argparse.Namespace) -> Catalog:
@@ -152,17 +154,17 @@ def _show(report: jobs.Report, given: argparse.Namespace) -> int:
 
 
 @contextmanager
-def _engine(given: argparse.Namespace, catalog: Catalog) -> Iterator[Any]:
-    """Yield the session of a single verb; None: it works in this process."""
+def _engine(given: argparse.Namespace, catalog: Catalog) -> Iterator[Runner]:
+    """Yield the runner of a single verb."""
     engine = _of_profile(given).of_verb(given.engine, given.master)
     if not engine.is_spark:
-        yield None
+        yield runner_of(None)
         return
     from headwater.spark.engine import engine_session
 
     jobs.check_here(catalog)
-    with engine_session(engine, None, storehouse_of(metastore_of(catalog.namespace)), _say) as session:
-        yield session
+    with engine_session(engine, None, location_in(metastore_of(catalog.namespace)), _say) as session:
+        yield runner_of(session, driver_rows=engine.driver_rows)
 
 
 def _of_profile(given: argparse.Namespace) -> Engine:
@@ -178,7 +180,7 @@ def _job(given: argparse.Namespace, about: str, act: Callable[[Any, Catalog, Tel
     """Do one job on the engine that the line or the profile names, and show its report."""
     catalog = _open(given)
     with telling(given.json) as tell, _engine(given, catalog) as spark, naming_failures():
-        with step_jobs(spark, f"headwater: {about}") as counted:
+        with step_jobs(spark.spark, f"headwater: {about}") as counted:
             done = act(spark, catalog, tell)
         return _show(replace(done, where=counted.where), given)
 

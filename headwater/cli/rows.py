@@ -12,7 +12,7 @@ from headwater.cli.files import write_rows
 from headwater.cli.meant import moment_of, open_table
 from headwater.cli.output import show
 from headwater.errors import InvalidInputError, TableNotFoundError
-from headwater.tables.literals import quoted
+from headwater.tables.expressions import quoted
 
 
 def head(given: argparse.Namespace) -> int:

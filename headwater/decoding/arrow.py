@@ -69,10 +69,10 @@ def read_arrow(data: Body, bounds: Bounds = REQUEST) -> pa.RecordBatchReader:
     return _checked_reader(buffer, None, bounds, "The data is not a valid Arrow IPC stream", alone=True)
 
 
-def read_arrow_path(path: str, bounds: Bounds = FILES) -> pa.Table:
-    """Return the rows of a file or stream on local disk."""
+def read_arrow_path(path: str, bounds: Bounds = FILES) -> pa.RecordBatchReader:
+    """Return a reader over a file or stream on local disk."""
     with reading("The file cannot be read"):
-        return read_arrow(pa.OSFile(path, "rb").read_buffer(), bounds).read_all()
+        return read_arrow(pa.OSFile(path, "rb").read_buffer(), bounds)
 
 
 def is_arrow_file(data: Body) -> bool:

@@ -39,9 +39,8 @@ from headwater.registries.openable import check_finished, check_metastore
 from headwater.store import open_store
 from headwater.streams.layout import DELTA
 from headwater.streams.undoing import undo_transaction
-from headwater.table_refs import BRANCH, TAG, Ref
-from headwater.tables.fields import parse_path
-from headwater.tables.refs import branch_of
+from headwater.table_refs import BRANCH, TAG, Ref, branch_of
+from headwater.tables.columns.fields import parse_path
 
 Answer = TypeVar("Answer")
 

@@ -19,15 +19,15 @@ import pyarrow as pa
 
 from headwater.errors import InvalidInputError, TableColumnNotFoundError
 from headwater.pipeline.columns import parse_columns
-from headwater.pipeline.engine import Engine, parse_engine
 from headwater.pipeline.sql_names import names_in
 from headwater.streams.checks import EXPECT, Check
 from headwater.streams.columns import parse_type
 from headwater.streams.definition import DERIVED, define
 from headwater.streams.sources.formats import FORMATS, check_format
 from headwater.streams.user_functions import with_folder
+from headwater.tables.expressions import check_sql
 from headwater.tables.indices import index_type
-from headwater.tables.sql import check_sql
+from headwater.work.engine import Engine, parse_engine
 
 SECTIONS = ("pipeline", "source", "table", "view", "publish")
 PIPELINE = ("name", "catalog", "engine", "master", "spark")

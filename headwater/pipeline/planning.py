@@ -13,12 +13,11 @@ from dataclasses import asdict, dataclass, field
 from typing import Any, NamedTuple
 
 from headwater.errors import InvalidInputError
-from headwater.pipeline.engine import EMBEDDED
 from headwater.pipeline.grammar import Pipeline, TableSpec, ViewSpec, WantedIndex, in_order
 from headwater.pipeline.sql_names import names_in
 from headwater.streams.definition import DERIVED
 from headwater.wording import many
-from headwater.work import DRIVER, EXECUTORS
+from headwater.work import DRIVER, EMBEDDED, EXECUTORS
 
 CREATE, ALTER, REFRESH, INGEST = "create", "alter", "refresh", "ingest"
 PUBLISH, BACKFILL, INDEX, VIEW = "publish", "backfill", "index", "view"

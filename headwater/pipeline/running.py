@@ -18,12 +18,19 @@ from headwater.catalog.streams import CatalogStream
 from headwater.catalog.transactions import metastore_of
 from headwater.config import load_profile
 from headwater.errors import ConcurrentModificationError, InvalidInputError, LanceNamespaceError
+from headwater.namespace.streams import location_in
 from headwater.pipeline.columns import infer_columns
-from headwater.pipeline.executors import Intake
 from headwater.pipeline.facts import gather, located, moment_of, storage_of, wanted_properties
 from headwater.pipeline.grammar import Pipeline, TableSpec, ViewSpec, naming_section
-from headwater.pipeline.hands import storehouse_of
-from headwater.pipeline.jobs import Report, backfill, check_here, ingest_found, late_warnings, publish, stream_of
+from headwater.pipeline.jobs import (
+    Report,
+    backfill,
+    check_here,
+    ingest_found,
+    late_warnings,
+    publish,
+    stream_of,
+)
 from headwater.pipeline.keeping import index
 from headwater.pipeline.planning import (
     ALTER,
@@ -40,7 +47,7 @@ from headwater.pipeline.planning import (
     inputs_of,
     make_plan,
 )
-from headwater.pipeline.progress import NOBODY, Teller, step_jobs
+from headwater.pipeline.progress import NOBODY, Teller
 from headwater.pipeline.view_tables import MadeView, make_anew, remember
 from headwater.pipeline.views import Say, ViewMoment, make_view
 from headwater.spark.failures import naming_failures
@@ -49,8 +56,11 @@ from headwater.streams.columns import common
 from headwater.streams.definition import Definition, Derived, define, derived_of
 from headwater.streams.sources.debezium import PLAIN, DebeziumChange, messages, parse
 from headwater.streams.sources.files import SourceFile, find_files, read_lines, read_rows
+from headwater.streams.sources.intake import Intake
 from headwater.streams.user_functions import beside, planned_identity
 from headwater.wording import many
+from headwater.work import Runner, runner_of
+from headwater.work.spark_jobs import step_jobs
 
 
 @dataclass(frozen=True)
@@ -77,7 +87,7 @@ class _Running:
 
     pipeline: Pipeline
     catalog: Catalog
-    spark: Any
+    spark: Runner
     run: dict[str, str]
     say: Say
     tell: Teller = NOBODY
@@ -90,7 +100,7 @@ class _Running:
         self.say(about)
         before = len(self.reports)
         try:
-            with naming_failures(), step_jobs(self.spark, f"headwater: {about}") as jobs:
+            with naming_failures(), step_jobs(self.spark.spark, f"headwater: {about}") as jobs:
                 act()
         except LanceNamespaceError as error:
             if self.failed is None:
@@ -165,7 +175,7 @@ def opened_engine(
         return
     from headwater.spark.engine import engine_session
 
-    with engine_session(engine, spark, storehouse_of(metastore_of(catalog.namespace)), say) as session:
+    with engine_session(engine, spark, location_in(metastore_of(catalog.namespace)), say) as session:
         yield session
 
 
@@ -184,7 +194,8 @@ def carry_out(
     began = time.perf_counter() if began is None else began
     clock = metastore_of(catalog.namespace).clock
     run = {"pipeline": pipeline.name, "run": clock.uuid(), "plan": plan.id}
-    running = _Running(pipeline, catalog, spark, run, say, tell, failed, is_ended)
+    runner = runner_of(spark, None if tell is NOBODY else tell, pipeline.engine.driver_rows)
+    running = _Running(pipeline, catalog, runner, run, say, tell, failed, is_ended)
     for name in plan.waiting:
         say(f"{name} waits: {WAITS}")
     for name, files in plan.undone.items():
@@ -385,7 +396,7 @@ def _make_views(running: _Running, names: Sequence[str], anew: Collection[str]) 
         inputs = inputs_of(view, set(at))
         tables = {each: at[each] for each in inputs}
         moment = ViewMoment(at, slot, inputs)
-        made = make_view(running.catalog, view, moment, running.spark, running.say, view.name in anew)
+        made = make_view(running.catalog, view, moment, running.spark.spark, running.say, view.name in anew)
         found = {each: _input(table) for each, table in tables.items()}
         done.append((made, view, {each: moment_of(at, each) for each in inputs}))
         lineage[view.name] = {"inputs": found, "sql": view.sql, "run": running.run}

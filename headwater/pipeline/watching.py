@@ -18,7 +18,6 @@ from typing import Any, Protocol
 from headwater.catalog import Catalog
 from headwater.clock import SystemClock
 from headwater.errors import InvalidInputError, LanceNamespaceError, ServiceUnavailableError
-from headwater.pipeline.executors import Intake
 from headwater.pipeline.facts import is_taken
 from headwater.pipeline.grammar import Pipeline
 from headwater.pipeline.jobs import Report, ingest_found, open_lake, publish, stream_of
@@ -27,6 +26,7 @@ from headwater.pipeline.progress import NOBODY, Teller
 from headwater.pipeline.running import Run, carry_out, open_catalog, opened_engine, plan_pipeline
 from headwater.streams.sources.files import SourceFile, find_files
 from headwater.streams.sources.formats import check_format
+from headwater.streams.sources.intake import Intake
 
 EVERY_S = 2.0
 ROUND_S = 30.0

@@ -6,6 +6,7 @@ same protocol: batch versions, batch commit, field metadata, and the version ope
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime
 from functools import partial
@@ -32,7 +33,7 @@ from headwater.errors import (
     UnsupportedOperationError,
     error_for,
 )
-from headwater.names import DELIMITER, ObjectId, check_delimiter, object_id
+from headwater.names import DELIMITER, ObjectId, check_delimiter, format_name, object_id
 from headwater.namespace.abilities import CatalogAbilities
 from headwater.namespace.requests import (
     AlterNamespaceRequest,
@@ -43,13 +44,17 @@ from headwater.namespace.requests import (
 )
 from headwater.namespace.versions import Cleaned, Optimized
 from headwater.references import follow
+from headwater.rest.call import UNREAD
 from headwater.rest.remote_streams import Handed, RemotePublished, RemoteStream, stream_body
+from headwater.tables.handle import UnreadRowsWarning, unread_rows
 
 NOT_FOUND = (1, 4, 6, 8, 10, 11, 12, 22)
 """The codes of something that a server looked for and did not find."""
 ARROW_STREAM = "application/vnd.apache.arrow.stream"
 IN_TRANSACTION = "headers.x-headwater-transaction"
 HEADER_PREFIXES = ("headers.", "header.")
+NATIVE_PREFIXES = ("tls.", "dynamic_context_provider.")
+"""Properties that only pylance's own client understands."""
 Answer = TypeVar("Answer")
 
 
@@ -65,6 +70,7 @@ class CompleteRestNamespace(RestNamespace):  # type: ignore[misc]
         self._tables = TableApi(client)
         self._extensions: set[str] | None = None
         self._properties = dict(properties)
+        self._is_plain = not any(key.startswith(NATIVE_PREFIXES) for key in properties)
         self._handed: Handed = {}
         """What readers of this process were handed, and have not said to have read."""
 
@@ -105,6 +111,32 @@ class CompleteRestNamespace(RestNamespace):  # type: ignore[misc]
 
     def update_field_metadata(self, request: ln.UpdateFieldMetadataRequest) -> ln.UpdateFieldMetadataResponse:
         return self._ask(self._tables.update_field_metadata, self._route(request.id), request)
+
+    def query_table(self, request: Any) -> Any:
+        found = self._read(super().query_table, "query_table", request)
+        return ln.QueryTableResponse(data=bytes(found)) if isinstance(found, bytes | bytearray) else found
+
+    def count_table_rows(self, request: Any) -> Any:
+        found = self._read(super().count_table_rows, "count_table_rows", request)
+        return ln.CountTableRowsResponse(count=found) if isinstance(found, int) else found
+
+    def explain_table_query_plan(self, request: Any) -> str:
+        return str(self._read(super().explain_table_query_plan, "explain_table_query_plan", request))
+
+    def analyze_table_query_plan(self, request: Any) -> str:
+        return str(self._read(super().analyze_table_query_plan, "analyze_table_query_plan", request))
+
+    def _read(self, native: Callable[[Any], Any], operation: str, request: Any) -> Any:
+        """Read a table, and warn as the embedded catalog does if its write-ahead log has rows that are not shown.
+
+        Pylance's client keeps the headers of an answer to itself. It alone knows TLS settings and context providers.
+        """
+        if isinstance(request, dict) or not self._is_plain:
+            return native(request)
+        told = self._ask(getattr(self._tables, f"{operation}_with_http_info"), self._route(request.id), request)
+        if UNREAD in {name.lower() for name in told.headers or {}}:
+            warnings.warn(unread_rows(format_name(request.id)), UnreadRowsWarning, stacklevel=3)
+        return told.data
 
     def create_table_scalar_index(self, request: ln.CreateTableIndexRequest) -> Any:
         answer = super().create_table_scalar_index(request)
@@ -272,7 +304,7 @@ def _unanswered(error: HTTPError) -> ServiceUnavailableError:
 
 def check_properties(properties: Iterable[str]) -> None:
     """InvalidInput (13) for a property that no REST catalog has."""
-    named = [key for key in properties if not key.startswith((*HEADER_PREFIXES, "tls.", "dynamic_context_provider."))]
+    named = [key for key in properties if not key.startswith((*HEADER_PREFIXES, *NATIVE_PREFIXES))]
     check_options(named, ("uri", "delimiter", "ops_metrics_enabled"), "A REST catalog (beside header.* and tls.*)")
 
 

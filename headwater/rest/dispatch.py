@@ -24,7 +24,7 @@ from headwater.rest.arrow import joined
 from headwater.rest.auth.access import OWNER, check, check_route, is_filtered, storage_access
 from headwater.rest.auth.object_rights import check_objects
 from headwater.rest.body import BodySpool, too_large
-from headwater.rest.call import AT, ELSEWHERE, TRANSACTION, Call
+from headwater.rest.call import AT, ELSEWHERE, TRANSACTION, UNREAD, Call
 from headwater.rest.coding import ARROW_FILE, JSON, encode_json, read_call, read_ids, read_json, write_answer
 from headwater.rest.idempotency import GivenAnswer, Repeats, fingerprint
 from headwater.rest.lists import list_visible
@@ -34,8 +34,10 @@ from headwater.rest.routes import BY_OPERATION, Answer, BodyKind, Permission
 from headwater.rest.settings import Limits
 from headwater.rest.time_handlers import has_news
 from headwater.rest.work import RowStreams, Work, begun
+from headwater.tables.handle import noting_unread
 
 JSON_HEADERS: Headers = ((b"content-type", JSON),)
+UNREAD_HEADERS: Headers = ((UNREAD.encode(), b"true"),)
 PAST = frozenset(
     {"Capabilities", "DescribeCaller", "DescribeTableExact", "DescribeStreamTable", "QueryStreamTable"}
     | {"CountStreamTable", "ReadStreamChanges", "ListStreamDeltas", "QueryStreamQuarantine"}
@@ -146,9 +148,10 @@ class Dispatcher:
 
         Of rows the chunks of an Arrow file, the first of which is made.
         """
-        if TRANSACTION in call.headers:
-            return self._within(call)
-        return (self._at(call) if AT in call.headers else self._by(call))._call(call)
+        with noting_unread(call.unread):
+            if TRANSACTION in call.headers:
+                return self._within(call)
+            return (self._at(call) if AT in call.headers else self._by(call))._call(call)
 
     def _standing(self, call: Call) -> CatalogAbilities:
         """What the catalog can do where a call stands: in its transaction, at its moment, or now. Records are read for
@@ -269,9 +272,10 @@ class Dispatcher:
     def _apply(self, call: Call) -> Reply:
         route = call.route
         response = self._work.respond(call) if self._work is not None and self._work.takes(call) else self.respond(call)
+        told = UNREAD_HEADERS if call.unread else ()
         if route.answer is Answer.ARROW:
             chunks = joined(response)
-            return Reply(200, next(chunks, b""), ((b"content-type", ARROW_FILE),), stream=chunks)
+            return Reply(200, next(chunks, b""), ((b"content-type", ARROW_FILE), *told), stream=chunks)
         asked_to_vend = getattr(call.request, "vend_credentials", None)
         access = storage_access(call.asker, call)
         response = vend(response, self._vendor, access, asked_to_vend, is_done=route.changes)
@@ -279,7 +283,7 @@ class Dispatcher:
         if remote:
             response = shaped(route, response)
         body = encode_json(response) if route.extension else write_answer(route, response)
-        headers = JSON_HEADERS if body else ()
+        headers = (*JSON_HEADERS, *told) if body else told
         if remote:
             headers += LEVEL
         context = getattr(response, "context", None)

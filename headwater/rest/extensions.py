@@ -144,8 +144,7 @@ STREAMS: tuple[Extension, ...] = (
             "Delete by the keys or the predicate in the Arrow body.", *_LANDING, **_ARROW_IN),
     _stream("IngestIntoStreamTable", "ingest", Permission.WRITE, streams.ingest,
             "Take change data in one of the formats; bad rows go to the quarantine.", *_LANDING, Param("format"),
-            Param("strict", ParameterKind.BOOL), Param("options", ParameterKind.MAP), Param("file"), Param("digest"),
-            **_ARROW_IN),
+            Param("strict", ParameterKind.BOOL), Param("options", ParameterKind.MAP), Param("digest"), **_ARROW_IN),
     _stream("ApplyToStreamTable", "apply", Permission.WRITE, streams.apply,
             "What a SQL statement does to the rows: deletes, rows in place of others, rows with new keys; with "
             "`position` only if the table is still as it was read.", Param("position", ParameterKind.INT), Param("of"),

@@ -20,14 +20,13 @@ from headwater.streams.definition import Definition, from_properties
 from headwater.streams.deleting import as_rows, repeatable
 from headwater.streams.landing import BatchOrigin, LandingReport
 from headwater.streams.ledger import LedgerEntry
-from headwater.streams.packing import END, OF, pack, pack_types
+from headwater.streams.packing import END, OF, SENT_FILES, pack, pack_types
 from headwater.streams.position_views import AtPosition
 from headwater.streams.sources.debezium import records
-from headwater.streams.sources.files import find_files, is_files, opened
-from headwater.streams.sources.formats import total
+from headwater.streams.sources.files import SourceFile, find_files, is_files, opened
+from headwater.streams.sources.formats import in_batches, total
 from headwater.streams.statements import StatementRows
-from headwater.tables.arrow import to_stream
-from headwater.tables.frames import Frames
+from headwater.tables.write.arrow import Frames, to_stream
 
 
 class Sender(Protocol):
@@ -119,14 +118,22 @@ class RemoteStream(Frames):
         known = {"format": format, "source": source, "strict": strict, "options": options or None}
         if not is_files(data):
             return self._land("ingest", _change_data(data, format), token=token, digest=digest, **known)
-        reports = []
-        for file in find_files(data):
-            if os.path.isdir(file.path):
-                raise InvalidInputError(f"{file.path} is a folder: only single files are sent to a server.")
-            with opened(file) as path, open(path, "rb") as content:
-                columns = {"content": pa.array([content.read()], pa.large_binary()), "digest": [file.digest]}
-            reports.append(self._land("ingest", pa.table(columns), file=file.path, **known))
-        return total(reports)
+        batches = in_batches(self, find_files(data), format)
+        return total([self.ingest_files(batch, format, source, strict, **options) for batch in batches])
+
+    def ingest_files(
+        self,
+        files: Sequence[SourceFile],
+        format: str = "rows",
+        source: str | None = None,
+        strict: bool = False,
+        **options: Any,
+    ) -> LandingReport:
+        """Send files in one request: on a table with a lateness they are one batch, in one transaction."""
+        content = pa.array([_content(file) for file in files], pa.large_binary())
+        body = [pa.array([file.path for file in files]), content, pa.array([file.digest for file in files])]
+        known = {"format": format, "source": source, "strict": strict, "options": options or None}
+        return self._land("ingest", pa.table(body, SENT_FILES), **known)
 
     def apply(self, parts: Sequence[StatementRows], position: int | None = None) -> int:
         """As `StreamTable.apply`."""
@@ -284,6 +291,13 @@ def create_remote(stream: RemoteStream, made: Definition) -> RemoteStream:
 
 def stream_body(rows: pa.Table) -> bytes:
     return to_stream(rows.to_reader())
+
+
+def _content(file: SourceFile) -> bytes:
+    if os.path.isdir(file.path):
+        raise InvalidInputError(f"{file.path} is a folder: only single files are sent to a server.")
+    with opened(file) as path, open(path, "rb") as content:
+        return content.read()
 
 
 def _change_data(data: Any, format: str) -> pa.Table:

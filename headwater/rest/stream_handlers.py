@@ -9,9 +9,9 @@ from __future__ import annotations
 import contextlib
 import tempfile
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from functools import partial
-from pathlib import PurePath
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -20,21 +20,21 @@ from lance_namespace import LanceNamespace
 
 from headwater.decoding.arrow import read_stream
 from headwater.decoding.bounds import REQUEST
-from headwater.errors import InvalidInputError, LanceNamespaceError, UnsupportedOperationError
+from headwater.errors import InvalidInputError, UnsupportedOperationError
 from headwater.names import object_id
 from headwater.namespace.abilities import CatalogAbilities, abilities_of
 from headwater.rest.auth.object_rights import Projection
 from headwater.rest.body import BodySpool
 from headwater.rest.call import Call
-from headwater.streams.batches import REFUSE, shape
+from headwater.streams.batches import shape
 from headwater.streams.definition import DERIVED, Definition, define, to_properties
 from headwater.streams.deleting import check_columns
 from headwater.streams.given import Given, given
 from headwater.streams.landing import BatchOrigin, LandingReport
-from headwater.streams.packing import END, OF, TEXT, unpack, unpack_types
+from headwater.streams.packing import END, OF, SENT_FILES, TEXT, unpack, unpack_types
 from headwater.streams.position_views import Published
 from headwater.streams.sources.files import SourceFile
-from headwater.streams.sources.formats import check_format
+from headwater.streams.sources.formats import check_format, check_target, total
 from headwater.streams.statements import KINDS, StatementRows
 from headwater.streams.table import StreamTable
 from headwater.streams.user_functions import without_folders
@@ -63,20 +63,20 @@ def _body(call: Call) -> pa.RecordBatchReader:
     return read_stream(body, call.accept)
 
 
-def _fitting_rows(call: Call, check: Callable[[Given | None], Any]) -> Any:
+def _fitting_rows(call: Call, check: Callable[[Given | None], Any], body: pa.RecordBatchReader | None = None) -> Any:
     """Return the rows, or the text, of a write. `check` is called before they are decoded, with no rows but their
     columns, or None for a text: it raises InvalidInput (13) for columns that the table refuses.
 
     A repeated token is not checked: its rows landed under the definition of that time.
     """
-    body = _body(call)
+    body = _body(call) if body is None else body
     if call.request.token is None:
         check(None if body.schema.names == [TEXT] else given(unpack(body.schema.empty_table())))
     return unpack(body.read_all())
 
 
-def _shaping(definition: Definition, contract: str = REFUSE) -> Callable[[Given | None], Any]:
-    return lambda rows: None if rows is None else shape(definition, rows, contract)
+def _shaping(definition: Definition) -> Callable[[Given | None], Any]:
+    return lambda rows: None if rows is None else shape(definition, rows)
 
 
 def create(namespace: LanceNamespace, call: Call) -> dict[str, Any]:
@@ -132,21 +132,19 @@ def delete(namespace: LanceNamespace, call: Call) -> dict[str, Any]:
 
 
 def ingest(namespace: LanceNamespace, call: Call) -> dict[str, Any]:
-    """IngestIntoStreamTable: rows or JSON text, or the bytes of one file, which is known by its name and content."""
-    asked, table = call.request, stream_of(namespace, call)
+    """IngestIntoStreamTable: rows or JSON text, or the bytes of files, each known by its name and content.
+
+    Files of one call are one batch on a table with a lateness, as those of `StreamTable.ingest`.
+    """
+    asked, table, body = call.request, stream_of(namespace, call), _body(call)
     check_format(asked.format, asked.options)
-    if asked.file is None:
-        contract = table.definition.contract
-        rows = _fitting_rows(call, _shaping(table.definition, contract) if asked.format == "rows" else lambda _: None)
+    if body.schema.names != SENT_FILES:
+        rows = _fitting_rows(call, partial(check_target, table.definition, asked.format, asked.options), body)
         origin = BatchOrigin(asked.source, asked.token, digest=asked.digest if asked.token is not None else None)
         return _report(table.take(rows, asked.format, origin, asked.strict, asked.options))
-    with _file(_body(call), asked.file) as (path, digest):
-        origin = BatchOrigin(asked.source, None, asked.file, digest)
-        try:
-            file = SourceFile(path, digest, bounds=REQUEST)
-            return _report(table.take(None, asked.format, origin, asked.strict, asked.options, file))
-        except LanceNamespaceError as error:
-            raise type(error)(str(error).replace(path, asked.file)) from None
+    check_target(table.definition, asked.format, asked.options)
+    with _files(body) as files:
+        return _report(total(table.ingest_files(files, asked.format, asked.source, asked.strict, **asked.options)))
 
 
 def apply(namespace: LanceNamespace, call: Call) -> dict[str, Any]:
@@ -173,19 +171,24 @@ def apply(namespace: LanceNamespace, call: Call) -> dict[str, Any]:
 
 
 @contextlib.contextmanager
-def _file(sent: pa.RecordBatchReader, name: str) -> Iterator[tuple[str, str]]:
-    """The bytes of a file that was sent, in a file of our own, and their digest as the sender told it."""
-    body = sent.read_all() if sent.schema.names == ["content", "digest"] else None
-    if body is None or body.num_rows != 1:
-        raise InvalidInputError("The body is not a file: one row of `content` and `digest`.")
-    content, digest = body.column(0)[0].as_py(), body.column(1)[0].as_py()
-    ending = "".join(PurePath(name).suffixes[-2:])  # that of compressed JSON is of two parts
-    if not isinstance(content, bytes) or not isinstance(digest, str) or not ending.isprintable() or "/" in ending:
-        raise InvalidInputError("The body is not a file: one row of `content` and `digest`.")
-    with tempfile.NamedTemporaryFile(suffix=ending[-20:]) as file:
-        file.write(content)
-        file.flush()
-        yield file.name, digest
+def _files(sent: pa.RecordBatchReader) -> Iterator[list[SourceFile]]:
+    """Write the files of a body to files of our own. Their names and digests are as the client says.
+
+    Their bounds are those of one request, however many they are.
+    """
+    body, found = sent.read_all(), list[SourceFile]()
+    bounds = replace(REQUEST, free_bytes=REQUEST.free_bytes // max(1, body.num_rows))
+    with tempfile.TemporaryDirectory() as folder:
+        for number, row in enumerate(zip(*(column.to_pylist() for column in body.columns), strict=True)):
+            name, content, digest = row
+            if not isinstance(name, str) or not isinstance(content, bytes) or not isinstance(digest, str):
+                raise InvalidInputError("The body holds no file: each row is a name, the content and its digest.")
+            path = Path(folder, str(number))
+            path.write_bytes(content)
+            found.append(SourceFile(name, digest, len(content), bounds=bounds, sent=str(path)))
+        if not found:
+            raise InvalidInputError("The body holds no file.")
+        yield found
 
 
 def query(namespace: LanceNamespace, call: Call) -> pa.RecordBatchReader:

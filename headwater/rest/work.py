@@ -106,7 +106,10 @@ class InWorkers:
         )
         if call.route.runs is WorkPlace.LONG and self._metastore is not None:
             _ = self._metastore.slot  # a collection is committed by the worker alone
-        return found if call.route.answer is Answer.ARROW else decoded(found)
+        is_stream = call.route.answer is Answer.ARROW
+        told = msgspec.json.decode(next(found)) if is_stream else found
+        call.unread.update(told["unread"])
+        return found if is_stream else decoded(told)
 
     def close(self) -> None:
         self._pool.close()

@@ -22,13 +22,13 @@ from urllib.parse import urlsplit
 
 from headwater.clock import unique_hex
 from headwater.errors import InvalidInputError, ServiceUnavailableError, UnsupportedOperationError
-from headwater.pipeline.engine import Engine
-from headwater.pipeline.hands import Storehouse
 from headwater.spark.failures import SEND, failure, naming_failures
 from headwater.spark.java_runtime import require_java
 from headwater.spark.session import own_settings
 from headwater.store import is_local, open_store
 from headwater.store.layout import OWN_FOLDER
+from headwater.streams.serving_copy import CatalogLocation
+from headwater.work.engine import Engine
 
 Say = Callable[[str], None]
 Json = dict[str, Any]
@@ -57,7 +57,7 @@ REACH_S = 5.0
 
 @contextmanager
 def engine_session(
-    engine: Engine, given: Any = None, house: Storehouse | None = None, say: Say = lambda text: None
+    engine: Engine, given: Any = None, house: CatalogLocation | None = None, say: Say = lambda text: None
 ) -> Iterator[Any]:
     """Yield the session that a run works in, tried and ready.
 
@@ -199,7 +199,7 @@ def check_reachable(engine: Engine) -> None:
 # A cluster is tried ---------------------------------------------------------------------------------------------------
 
 
-def preflight(session: Any, house: Storehouse, wait: float = WAIT_S) -> None:
+def preflight(session: Any, house: CatalogLocation, wait: float = WAIT_S) -> None:
     """Raise one error with its remedy if the executors cannot do the work of a run.
 
     Driver and executors each read a file that the other wrote in the storage of the catalog. The versions of Python,

@@ -22,10 +22,10 @@ from headwater.errors import (
 from headwater.names import ObjectId, format_name
 from headwater.rest.client import CompleteRestNamespace
 from headwater.rest.remote_streams import RemoteStream, create_remote
-from headwater.spark.handed_rows import ROWS, packed, unpacked
 from headwater.spark.protocol import CommitEvents, CommitStaged, WireTable, is_server
 from headwater.spark.served_streams import asked
 from headwater.streams.definition import Definition, from_properties
+from headwater.streams.sources.task_rows import ROWS, packed, unpacked
 from headwater.streams.statements import KINDS, StatementRows, changed
 
 TASK_BYTES = 256 << 20

@@ -34,7 +34,7 @@ from headwater.streams.serving_copy import (
 )
 from headwater.streams.tidying import due, index_added, rewritten
 from headwater.table_refs import BRANCH, TAG
-from headwater.tables.commit import fragment_from
+from headwater.tables.commit.committer import fragment_from
 
 if TYPE_CHECKING:
     from lance.fragment import FragmentMetadata
@@ -82,12 +82,6 @@ class NewFragments:
     def to_json(self) -> dict[str, Any]:
         kept = {path: each.to_json() for path, each in self.kept.items()}
         return {"fragments": [each.to_json() for each in self.metadata], "kept": kept}
-
-    @staticmethod
-    def together(parts: Sequence[NewFragments]) -> NewFragments:
-        """Those of several parts, together."""
-        kept = {path: each for part in parts for path, each in part.kept.items()}
-        return NewFragments([each for part in parts for each in part.metadata], kept)
 
     @staticmethod
     def from_json(parts: Sequence[Mapping[str, Any]]) -> NewFragments:

@@ -5,7 +5,9 @@ from __future__ import annotations
 import dataclasses
 import functools
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -16,16 +18,51 @@ from headwater.errors import (
     TableVersionNotFoundError,
 )
 from headwater.imports import lance
+from headwater.lance_manifest import outside
 from headwater.metastore.ref_record import KnownRefs
 from headwater.names import ObjectId, format_name
-from headwater.tables.bases import outside
-from headwater.tables.refs import branch_of, check_version
-from headwater.tables.translate import named_error, translating
+from headwater.table_refs import branch_of, check_version
+from headwater.tables.translate import is_unanswered, named_error, translating
 
 if TYPE_CHECKING:
     from lance_namespace import LanceNamespace
 
-    from headwater.tables.asked import AskedCatalog
+
+class AskedCatalog:
+    """As much of a catalog as pylance asks of one."""
+
+    def __init__(self, catalog: LanceNamespace) -> None:
+        self._catalog = catalog
+        self._last: LanceNamespaceError | None = None
+        self._is_unknown = False
+
+    @property
+    def refusal(self) -> LanceNamespaceError | None:
+        """Why the last version that was asked for was not made, if that is certain, also of those before it."""
+        return None if self._is_unknown else self._last
+
+    def namespace_id(self) -> str:
+        return str(self._catalog.namespace_id())
+
+    def create_table_version(self, request: Any) -> Any:
+        try:
+            answer = self._catalog.create_table_version(request)
+        except Exception as error:
+            self._is_unknown |= is_unanswered(error) or not isinstance(error, LanceNamespaceError)
+            self._last = error if isinstance(error, LanceNamespaceError) else None
+            raise
+        self._last = None
+        return answer
+
+    def describe_table(self, request: Any) -> Any:
+        return self._catalog.describe_table(request)
+
+    def list_table_versions(self, request: Any) -> Any:
+        return self._catalog.list_table_versions(request)
+
+    def describe_table_version(self, request: Any) -> Any:
+        return self._catalog.describe_table_version(request)
+
 
 SCATTERED_BYTES = 64 << 10
 """Reads nearer to each other than this are one where scattered rows are fetched: what Lance does on object storage. Its
@@ -44,6 +81,19 @@ def shared_session() -> lance.Session:
 
 class UnreadRowsWarning(UserWarning):
     """A table that was opened has a write-ahead log of Lance's (MemWAL), whose rows are in no version."""
+
+
+_noted: ContextVar[set[str] | None] = ContextVar("noted", default=None)
+
+
+@contextmanager
+def noting_unread(names: set[str]) -> Iterator[None]:
+    """In this block, add the names of opened tables with a write-ahead log to `names` instead of warning."""
+    token = _noted.set(names)
+    try:
+        yield
+    finally:
+        _noted.reset(token)
 
 
 def unread_rows(table: str) -> str:
@@ -141,7 +191,11 @@ class TableHandle:
                 "Make a copy of its rows instead."
             )
         if dataset.mem_wal_index_details() is not None:
-            warnings.warn(unread_rows(self.name), UnreadRowsWarning, stacklevel=2)
+            noted = _noted.get()
+            if noted is None:
+                warnings.warn(unread_rows(self.name), UnreadRowsWarning, stacklevel=2)
+            else:
+                noted.add(self.name)
         return dataset
 
     def _open(self, version: int | str | None, branch: str | None, scattered: bool) -> lance.LanceDataset:
@@ -152,8 +206,6 @@ class TableHandle:
                 return lance.dataset(self.uri, version=version, **how)
             dataset = lance.dataset(self.uri, **how)
         else:
-            from headwater.tables.asked import AskedCatalog  # with lance_namespace, which look-ups do without
-
             self._asked[:] = [AskedCatalog(self.client)]
             dataset = lance.dataset(namespace_client=self._asked[0], table_id=list(self.id.names), **how)
         if branch is not None:

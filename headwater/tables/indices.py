@@ -2,19 +2,142 @@
 
 from __future__ import annotations
 
+import base64
+import dataclasses
+import datetime as dt
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from headwater.arguments import check_options
 from headwater.errors import InvalidInputError, TableIndexAlreadyExistsError, TableIndexNotFoundError
 from headwater.imports import lance
-from headwater.tables.fields import dimension, require_field
+from headwater.tables.columns.fields import dimension, require_field
 from headwater.tables.handle import TableHandle
-from headwater.tables.index_options import BUILD_OPTIONS, completed
-from headwater.tables.scan import Extent, whole_fragments
-from headwater.tables.segments import segment_from_json, segment_to_json
+from headwater.tables.scan.table_scan import Extent, whole_fragments
 from headwater.tables.translate import translating
+
+if TYPE_CHECKING:
+    from lance.dataset import Index
+
+Json = dict[str, Any]
+
+
+def segment_to_json(segment: Index) -> Json:
+    kind, details = segment.index_details or (None, b"")
+    return {
+        "uuid": segment.uuid,
+        "name": segment.name,
+        "fields": list(segment.fields),
+        "dataset_version": segment.dataset_version,
+        "fragment_ids": sorted(segment.fragment_ids),
+        "index_version": segment.index_version,
+        "created_at": segment.created_at.isoformat() if segment.created_at else None,
+        "base_id": segment.base_id,
+        "files": None if segment.files is None else [dataclasses.asdict(file) for file in segment.files],
+        "index_details": None if kind is None else [kind, base64.b64encode(details).decode()],
+        "covering_fields": list(segment.covering_fields),
+    }
+
+
+def segment_from_json(value: Json) -> Index:
+    details = value["index_details"]
+    return lance.Index(
+        **{
+            **value,
+            "fragment_ids": set(value["fragment_ids"]),
+            "created_at": dt.datetime.fromisoformat(value["created_at"]) if value["created_at"] else None,
+            "files": None if value["files"] is None else [lance.IndexFile(**file) for file in value["files"]],
+            "index_details": None if details is None else (details[0], base64.b64decode(details[1])),
+        }
+    )
+
+
+PARTITION_ROWS = 8192
+MAX_PARTITIONS = 65_536
+BUILD_OPTIONS = frozenset(
+    [
+        "metric",
+        "distance_type",
+        "num_partitions",
+        "ivf_centroids",
+        "pq_codebook",
+        "num_sub_vectors",
+        "num_bits",
+        "accelerator",
+        "filter_nan",
+        "train",
+        "index_cache_size",
+        "shuffle_partition_batches",
+        "shuffle_partition_concurrency",
+        "ivf_centroids_file",
+        "sample_rate",
+        "max_iters",
+        "max_iterations",
+        "target_partition_size",
+        "streaming_sample_rate",
+        "streaming_coreset_rate",
+        "streaming_refine_passes",
+        "m",
+        "max_level",
+        "skip_transpose",
+        "ef_construction",
+        "prefetch_distance",
+        "one_pass_ivfpq",
+        "precomputed_partition_dataset",
+        "rabitq_model",
+        "format_version",
+        "document_granularity",
+        "with_position",
+        "block_size",
+        "memory_limit",
+        "num_workers",
+        "base_tokenizer",
+        "language",
+        "max_token_length",
+        "lower_case",
+        "stem",
+        "remove_stop_words",
+        "custom_stop_words",
+        "ascii_folding",
+        "min_ngram_length",
+        "max_ngram_length",
+        "prefix_only",
+        "skip_merge",
+        "rows_per_zone",
+        "number_of_items",
+        "probability",
+        "page_size",
+    ]
+)
+"""Options that pylance's builders of indices know; they pass over others in silence."""
+
+
+def completed(kind: str, given: Mapping[str, Any], rows: int | None, dimension: int) -> dict[str, Any]:
+    """The options of a vector index with those that product quantization cannot do without.
+
+    Of an index that is built in pieces, `rows` are those of one: pylance does not choose the partitions of pieces.
+    """
+    options = dict(given)
+    if kind.endswith("PQ"):
+        options.setdefault("num_sub_vectors", sub_vectors(dimension))
+        if rows is not None:
+            options.setdefault("num_partitions", partitions(rows))
+    return options
+
+
+def partitions(rows: int) -> int:
+    """So many that each holds some thousand rows: fewer cost searches, more cost memory and training."""
+    return max(1, min(MAX_PARTITIONS, rows // PARTITION_ROWS))
+
+
+def sub_vectors(dimension: int) -> int:
+    """Sixteen values to a sub-vector where the dimension allows it, else eight, else one sub-vector."""
+    for width in (16, 8):
+        if dimension % width == 0:
+            return dimension // width
+    return 1
+
 
 FULL_TEXT = ("FTS", "INVERTED")
 SCALAR = ("BTREE", "BITMAP", "LABEL_LIST", "NGRAM", "ZONEMAP", "BLOOMFILTER", "RTREE", *FULL_TEXT)

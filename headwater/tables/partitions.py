@@ -15,8 +15,9 @@ import functools
 import hashlib
 import re
 import zlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -26,11 +27,14 @@ import pyarrow.compute as pc
 from headwater.clock import unique_hex
 from headwater.errors import InvalidInputError, TableColumnNotFoundError
 from headwater.imports import lance
+from headwater.tables.handle import TableHandle
 from headwater.types import BLOB, is_blob
 
 if TYPE_CHECKING:
     from lance.fragment import FragmentMetadata
 
+Key = tuple[str, ...]
+"""A partition as the parts of a file name, one for each partition field."""
 METADATA = "headwater.partition"
 MAX_FIELDS = 5
 MAX_WIDTH = 1_000_000
@@ -293,3 +297,83 @@ def partitions_of(
             return None
         found.setdefault(values, set()).add(fragment.id)
     return found if wanted and len(found) <= MAX_GROUPS else None
+
+
+def parted(rows: pa.Table, wanted: Sequence[tuple[int, PartitionField]]) -> list[tuple[Key, pa.Table]]:
+    """The rows of each partition, in their order; sorted rows are sliced and not copied. Pure."""
+    if not rows.num_rows:
+        return []
+    values = [transformed(rows.column(f.column).combine_chunks(), f.transform, f.width) for _, f in wanted]
+    codes = np.zeros(rows.num_rows, np.int64)
+    for array in values:
+        encoded = array.dictionary_encode()
+        count = len(encoded.dictionary)
+        joined = codes * (count + 1) + np.asarray(encoded.indices.fill_null(count), np.int64)
+        codes = np.unique(joined, return_inverse=True)[1]
+    known = len(np.unique(codes))
+    if np.count_nonzero(np.diff(codes)) + 1 > known:
+        order: Any = np.argsort(codes, kind="stable")
+        rows, codes = rows.combine_chunks().take(order), codes[order]
+        values = [array.take(order) for array in values]
+    starts = [0, *(np.flatnonzero(np.diff(codes)) + 1).tolist(), rows.num_rows]
+    found: list[tuple[Key, pa.Table]] = []
+    for start, end in pairwise(starts):
+        parts = zip(wanted, values, strict=True)
+        key = tuple(format_part(id, f.transform, f.width, array[start].as_py()) for (id, f), array in parts)
+        found.append((key, rows.slice(start, end - start)))
+    return found
+
+
+UNITS = {"years": "Y", "months": "M", "days": "D", "hours": "h"}
+Wanted = Sequence[tuple[int, PartitionField]]
+Values = tuple[str | None, ...]
+
+
+def list_partitions(table: TableHandle) -> list[list[str | None]]:
+    """The values of each partition, in the order of the partition fields; sorted, null first."""
+    dataset = table.open()
+    ids = field_ids(dataset)
+    wanted = [(ids[field.column], field) for field in partitioning(dataset.schema)]
+    found: set[Values] = set()
+    for fragment in dataset.get_fragments():
+        if fragment.metadata.num_rows:
+            found.update(_of_fragment(dataset, fragment, wanted))
+    return [
+        list(values) for values in sorted(found, key=lambda each: [(value is not None, value or "") for value in each])
+    ]
+
+
+def _of_fragment(dataset: lance.LanceDataset, fragment: Any, wanted: Wanted) -> Iterator[Values]:
+    kinds = [dataset.schema.field(field.column).type for _, field in wanted]
+    known = {(part.field, part.transform, part.width): part for part in parts_of(fragment.metadata)}
+    parts = [known.get((id, field.transform, field.width)) for id, field in wanted]
+    told = [part.value for part in parts if part is not None and part.digest is None]
+    if len(told) == len(wanted):
+        yield _texts(told, wanted, kinds)
+        return
+    rows = fragment.to_table(columns=list({field.column for _, field in wanted}))
+    for _, group in parted(rows, wanted):
+        first = [group.column(field.column).slice(0, 1).combine_chunks() for _, field in wanted]
+        columns = zip(first, wanted, strict=True)
+        read = [transformed(array, field.transform, field.width)[0].as_py() for array, (_, field) in columns]
+        yield _texts(read, wanted, kinds)
+
+
+def _texts(values: Sequence[Any], wanted: Wanted, kinds: Sequence[Any]) -> Values:
+    return tuple(_text(value, field, kind) for value, (_, field), kind in zip(values, wanted, kinds, strict=True))
+
+
+def _text(value: Any, field: PartitionField, kind: Any) -> str | None:
+    """A partition value as people write it: 2020-01 for a month, 2020-01-31 for a day."""
+    if value is None or isinstance(value, str):
+        return value
+    if isinstance(value, bytes):
+        return value.decode(errors="replace")
+    if isinstance(value, bool):
+        return str(value).lower()
+    unit = UNITS.get(field.transform)
+    if field.transform == "identity":
+        unit = "D" if kind == pa.date32() else "us" if pa.types.is_timestamp(kind) else None
+    if unit is not None:
+        return str(np.array(value).astype(f"datetime64[{unit}]"))
+    return str(value * field.width if field.transform == "truncate" else value)

@@ -20,7 +20,7 @@ from headwater.errors import ERRORS
 from headwater.namespace.metastore import MetastoreNamespace
 from headwater.rest.server import start_in_thread
 from headwater.streams import StreamTable
-from headwater.tables import functions
+from headwater.tables import expressions as functions
 from tests.docs.blocks import ROOT
 
 DOCS = ROOT / "docs"

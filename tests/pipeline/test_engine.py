@@ -26,14 +26,15 @@ from headwater.errors import (
     UnsupportedOperationError,
 )
 from headwater.pipeline import plan_pipeline, read_pipeline
-from headwater.pipeline.engine import EMBEDDED, ENGINES, SPARK, Engine
 from headwater.pipeline.grammar import parse_pipeline
-from headwater.pipeline.hands import Storehouse
 from headwater.pipeline.planning import place_of
 from headwater.pipeline.watching import Resident, SignalledStop, served_metrics, watch_pipeline
 from headwater.spark import engine as engines
 from headwater.spark import java_runtime as java
 from headwater.spark.failures import failure
+from headwater.streams.serving_copy import CatalogLocation
+from headwater.work import EMBEDDED
+from headwater.work.engine import ENGINES, SPARK, Engine
 from tests.pipeline.shop import Shop
 
 
@@ -263,7 +264,7 @@ def test_driver_and_executors_read_what_the_other_wrote_and_nothing_is_left(
             path.unlink()
         return found
 
-    house = Storehouse(str(lake), {})
+    house = CatalogLocation(str(lake), {})
     monkeypatch.setattr(engines, "_asked", shared)
     engines.preflight(None, house)
     for asked in (apart, read_only):

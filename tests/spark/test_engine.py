@@ -11,11 +11,11 @@ from pyspark.sql import SparkSession
 
 from headwater.errors import InvalidInputError
 from headwater.pipeline import read_pipeline, run_pipeline
-from headwater.pipeline.engine import SPARK, Engine
-from headwater.pipeline.hands import Storehouse
-from headwater.pipeline.progress import step_jobs
 from headwater.spark import engine as engines
 from headwater.spark.failures import naming_failures
+from headwater.streams.serving_copy import CatalogLocation
+from headwater.work.engine import SPARK, Engine
+from headwater.work.spark_jobs import step_jobs
 from tests.pipeline.shop import Shop
 
 
@@ -28,7 +28,7 @@ def test_a_run_works_beside_a_session_and_leaves_its_settings_and_views_alone(
     settings = {"spark.sql.shuffle.partitions": "3", "spark.executor.memory": "9g"}
     engine = Engine(SPARK, "local[2]", settings)
     spark.conf.set("spark.sql.ansi.enabled", "false")
-    before, said = dict(spark.conf.getAll), []
+    before, said = dict(spark.conf.getAll), list[str]()
     try:
         done = run_pipeline(replace(read_pipeline(shop.file), engine=engine), spark, say=said.append)
         assert dict(spark.conf.getAll) == before
@@ -64,7 +64,7 @@ def test_the_jobs_and_tasks_of_a_step_are_counted_and_named(spark: SparkSession)
 
 
 def test_executors_and_driver_read_each_others_files_and_agree(spark: SparkSession, tmp_path: Path) -> None:
-    engines.preflight(spark, Storehouse(str(tmp_path / "lake"), {}))
+    engines.preflight(spark, CatalogLocation(str(tmp_path / "lake"), {}))
     assert not (tmp_path / "lake").exists()
 
 

@@ -36,7 +36,7 @@ from headwater.namespace.versions.same_rows import changed_rows
 from headwater.registries.refused import fed_by_its_log
 from headwater.registry import VersionRecords
 from headwater.store import KeyNotFoundError, Store, claim, is_same_file
-from headwater.tables.exact import hide
+from headwater.tables.commit.exact import hide
 from headwater.tables.layout import STAGED, UNRECORDED, hidden_manifest
 
 POINT_EVERY = 64

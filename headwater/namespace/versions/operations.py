@@ -39,8 +39,7 @@ from headwater.paging import after, check_limit, token_after
 from headwater.registry import Registry, VersionRecords
 from headwater.retry import ATTEMPTS, retry
 from headwater.store import Store
-from headwater.table_refs import Ref, held_versions, read_refs, snapshot_refs
-from headwater.tables.refs import MAIN, check_branch
+from headwater.table_refs import MAIN, Ref, check_branch, held_versions, read_refs, snapshot_refs
 
 MAX_VERSION = 2**63 - 1
 

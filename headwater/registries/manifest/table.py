@@ -37,11 +37,11 @@ from headwater.registries.manifest.state import (
 from headwater.registries.manifest.threads import on_own_thread
 from headwater.retry import ATTEMPTS, retry
 from headwater.store import KeyNotFoundError, Store, create, probe, write_with
-from headwater.tables.exact import OneCommit, claiming, commit_exactly, data_keys
+from headwater.tables.commit.exact import OneCommit, claiming, commit_exactly, data_keys
+from headwater.tables.expressions import quoted
 from headwater.tables.folders import has_version
 from headwater.tables.handle import TableHandle
 from headwater.tables.layout import VERSIONS, manifest_name
-from headwater.tables.literals import quoted
 from headwater.tables.translate import first_line, kind_of
 
 if TYPE_CHECKING:
