@@ -1,7 +1,7 @@
 """List everything that a user can call: Python names, routes with their fields, command line, SQL procedures.
 
-    python tools/public_surface.py > before.txt        (in the tree before a change)
-    python tools/public_surface.py --compare before.txt  (in the tree after it; exit 1 if something is lost)
+python tools/public_surface.py > before.txt        (in the tree before a change)
+python tools/public_surface.py --compare before.txt  (in the tree after it; exit 1 if something is lost)
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ import argparse
 import inspect
 import sys
 from collections.abc import Iterator
+from importlib import import_module
 from pathlib import Path
 from typing import Any, get_args
 
@@ -26,7 +27,7 @@ def surface() -> list[str]:
 def _python() -> Iterator[str]:
     from headwater import catalog
     from headwater.catalog import indices, refs
-    from headwater.catalog.batch import Batch
+    from headwater.catalog.transactions import Batch
 
     for name in (*headwater.__all__, *catalog.__all__):
         yield f"python name {name}"
@@ -43,8 +44,7 @@ def _python() -> Iterator[str]:
 
 def _remote_stream() -> Any:
     """Return the class of a stream table behind a server, which has moved."""
-    from headwater.rest import client
-
+    client: Any = import_module("headwater.rest.client")
     return client.RemoteStream
 
 

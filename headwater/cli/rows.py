@@ -8,8 +8,8 @@ from typing import Any
 import pyarrow as pa
 
 from headwater.cli.files import write_rows
-from headwater.cli.meant import moment_of, open_table
 from headwater.cli.output import show
+from headwater.cli.table_at import moment_of, open_table
 from headwater.errors import InvalidInputError, TableNotFoundError
 from headwater.sql import queries
 from headwater.tables.expressions import quoted

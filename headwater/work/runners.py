@@ -3,35 +3,22 @@
 from __future__ import annotations
 
 import json
-import threading
 import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any, Protocol
+from itertools import chain
+from typing import Any
 
 import msgspec
 import pyarrow as pa
 
-from headwater.clock import unique_hex
-from headwater.errors import ServiceUnavailableError, error_for
-from headwater.work.tasks import DRIVER_ROWS, EXECUTORS, Runner, Task, Where
+from headwater.errors import ServiceUnavailableError, UnsupportedOperationError, error_for
+from headwater.work.spark_jobs import Progress, described, more_jobs, spark_tasks
+from headwater.work.tasks import DRIVER_ROWS, EMBEDDED, EXECUTORS, Runner, Task, Where
 
-POLLED_S = 0.5
 CONNECT_CORES = 8
 """The parallelism of a Spark Connect session, which does not report its own."""
 _answers = msgspec.json.Decoder(list[Any])
-
-
-class Progress(Protocol):
-    """The part of a progress display that a runner reports to."""
-
-    def stage(self, name: str, tasks: int, bytes: int = 0) -> None:
-        """Begin a stage."""
-        ...
-
-    def step(self, tasks: int = 1, rows: int = 0, bytes: int = 0) -> None:
-        """Add to the finished tasks, rows and bytes of the stage."""
-        ...
 
 
 class LocalRunner:
@@ -39,7 +26,7 @@ class LocalRunner:
 
     spark: Any = None
     cores = 1
-    done = Where()
+    done = Where(EMBEDDED)
 
     def in_driver(self, rows: int, calls_functions: bool = False) -> bool:
         return True
@@ -47,9 +34,15 @@ class LocalRunner:
     def run(self, tasks: Sequence[Task], what: str = "") -> list[Any]:
         return [task.run() for task in tasks]
 
+    def map(self, frame: Any, task: Task) -> list[Any]:
+        return list(task.run(frame.toArrow().to_reader()))
+
     @contextmanager
     def counted(self) -> Iterator[None]:
         yield
+
+
+HERE = LocalRunner()
 
 
 class _Elsewhere:
@@ -89,7 +82,7 @@ class SparkRunner(_Elsewhere):
     """
 
     def __init__(self, spark: Any, driver_rows: int = DRIVER_ROWS, progress: Progress | None = None) -> None:
-        context = _context(spark)
+        context = getattr(spark, "_sc", None)
         cores = int(context.defaultParallelism) if context is not None else CONNECT_CORES
         super().__init__(spark, cores, driver_rows, progress)
 
@@ -105,21 +98,25 @@ class SparkRunner(_Elsewhere):
                     yield pa.RecordBatch.from_pydict({"result": [json.dumps(todo[number].answer())]})
 
         frame = self.spark.range(0, len(todo), 1, len(todo))
-        with watched(self.spark, self.progress), warnings.catch_warnings():
+        with described(self.spark, what), spark_tasks(self.spark, self.progress), warnings.catch_warnings():
             warnings.simplefilter("ignore", FutureWarning)  # about the version of pandas, which no batch goes through
             found = frame.mapInArrow(work, "result string").collect()
         return self._finish([json.loads(row[0]) for row in found])
 
+    def map(self, frame: Any, task: Task) -> list[Any]:
+        """Send rows through the jar if the session has it: `mapInArrow` takes half as long again for the same rows."""
+        jar = of_jar(frame.sparkSession, "FrameRows")
+        with self.counted():
+            if jar is not None:
+                call = json.dumps({"op": "take_rows", "task": task.packed()})
+                return [each for answer in jar.send(frame.select("*")._jdf, call) for each in json.loads(answer)]
+            return _mapped(frame, task)
+
     @contextmanager
     def counted(self) -> Iterator[None]:
-        context = _context(self.spark)
-        if context is None:
+        with more_jobs(self.spark) as found:
             yield
-            return
-        with _tagged(context) as tag:
-            yield
-            jobs, tasks = _count(context, tag)
-            self.done += Where(EXECUTORS, jobs, tasks)
+        self.done += found.where
 
 
 class JarRunner(_Elsewhere):
@@ -141,71 +138,35 @@ class JarRunner(_Elsewhere):
             raise ServiceUnavailableError("Spark did not finish the tasks of this procedure: see the error it raised.")
         return self._finish(_answers.decode(answers))
 
+    def map(self, frame: Any, task: Task) -> list[Any]:
+        raise UnsupportedOperationError("A procedure takes files and tables, not frames.")
 
-def runner_of(spark: Any, progress: Progress | None = None) -> Runner:
+
+def runner_of(spark: Any, progress: Progress | None = None, driver_rows: int = DRIVER_ROWS) -> Runner:
     """Return the runner for a Spark session, a runner itself, or None (this process)."""
     if isinstance(spark, (SparkRunner, JarRunner)) and progress is not None:
         spark.progress = progress
     if isinstance(spark, (LocalRunner, SparkRunner, JarRunner)):
         return spark
-    return LocalRunner() if spark is None else SparkRunner(spark, progress=progress)
+    return HERE if spark is None else SparkRunner(spark, driver_rows, progress)
 
 
-# Jobs of Spark -------------------------------------------------------------------------------------------------------
+def of_jar(session: Any, name: str) -> Any:
+    """Return a class of the jar; None if the session has no jar, as on Spark Connect."""
+    from py4j.java_gateway import JavaClass
+
+    jvm = getattr(session, "_jvm", None)
+    found = getattr(jvm.headwater.spark, name) if jvm is not None else None
+    return found if isinstance(found, JavaClass) else None
 
 
-def _context(spark: Any) -> Any:
-    """Return the context of a classic session; None on Spark Connect."""
-    return getattr(spark, "_sc", None)
+def _mapped(frame: Any, task: Task) -> list[Any]:
+    def work(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        first = next(batches, None)
+        if first is not None:
+            reader = pa.RecordBatchReader.from_batches(first.schema, chain([first], batches))
+            yield pa.RecordBatch.from_pydict({"result": [json.dumps(task.run(reader))]})
 
-
-@contextmanager
-def _tagged(context: Any) -> Iterator[str]:
-    """Tag the jobs that this thread starts in the block. A tag leaves the job group of others alone."""
-    tag = f"headwater-{unique_hex(8)}"
-    context.addJobTag(tag)
-    try:
-        yield tag
-    finally:
-        context.removeJobTag(tag)
-
-
-def _count(context: Any, tag: str) -> tuple[int, int]:
-    """Return the number of jobs with a tag, and of the tasks that they finished."""
-    scala = context._jsc.sc()
-    scala.listenerBus().waitUntilEmpty(10_000)
-    jobs = list(scala.statusTracker().getJobIdsForTag(tag))
-    return len(jobs), _finished(context.statusTracker(), jobs)
-
-
-def _finished(tracker: Any, jobs: Sequence[int]) -> int:
-    stages = {stage for job in jobs if (info := tracker.getJobInfo(job)) is not None for stage in info.stageIds}
-    return sum(info.numCompletedTasks for stage in stages if (info := tracker.getStageInfo(stage)) is not None)
-
-
-@contextmanager
-def watched(spark: Any, progress: Progress | None) -> Iterator[None]:
-    """Report the tasks that executors finish for this thread. A Connect session reports nothing."""
-    context = _context(spark)
-    if context is None or progress is None:
-        yield
-        return
-    ended = threading.Event()
-    with _tagged(context) as tag:
-        watching = threading.Thread(target=_watch, args=(context, tag, ended, progress), daemon=True)
-        watching.start()
-        try:
-            yield
-        finally:
-            ended.set()
-            watching.join()
-
-
-def _watch(context: Any, tag: str, ended: threading.Event, progress: Progress) -> None:
-    reported, is_last = 0, False
-    while not is_last:
-        is_last = ended.wait(POLLED_S)
-        done = _finished(context.statusTracker(), list(context._jsc.sc().statusTracker().getJobIdsForTag(tag)))
-        if done > reported:
-            progress.step(done - reported)
-            reported = done
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", FutureWarning)
+        return [each for row in frame.mapInArrow(work, "result string").collect() for each in json.loads(row[0])]

@@ -21,7 +21,8 @@ from typing import Any, Protocol
 from headwater.errors import LanceNamespaceError
 
 Json = dict[str, Any]
-EXECUTORS, DRIVER = "executors", "driver"
+EXECUTORS, DRIVER, EMBEDDED = "executors", "driver", "embedded"
+"""The places of work: executors of Spark, the driver of Spark, and a process without Spark."""
 DRIVER_ROWS = 10_000
 """The driver may parse, fold and write this many rows itself, unless the caller sets another number."""
 SENT = "__headwater_text__"
@@ -38,11 +39,12 @@ class Where:
 
     def __add__(self, other: Where) -> Where:
         jobs = self.jobs + other.jobs
-        return Where(EXECUTORS if jobs else DRIVER, jobs, self.tasks + other.tasks)
+        return Where(EXECUTORS if jobs else self.place, jobs, self.tasks + other.tasks)
 
     def __sub__(self, earlier: Where) -> Where:
         jobs = self.jobs - earlier.jobs
-        return Where(EXECUTORS if jobs else DRIVER, jobs, self.tasks - earlier.tasks)
+        place = EMBEDDED if self.place == EMBEDDED else EXECUTORS if jobs else DRIVER
+        return Where(place, jobs, self.tasks - earlier.tasks)
 
 
 @dataclass(frozen=True)
@@ -99,13 +101,14 @@ class Task:
     arguments: tuple[Any, ...] = ()
     modules: tuple[UserModule, ...] = ()
 
-    def run(self) -> Any:
+    def run(self, *more: Any) -> Any:
+        """Call the function with the arguments, and `more` that come to the task where it runs."""
         load_modules(self.modules)
-        return named(self.function)(*self.arguments)
+        return named(self.function)(*self.arguments, *more)
 
-    def answer(self) -> Any:
+    def answer(self, *more: Any) -> Any:
         """Run the task and return its answer, or an error of the error table as a value."""
-        return guarded(self.run)
+        return guarded(self.run, *more)
 
     def packed(self) -> str:
         """Return the task as text."""
@@ -160,6 +163,10 @@ class Runner(Protocol):
 
     def run(self, tasks: Sequence[Task], what: str = "") -> list[Any]:
         """Run tasks and return their answers in order; raise the first error. `what` is shown as the stage."""
+        ...
+
+    def map(self, frame: Any, task: Task) -> list[Any]:
+        """Run a task on the rows of each partition of a Spark frame, and return the answers of all in one list."""
         ...
 
     def counted(self) -> AbstractContextManager[None]:
