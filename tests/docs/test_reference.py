@@ -77,9 +77,7 @@ def test_the_container_installs_nothing_without_a_hash() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     extras = project["optional-dependencies"]
     found = {line.split(" ")[0] for line in (folder / "requirements.txt").read_text().splitlines() if "==" in line}
-    wanted = {
-        re.split(r"[\[>=;]", each)[0] for each in (*project["dependencies"], *extras["server"], *extras["sql"])
-    }
+    wanted = {re.split(r"[\[>=;]", each)[0] for each in (*project["dependencies"], *extras["server"], *extras["sql"])}
     assert wanted <= {each.partition("==")[0] for each in found}
     assert found <= pinned, "make pin writes both"
 
