@@ -27,7 +27,7 @@ def surface() -> list[str]:
 def _python() -> Iterator[str]:
     from headwater import catalog
     from headwater.catalog import indices, refs
-    from headwater.catalog.batch import Batch
+    from headwater.catalog.transactions import Batch
 
     for name in (*headwater.__all__, *catalog.__all__):
         yield f"python name {name}"

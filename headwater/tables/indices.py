@@ -213,9 +213,14 @@ def divided(dataset: lance.LanceDataset, tasks: int) -> list[list[int]]:
 def build_piece(table: TableHandle, index: NewIndex, fragments: list[int]) -> dict[str, Any]:
     """Build the index segment of some fragments. It belongs to no version until it is committed."""
     with translating(table, f"create a {index.kind} index on", otherwise=InvalidInputError):
-        segment = table.open().create_index_uncommitted(
-            index.column, index.kind, name=index.name, fragment_ids=fragments, **index.options
-        )
+        return segment_of(table.open(), index, fragments)
+
+
+def segment_of(dataset: lance.LanceDataset, index: NewIndex, fragments: list[int]) -> Json:
+    """Build a segment of an index over some fragments of a dataset."""
+    segment = dataset.create_index_uncommitted(
+        index.column, index.kind, name=index.name, fragment_ids=fragments, **index.options
+    )
     return segment_to_json(segment)
 
 

@@ -34,7 +34,7 @@ ASKED = {"uuid.uuid1", "uuid.uuid4", "datetime.now", "datetime.utcnow", "date.to
 """Functions that only the clock calls."""
 OWN_TIME = {
     "cli/output.py": "how long ago something was, unless it is told the time",
-    "cli/when.py": "what a person means by an hour ago, unless it is told the time",
+    "cli/table_at.py": "what a person means by an hour ago, unless it is told the time",
     "cli/progress.py": "a line now and then says how far a job is",
     "pipeline/keeping.py": "how long a job took, for its report",
     "pipeline/jobs.py": "how long a job took, for its report",
@@ -52,7 +52,7 @@ SYSTEM_CLOCKS = {
     "moving/upgrade.py": "a command",
     "namespace/directory.py": "a catalog that is opened, unless another clock is given",
     "namespace/metastore.py": "the same",
-    "pipeline/hands.py": "a task on an executor",
+    "streams/serving_copy.py": "a task on an executor",
     "rest/hosted.py": "a worker of a server",
     "rest/serve.py": "the parent of a server's processes",
     "rest/server.py": "a server that is started, unless another clock is given",
@@ -64,12 +64,11 @@ SYSTEM_CLOCKS = {
 DOLLARS = {
     "names.py": "the delimiter",
     "tables/expressions.py": "a character of SQL, not of names",
-    "testing/faces/cases.py": "paths of routes, as a client writes them",
+    "testing/faces/case_objects.py": "paths of routes, as a client writes them",
 }
 
 SAME_MODULE = {
     "arrow": "Arrow bodies: how they are read and written, how a server sends them",
-    "batch": "several changes in one commit: of the friendly face, of the protocol",
     "catalog": "a catalog's names: for people, for Spark",
     "change": "the verbs that change something: their grammar, what they do",
     "changes": "changes: of a table between versions, of the model as edits of a metastore",
@@ -93,7 +92,6 @@ SAME_MODULE = {
     "refs": "tags and branches",
     "registry": "seam 2, and two registries",
     "rows": "the rows of a table",
-    "serve": "`headwater serve`: its grammar, its processes",
     "serving": "answering strangers: agents on stdio, clients over HTTP",
     "serving_copy": "the Lance dataset that serves a stream table: its record, its versions",
     "settings": "what something can be told: a catalog, a server",
