@@ -1,4 +1,4 @@
-"""What every request passes on its way to the catalog, outermost first. Each is a plain ASGI application.
+"""The middleware of the server, outermost first. Each is a plain ASGI application.
 
     Recorded (log, metrics, errors) -> OwnSite -> Paths -> Routed -> Admitted (gate, rates) -> Limited -> endpoint
 
