@@ -15,6 +15,7 @@ from lance_namespace import CreateTableRequest, InsertIntoTableRequest
 from headwater.clock import Clock, SystemClock
 from headwater.errors import InvalidInputError, LanceNamespaceError, UnsupportedOperationError
 from headwater.metastore import Metastore, Object, Transaction
+from headwater.metastore.collect import doomed_locations
 from headwater.metastore.objects import Collected, NamedSnapshot, Undone
 from headwater.metastore.ref_record import REFS_FORMAT, KnownRefs, RefRecord
 from headwater.model import Table
@@ -30,12 +31,13 @@ from headwater.namespace.registered import RegisteredNamespace
 from headwater.namespace.requests import parse_request
 from headwater.namespace.streams import NamespaceStream, check_alone, make_stream, publish_streams
 from headwater.namespace.versions import VersionProblem
+from headwater.namespace.versions.maintenance import unfinished_drop
 from headwater.namespace.versions.ranges import KeepPolicy
 from headwater.registries.metastore import MetastoreRegistry
 from headwater.registries.metastore.mapping import has_stream
 from headwater.registries.metastore.refs import RecordedRefs, ref_record_of
 from headwater.registries.metastore.sessions import CleanUp, Moment, PutOff, Session, Within
-from headwater.registries.openable import check_finished, check_metastore
+from headwater.registries.refusals import check_finished, check_metastore
 from headwater.store import open_store
 from headwater.streams.layout import DELTA
 from headwater.streams.undoing import undo_transaction
@@ -372,6 +374,8 @@ class MetastoreNamespace(RegisteredNamespace):
         """
         dropped = self._registry.dropped_locations()
         found = [item for item in super().verify() if item.key not in dropped and not self._is_pinned(item)]
+        doomed = doomed_locations(self.store) if any(item.kind == "unreferenced_folder" for item in found) else ()
+        found = [unfinished_drop(item.key) if item.key in doomed else item for item in found]
         own = [VersionProblem("metastore", None, item.key, item.reason) for item in self.metastore.verify()]
         return [*found, *own, *self._unproved()]
 

@@ -218,8 +218,7 @@ def publish(
         is_new = known is None or known.version != published.version
         start = known.position if known is not None else 0
         report = Report("publish", stream.name, position=published.position, version=published.version)
-        if isinstance(published, Published) and published.stale_to >= 0 and isinstance(stream, CatalogStream):
-            report = replace(report, stale=max(stream.stale().values(), default=0))
+        report = replace(report, stale=published.stale)
         if is_new:
             taken = [delta for delta in stream.deltas(start) if delta.position <= published.position]
             rows = sum(file.rows or 0 for delta in taken for file in delta.files)

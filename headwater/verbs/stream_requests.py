@@ -167,3 +167,4 @@ class RemotePublished(AtPosition):
     late: int = 0
     too_late: int = 0
     schema_id: int = 0
+    stale: int = 0

@@ -312,8 +312,8 @@ def _shown(definition: Definition) -> dict[str, Any]:
 
 
 def _published(found: Published) -> requests.RemotePublished:
-    late, too_late, schema = found.late, found.too_late, found.schema_id
-    return requests.RemotePublished(found.version, found.position, found.rows, late, too_late, schema)
+    late, too_late, schema, stale = found.late, found.too_late, found.schema_id, found.stale
+    return requests.RemotePublished(found.version, found.position, found.rows, late, too_late, schema, stale)
 
 
 def _check_settings(properties: Mapping[str, str | None]) -> None:

@@ -72,13 +72,15 @@ def test_the_container_installs_nothing_without_a_hash() -> None:
     assert len(lines) == 4
     for line in lines:
         assert "--require-hashes" in line or {"--no-deps", "--no-index"} <= set(line.split()), line
-    pinned = {line.split(" ")[0] for line in (ROOT / "requirements.txt").read_text().splitlines() if "==" in line}
+    pinned = {
+        line.split(" ")[0]
+        for line in (ROOT / "requirements" / "development.txt").read_text().splitlines()
+        if "==" in line
+    }
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     extras = project["optional-dependencies"]
     found = {line.split(" ")[0] for line in (folder / "requirements.txt").read_text().splitlines() if "==" in line}
-    wanted = {
-        re.split(r"[\[>=;]", each)[0] for each in (*project["dependencies"], *extras["server"], *extras["pipeline"])
-    }
+    wanted = {re.split(r"[\[>=;]", each)[0] for each in (*project["dependencies"], *extras["server"], *extras["sql"])}
     assert wanted <= {each.partition("==")[0] for each in found}
     assert found <= pinned, "make pin writes both"
 

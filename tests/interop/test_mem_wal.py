@@ -133,15 +133,15 @@ def check_told_over_rest(url: str) -> None:
     analyzed = api.AnalyzeTableQueryPlanRequest(**query.model_dump())
     with catalog.transaction() as tx:
         for place in (catalog, catalog.at(catalog.slot), tx):
-            reads: list[Callable[[], Any]] = [
-                lambda there=place: len(there["a.t"]),
-                lambda there=place: there["a.t"].to_arrow(),
-                lambda there=place: there.namespace.explain_table_query_plan(plan),
-                lambda there=place: there.namespace.analyze_table_query_plan(analyzed),
+            reads: list[Callable[[Any], Any]] = [
+                lambda there: len(there["a.t"]),
+                lambda there: there["a.t"].to_arrow(),
+                lambda there: there.namespace.explain_table_query_plan(plan),
+                lambda there: there.namespace.analyze_table_query_plan(analyzed),
             ]
             for read in reads:
                 with pytest.warns(UnreadRowsWarning, match=r"a\.t has a write-ahead log"):
-                    read()
+                    read(place)
     answer = httpx.post(f"{url}/v1/table/a$t/count_rows", json={}, timeout=60)
     assert answer.headers["x-headwater-unread-rows"] == "true"
 

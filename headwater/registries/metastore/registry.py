@@ -47,7 +47,7 @@ from headwater.registries.metastore.sessions import (
     past_is_past,
 )
 from headwater.registries.metastore.summary import summary
-from headwater.registries.refused import fed_by_its_log
+from headwater.registries.refusals import fed_by_its_log
 from headwater.registry import Capabilities, Kind, Registry
 from headwater.retry import ATTEMPTS, retry
 

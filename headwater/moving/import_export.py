@@ -1,6 +1,6 @@
-"""`export`: a catalog as a plain directory catalog elsewhere, which every Lance client reads and writes.
+"""`export` copies a catalog to a plain directory catalog; `import_parquet` creates a table from Parquet files.
 
-Of a metastore one moment is exported, however long it takes. Rows are written anew, without history and indices; with
+An export of a metastore reads one snapshot, however long it takes. Rows are rewritten without history and indices. With
 `all_versions` the files of each table are copied, with every recorded version, tag, branch and index.
 """
 
@@ -12,8 +12,12 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+import pyarrow as pa
+
 from headwater.catalog import Catalog, CatalogTable
+from headwater.catalog.catalog import Name
 from headwater.config import There, look, resolve
+from headwater.decoding.files import read_folder
 from headwater.errors import InvalidInputError, InvalidTableStateError, UnsupportedOperationError
 from headwater.model import Table
 from headwater.names import ROOT, ObjectId
@@ -29,7 +33,7 @@ LEFT_OUT = frozenset({RESERVED_MARKER, DEREGISTERED_MARKER})
 
 @dataclass(frozen=True)
 class Exported:
-    """What an export has made. `declared` are tables without a version, such as streams that were never published."""
+    """The summary of an export. `declared`: tables without a version, such as streams that were never published."""
 
     namespaces: int
     tables: int
@@ -41,7 +45,7 @@ class Exported:
 def export(
     catalog: Catalog, to: str, all_versions: bool = False, properties: Mapping[str, Any] | None = None
 ) -> Exported:
-    """Make a directory catalog at `to`, which must not be there yet, or be an empty folder; `properties` are its own.
+    """Export to a directory catalog at `to`, which must be missing or empty. `properties`: of the new catalog.
 
     Errors 13: something is there, or it is inside the catalog; 0: all versions of a catalog that is behind a server.
     One that was interrupted is not whole: remove it and export again.
@@ -68,7 +72,7 @@ def _newest_slot(catalog: Catalog) -> int | None:
 
 
 def _is_within(root: str, place: str) -> bool:
-    """Whether a place is in a root, links followed where there are any."""
+    """Return True if a path is inside a root, with links followed."""
     above, below = (
         os.path.realpath(local_path(each)) if is_local(each) else each.rstrip("/") for each in (root, place)
     )
@@ -176,3 +180,43 @@ def _copy_file(source: Store, old: str, target: Store, new: str) -> None:
 
 def _copied(old: str, new: str) -> None:
     shutil.copyfile(old, new)
+
+
+def import_parquet(
+    catalog: Catalog, name: Name, source: str | os.PathLike[str], mode: str = "create", hive: bool = True
+) -> CatalogTable:
+    """Create a table from all Parquet files of a folder, or from one file, in one commit. `mode`: as in `create_table`.
+
+    Columns are matched by name: a file without one has nulls there. With `hive`, folders such as `day=7` are columns.
+    Error 13: there are no such files, or two of them do not agree on a column.
+    """
+    return catalog.create_table(name, _reader(os.fspath(source), hive), mode=mode)
+
+
+def _reader(source: str, hive: bool) -> pa.RecordBatchReader:
+    if not os.path.exists(source):
+        raise InvalidInputError(f"There is no file or folder {source!r}.")
+    files = [source] if os.path.isfile(source) else _files(source)
+    if not files:
+        raise InvalidInputError(f"There is no Parquet file (*.parquet) in {source!r}.")
+    return read_folder(files, None if os.path.isfile(source) else source, hive, f"{source!r} cannot be read as Parquet")
+
+
+def _files(folder: str) -> list[str]:
+    """Return the Parquet files of a folder, no hidden or temporary ones. InvalidInput (13) for a link out of it."""
+    found: list[str] = []
+    inside = os.path.join(os.path.realpath(folder), "")
+    for at, folders, names in os.walk(folder):
+        folders[:] = sorted(name for name in folders if not name.startswith((".", "_")))
+        found += [os.path.join(at, name) for name in sorted(names) if _is_data(name)]
+    for file in found:
+        if not os.path.realpath(file).startswith(inside):
+            raise InvalidInputError(
+                f"{os.path.relpath(file, folder)!r} is a link to a file outside of {folder!r}, which is not followed: "
+                "copy the file, or take the link away."
+            )
+    return found
+
+
+def _is_data(name: str) -> bool:
+    return name.endswith(".parquet") and not name.startswith((".", "_"))

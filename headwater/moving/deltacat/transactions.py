@@ -1,4 +1,4 @@
-"""What a DeltaCAT catalog held after each of its transactions. Pure."""
+"""The committed transactions of a DeltaCAT root, and the contents of its catalog after each."""
 
 from __future__ import annotations
 
@@ -7,10 +7,23 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from headwater.moving.deltacat.layout import Revised, RowFile, data_files
+from headwater.errors import CorruptFileError, InvalidInputError
+from headwater.moving.deltacat.files import read_metadata
+from headwater.moving.deltacat.layout import (
+    SUCCESS,
+    DeltacatTxn,
+    Revised,
+    RowFile,
+    committed,
+    data_files,
+    decode,
+    root_of,
+    writes,
+)
+from headwater.store import KeyNotFoundError, Store
 
 NAMESPACE, TABLE, VERSION, STREAM, PARTITION, DELTA = range(1, 7)
-"""How many ids lead to an object of this kind."""
+"""The number of ids in the path of an object of this kind."""
 
 Ids = tuple[str, ...]
 LIVE = "committed"
@@ -27,7 +40,7 @@ class FoundNamespace:
 
 @dataclass(frozen=True)
 class FoundTable:
-    """A table as a reader of its newest active version found it."""
+    """A table of a DeltaCAT root, at its newest active version."""
 
     namespace: str
     name: str
@@ -40,7 +53,7 @@ class FoundTable:
 
 @dataclass
 class DeltacatContents:
-    """The newest committed revision of every object that is there."""
+    """The newest committed revision of every existing object."""
 
     objects: dict[Ids, Mapping[str, Any]] = field(default_factory=dict)
     below: dict[Ids, dict[Ids, None]] = field(default_factory=dict)
@@ -48,7 +61,7 @@ class DeltacatContents:
     """Of each delta its files, and what of it cannot be read."""
 
     def apply(self, write: Revised, body: Mapping[str, Any], root: str) -> None:
-        """One revision. Whatever is below an object that is deleted cannot be reached any more."""
+        """Apply one revision. Objects below a deleted object become unreachable."""
         siblings = self.below.setdefault(write.ids[:-1], {})
         if write.deletes:
             self.objects.pop(write.ids, None)
@@ -66,7 +79,7 @@ class DeltacatContents:
         return FoundNamespace(_name(body, "namespaceLocator", "namespace"), _texts(body.get("properties")))
 
     def table(self, ids: Ids) -> FoundTable | None:
-        """What a reader sees of a table; None if it, or its namespace, is not there."""
+        """Return a table as readers see it; None if it, or its namespace, does not exist."""
         body, namespace = self.objects.get(ids), self.namespace(ids[:1])
         if body is None or namespace is None:
             return None
@@ -122,3 +135,58 @@ def _texts(properties: Any) -> dict[str, str]:
         for key, value in properties.items()
         if value is not None
     }
+
+
+@dataclass(frozen=True)
+class DeltacatStep:
+    """A transaction with the state of the objects that it changed (None: dropped)."""
+
+    txn: DeltacatTxn
+    message: str
+    namespaces: dict[Ids, FoundNamespace | None]
+    tables: dict[Ids, FoundTable | None]
+    problems: tuple[str, ...]
+    """Revisions that could not be read: what they changed is not known."""
+
+
+def read_steps(store: Store) -> Iterator[DeltacatStep]:
+    """Yield every committed transaction by end time, which is DeltaCAT's commit order."""
+    txns = sorted(_committed(store), key=lambda txn: (txn.end, txn.id))
+    if not txns:
+        raise InvalidInputError("There is no DeltaCAT 2.x catalog: it has no committed transaction (txn/success/).")
+    contents = DeltacatContents()
+    for txn in txns:
+        yield _step(store, contents, txn)
+
+
+def _committed(store: Store) -> Iterator[DeltacatTxn]:
+    for entry in store.list(SUCCESS):
+        found = committed(entry.key)
+        if found is not None:
+            yield found
+
+
+def _step(store: Store, contents: DeltacatContents, txn: DeltacatTxn) -> DeltacatStep:
+    problems: list[str] = []
+    touched: dict[Ids, None] = {}
+    try:
+        record = decode(txn.key, read_metadata(store, txn.key))
+    except CorruptFileError as error:
+        return DeltacatStep(txn, "", {}, {}, (str(error),))
+    root = root_of(record)
+    for write in writes(record, txn.key):
+        try:
+            contents.apply(write, decode(write.key, read_metadata(store, write.key)), root)
+        except KeyNotFoundError:
+            problems.append(f"{write.key} is missing")
+        except CorruptFileError as error:
+            problems.append(str(error))
+        touched[write.ids] = None
+    message = record.get("commit_message")
+    return DeltacatStep(
+        txn,
+        message if isinstance(message, str) else "",
+        {ids: contents.namespace(ids) for ids in touched if len(ids) == NAMESPACE},
+        {ids: contents.table(ids) for ids in dict.fromkeys(ids[:TABLE] for ids in touched if len(ids) >= TABLE)},
+        tuple(problems),
+    )

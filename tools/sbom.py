@@ -1,6 +1,6 @@
 """The software bill of materials (CycloneDX 1.6, JSON), made from the pinned requirements alone: `make sbom`.
 
-What `requirements.txt` pins is what `make` installs and what is tested. A component is `required` by the package
+`requirements/development.txt` pins what `make` installs and what is tested. A component is `required` by the package
 itself, `optional` with one of its extras, and `excluded` when only development needs it. The same pins give the same
 bytes: no clock, no network.
 """
@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-HERE = Path(__file__).parent
+HERE = Path(__file__).parent.parent
 PIN = re.compile(r"^([A-Za-z0-9._-]+)(?:\[[^\]]*\])?==([^\s;\\]+)")
 HASH = re.compile(r"--hash=sha256:([0-9a-f]{64})")
 VIA = re.compile(r"^\s+#\s+(?:via\s+)?(\S.*)$")
@@ -110,7 +110,7 @@ def component(pin: Pin, scope: str) -> dict[str, Any]:
 
 def main() -> None:
     project = tomllib.loads((HERE / "pyproject.toml").read_text())["project"]
-    document = bill(read_pins((HERE / "requirements.txt").read_text()), project)
+    document = bill(read_pins((HERE / "requirements" / "development.txt").read_text()), project)
     target = Path(sys.argv[1])
     target.parent.mkdir(parents=True, exist_ok=True)
     target.write_text(json.dumps(document, indent=1) + "\n")

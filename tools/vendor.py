@@ -1,4 +1,4 @@
-"""Refreshes what others wrote and the page sends to browsers: `python -m headwater.web.vendor`.
+"""Refreshes what others wrote and the page sends to browsers: `python -m tools.vendor`.
 
 `static/vendor/vendor.json` names each npm package with its version, the files taken from it and their hashes. The
 packages come through `npm pack`, which checks them against its registry; what is written is what a test then holds.
@@ -16,7 +16,7 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-FOLDER = Path(__file__).parent / "static" / "vendor"
+FOLDER = Path(__file__).parent.parent / "headwater" / "web" / "static" / "vendor"
 LIST = FOLDER / "vendor.json"
 
 
