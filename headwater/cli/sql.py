@@ -78,7 +78,7 @@ def _newest(catalog: Any) -> Any:
 
 
 def _readable(table: Any, is_near: bool) -> Any:
-    """What DuckDB reads: the dataset itself, so that it takes only the columns and rows it needs; else the rows."""
+    """Return what DuckDB reads: the dataset, of which it takes only the columns and rows it needs; else the rows."""
     return table.dataset() if is_near and not table.is_stream else table.to_arrow()
 
 

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 _REQUEST_ID = re.compile(r"[A-Za-z0-9._:-]{1,128}")
 KEY = "headwater.call"
-"""Where the call stands in an ASGI scope."""
+"""The key of the call in an ASGI scope."""
 AT = "x-headwater-at"
 """The header that asks for the catalog as it was: a slot, a time with a zone, or the name of a snapshot,
 percent-encoded."""

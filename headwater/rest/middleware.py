@@ -44,7 +44,7 @@ GONE = 499
 """The status in log and metrics of a request whose client did not wait for the answer."""
 MAX_SHOWN = 200
 API_PATHS = ("/v1/", "/headwater/", "/health/", "/openapi.json", "/metrics")
-"""Where everything but the web page is."""
+"""Prefixes of all paths but those of the web page."""
 
 
 class Recorded:

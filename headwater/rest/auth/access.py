@@ -24,7 +24,7 @@ NAMING = frozenset({"id", "new_id", "new_namespace_id", "entries", "operations",
 """The fields of requests that name objects: `needs` looks at each of them."""
 
 _GOES = {"namespace": "DropNamespace", "table": "DropTable", "branch": "DeleteTableBranch"}
-"""What an undo may take away, and the operation that does."""
+"""Kinds of objects that an undo may drop, with the operation that drops them."""
 
 
 @dataclass(frozen=True)
@@ -40,12 +40,12 @@ class Grant:
 
 @dataclass(frozen=True)
 class Caller:
-    """Whoever is asking, once known. `name` is for logs and limits, and holds no secret."""
+    """An authenticated caller. `name` is for logs and limits, and holds no secret."""
 
     name: str
     grants: tuple[Grant, ...] = ()
     title: str = ""
-    """What people call the caller; several may be called the same."""
+    """The name of the caller for people; not unique."""
 
     @property
     def author(self) -> str:

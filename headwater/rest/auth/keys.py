@@ -179,7 +179,7 @@ def _as_changed(store: Store, made: str, keys: Iterable[str] | None) -> KeyRecor
 
 
 def _revoked_ms(data: bytes) -> int:
-    """When a key was revoked; a record that cannot be read revokes it all the same."""
+    """Return the time when a key was revoked. A record that cannot be read revokes it too."""
     try:
         return _revocations.decode(data).revoked_ms
     except msgspec.MsgspecError:
