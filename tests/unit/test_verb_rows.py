@@ -9,7 +9,7 @@ from headwater.errors import InvalidInputError, UnsupportedOperationError
 from headwater.namespace.directory import DirectoryNamespace
 from headwater.rest.extensions import ALL_ROUTES
 from headwater.verbs.all_verbs import BY_OPERATION, answer, fields_of, read_request
-from headwater.verbs.history import AddAlias, LogPage, ReadLog, TakeSnapshot, Undrop
+from headwater.verbs.history import AddAlias, CollectCatalog, LogPage, ReadLog, TakeSnapshot, Undrop
 from headwater.verbs.stream_requests import CountStreamTable
 from headwater.verbs.verb import VERBS, Verb, VerbSession
 
@@ -68,3 +68,6 @@ def test_a_catalog_without_a_history_refuses_the_verbs_that_need_one(tmp_path: o
     session = VerbSession(DirectoryNamespace(root=str(tmp_path)))
     with pytest.raises(UnsupportedOperationError, match="keeps no history: a metastore catalog does"):
         answer(session, Undrop(id=("a",)))
+    for seconds in (float("nan"), float("inf"), 1e300):
+        with pytest.raises(InvalidInputError, match="number of seconds"):
+            answer(session, CollectCatalog(keep_seconds=seconds))
