@@ -27,7 +27,7 @@ from headwater.pipeline.executors import ingest_files, ingest_frame
 from headwater.pipeline.progress import NOBODY, Teller
 from headwater.pipeline.served import is_served, published_by_server, sorted_out, taken_by_server
 from headwater.pipeline.streaming import ingest_stream
-from headwater.rest.remote_streams import RemotePublished, RemoteStream
+from headwater.rest.remote_streams import RemoteStream
 from headwater.streams.checks import Check
 from headwater.streams.landing import LandingReport as Landed
 from headwater.streams.layout import QUARANTINE, sibling
@@ -38,6 +38,7 @@ from headwater.streams.sources.intake import Intake
 from headwater.streams.sources.remote import is_remote
 from headwater.streams.undoing import landed_from, parts_of
 from headwater.streams.user_functions import load
+from headwater.verbs.stream_requests import RemotePublished
 from headwater.wording import many
 from headwater.work import Runner, Where, runner_of
 

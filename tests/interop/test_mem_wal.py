@@ -159,7 +159,7 @@ def test_lancedbs_merge_insert_into_a_write_ahead_log_is_told_of(tmp_path: Path,
         merging = table.merge_insert("id").when_matched_update_all().when_not_matched_insert_all()
         merging.execute(rows(2, 3, v=9))
         table.close_lsm_writers()
-        assert Catalog(server.url).verify()[0]["kind"] == "unread_rows"
+        assert Catalog(server.url).verify()[0].kind == "unread_rows"
         shown = httpx.get(f"{server.url}/t/a/t", headers={"accept": "text/html"}, timeout=60).text
         assert "has a write-ahead log (MemWAL)" in shown
         with pytest.warns(UnreadRowsWarning):

@@ -18,6 +18,8 @@ from tests.docs.blocks import ROOT, blocks_of
 
 pytestmark = pytest.mark.long
 CANARY = "canary-that-nobody-may-see"
+EXECUTED = ("ingest", "publish", "index")
+"""The jobs that executors do, however few rows there are."""
 TABLES = ("raw.orders", "raw.products", "mart.sales")
 
 
@@ -54,8 +56,8 @@ def jobs_in(log: Path) -> dict[str, int]:
     """The tasks that executors finished for the jobs of each description, as an event log has them."""
     found: dict[str, int] = {}
     stages: dict[int, str] = {}
-    for file in sorted(log.rglob("*")):
-        for line in file.read_text().splitlines() if file.is_file() else ():
+    for file in sorted(log.rglob("events_*")):
+        for line in file.read_text().splitlines():
             event = json.loads(line)
             if event["Event"] == "SparkListenerJobStart":
                 about = event["Properties"].get("spark.job.description", "")
@@ -79,12 +81,15 @@ def test_the_readmes_pipeline_runs_on_a_cluster_and_no_secret_stands_in_its_log(
     done = headwater("run", str(file), "--master", master, "--json", HEADWATER_CATALOG__SHOP__ROOT=s3_root, **storage)
     assert done.returncode == 0, done.stderr
     reports: list[dict[str, Any]] = json.loads(done.stdout)["reports"]
-    assert all(report["where"]["place"] in ("driver", "executors") for report in reports)
+    places = {report["job"]: report["where"]["place"] for report in reports if report["rows"]}
+    assert {job: place for job, place in places.items() if job in EXECUTED} == dict.fromkeys(EXECUTED, "executors")
     jobs = jobs_in(tmp_path / "log")
     assert jobs["headwater: preflight"] >= 2, "executors were tried first"
     noted = {f"headwater: {report['job']} {report['table']}" for report in reports if report["where"]["tasks"]}
     assert all(any(about.startswith(each) for about in jobs) for each in noted), (noted, jobs)
-    assert not [path for path in (tmp_path / "log").rglob("*") if path.is_file() and CANARY in path.read_text()]
+    assert not [
+        path for path in (tmp_path / "log").rglob("*") if path.is_file() and CANARY.encode() in path.read_bytes()
+    ]
     here = readme(tmp_path / "embedded")
     told = headwater("run", str(here), "--engine", "embedded", "--json")
     assert told.returncode == 0, told.stderr
@@ -104,3 +109,35 @@ def test_a_cluster_whose_workers_lack_the_package_is_one_sentence_and_nothing_is
     assert "lack headwater" in told[0]
     assert "PYSPARK_PYTHON" in told[0]
     assert not (tmp_path / "shop" / "shop").exists()
+
+
+THROUGH_CONNECT = """
+import json, sys
+from dataclasses import replace
+from pyspark.sql import SparkSession
+from headwater.pipeline import read_pipeline, run_pipeline
+
+spark = SparkSession.builder.remote("local[2]").config("spark.ui.enabled", "false").getOrCreate()
+assert "connect" in type(spark).__module__
+pipeline = read_pipeline(sys.argv[1])
+zone = spark.conf.get("spark.sql.session.timeZone")
+done = run_pipeline(replace(pipeline, engine=replace(pipeline.engine, driver_rows=0)), spark, say=lambda text: None)
+assert spark.conf.get("spark.sql.session.timeZone") == zone
+assert spark.catalog.listTables() == []
+assert spark.range(3).count() == 3, "it goes on"
+print(json.dumps({f"{each.job} {each.table}": each.where.place for each in done.reports}))
+spark.stop()
+"""
+
+
+def test_the_same_through_a_connect_session_which_is_left_as_it_was(tmp_path: Path) -> None:
+    file, here = readme(tmp_path / "on-connect"), readme(tmp_path / "embedded")
+    (tmp_path / "program.py").write_text(THROUGH_CONNECT)
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), "PYTHONWARNINGS": "ignore", "PYSPARK_PYTHON": sys.executable}
+    command = [sys.executable, str(tmp_path / "program.py"), str(file)]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr[-3000:]
+    places = json.loads(done.stdout.splitlines()[-1])
+    assert {place for about, place in places.items() if about.startswith(EXECUTED)} == {"executors"}, places
+    assert headwater("run", str(here), "--engine", "embedded").returncode == 0
+    assert rows_of(Catalog(str(file.parent / "shop"))) == rows_of(Catalog(str(here.parent / "shop")))

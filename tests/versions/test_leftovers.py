@@ -184,7 +184,7 @@ def test_what_only_waits_for_collection_is_a_note_and_the_catalog_is_whole(
     assert "The catalog is whole. 2 notes" in capsys.readouterr().out
     server = start_in_thread(MetastoreNamespace(root=root))
     try:
-        assert [problem["note"] for problem in Catalog(server.url).verify()] == [True, True]
+        assert [problem.note for problem in Catalog(server.url).verify()] == [True, True]
         assert main(["--catalog", server.url, "verify"]) == 0
     finally:
         server.stop()
