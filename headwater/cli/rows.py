@@ -9,8 +9,8 @@ import pyarrow as pa
 
 from headwater.cli import sql
 from headwater.cli.files import write_rows
-from headwater.cli.meant import moment_of, open_table
 from headwater.cli.output import show
+from headwater.cli.table_at import moment_of, open_table
 from headwater.errors import InvalidInputError, TableNotFoundError
 from headwater.tables.expressions import quoted
 

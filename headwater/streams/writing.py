@@ -20,7 +20,7 @@ from headwater.streams.hashing import digest_of, hash_rows
 from headwater.streams.kept_ids import KeptIds, created_versions, kept
 from headwater.streams.layout import LANCE, LINEAGE
 from headwater.streams.opening import Stream
-from headwater.streams.position_views import Published
+from headwater.streams.position_views import Computed, Published
 from headwater.streams.serving_copy import (
     CatalogLocation,
     Lake,
@@ -32,6 +32,7 @@ from headwater.streams.serving_copy import (
     files_of,
     manifest_of,
     open_staged,
+    open_staging,
     place_of,
     version_record,
     write_rows,
@@ -263,6 +264,7 @@ def record(
     Steps on the way to it (columns come before rows) are no publish: nothing is ever read or folded from them.
     """
     staging.synced()
+    made = replace(made, stale=_stale(lake, stream, staging, made))
     known = settled(lake.now(), stream, tx.id) if staging.version else 0
     noted = {LINEAGE: dict(lineage)} if lineage else {}
     for staged in staging.staged:
@@ -280,6 +282,20 @@ def record(
             position=staged.version,
         )
     return made
+
+
+def _stale(lake: Lake, stream: Stream, staging: Staging, made: Published) -> int:
+    """Return how many rows of the newest staged version wait for a backfill."""
+    if made.stale_to < 0:
+        return 0
+    dataset, wanted = open_staging(lake, stream, staging), {each.name for each in stream.definition.derived}
+    return max((stale_rows(dataset, each) for each in made.derived if each.name in wanted), default=0)
+
+
+def stale_rows(dataset: Any, column: Computed) -> int:
+    """Return how many rows have a value of an older function, or none yet."""
+    fragments = (fragment.metadata for fragment in dataset.get_fragments() if fragment.fragment_id <= column.stale_to)
+    return sum(fragment.physical_rows - fragment.num_deletions for fragment in fragments)
 
 
 def rows_digest(rows: pa.Table) -> int:

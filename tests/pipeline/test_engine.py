@@ -30,7 +30,7 @@ from headwater.pipeline.grammar import parse_pipeline
 from headwater.pipeline.planning import place_of
 from headwater.pipeline.watching import Resident, SignalledStop, served_metrics, watch_pipeline
 from headwater.spark import engine as engines
-from headwater.spark import java
+from headwater.spark import java_runtime as java
 from headwater.spark.failures import failure
 from headwater.streams.serving_copy import CatalogLocation
 from headwater.work import EMBEDDED
