@@ -97,7 +97,7 @@ def _staged(
     evolved = dataset is not None and before is not None and before.schema_id != stream.definition.schema_id
     if evolved and before is not None:
         dataset = evolve_copy(lake, stream, staging, before)
-        before = replace(before, digest=digest_now(lake, view, before))
+        before = replace(before, digest=digest_now(lake, view, before, runner))
         work = replace(work, before=before, staged=staging.staged[-1] if staging.staged else None)
     done = fold_and_write(lake, work, dataset, runner)
     made = Published(
