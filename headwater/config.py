@@ -30,9 +30,9 @@ from headwater.metastore.layout import TXNS
 from headwater.metastore.rebuild import check_not_lost, is_metastore
 from headwater.references import OWN_KINDS, SPARK_PREFIX, check_foreign, followed
 from headwater.registries.layout import DIRECTORY_MARKER
-from headwater.registries.openable import check_finished, is_directory
+from headwater.registries.refusals import check_finished, is_directory
 from headwater.store import is_file_uri, is_local, is_there, open_store
-from headwater.store.layout import OWN_FOLDER
+from headwater.store.seam import OWN_FOLDER
 
 if TYPE_CHECKING:
     from lance_namespace import LanceNamespace

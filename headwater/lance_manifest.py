@@ -1,4 +1,4 @@
-"""What the manifest of a version says of it: when it was committed, and which files of the table it names. Pure."""
+"""A reader of Lance manifests: commit time, files, fragments and base paths of a version. Pure but for local links."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def section(data: bytes, position: int) -> bytes:
 
 
 def footer(data: bytes) -> tuple[int, int]:
-    """Where the manifest proper is, and the minor version of the format."""
+    """Return the offset of the manifest message, and the minor version of the format."""
     if len(data) < FOOTER.size:
         raise ValueError("the manifest file is too short")
     position, _, minor, magic = FOOTER.unpack(data[-FOOTER.size :])
@@ -80,7 +80,7 @@ def footer(data: bytes) -> tuple[int, int]:
 
 
 def committed_ms(data: bytes) -> int | None:
-    """When the version was committed, as its manifest says; None when it does not."""
+    """Return the commit time of a manifest in milliseconds; None if it has none."""
     try:
         times = pick(manifest_message(data), TIMESTAMP)
         return _milliseconds(as_bytes(times[-1])) if times else None
@@ -210,17 +210,20 @@ PATH = 4
 
 
 def outside(paths: Iterable[str], table_uri: str) -> str | None:
-    """The first base path that is not the table's own folder or inside it."""
+    """Return the first base path outside the table's own folder; None if there is none.
+
+    A server reads with its own rights: a version with the base path of another table would give that table away.
+    """
     return next((path for path in paths if not _is_inside(path, table_uri)), None)
 
 
 def bases_of(manifest: bytes) -> list[str]:
-    """The base paths of a Lance manifest (its message, without the footer). ValueError: this is no manifest."""
+    """Return the base paths of a Lance manifest (its message, without the footer). ValueError: this is no manifest."""
     return [as_bytes(path).decode() for base in pick(manifest, BASE_PATHS) for path in pick(as_bytes(base), PATH)]
 
 
 def message_of(data: bytes) -> bytes:
-    """The manifest proper of a manifest file: it stands where the footer says, after its length."""
+    """Return the manifest message of a manifest file, at the offset in its footer."""
     start = int.from_bytes(data[-16:-8], "little")
     length = int.from_bytes(data[start : start + 4], "little")
     return data[start + 4 : start + 4 + length]

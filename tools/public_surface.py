@@ -10,6 +10,7 @@ import argparse
 import inspect
 import sys
 from collections.abc import Iterator
+from importlib import import_module
 from pathlib import Path
 from typing import Any, get_args
 
@@ -26,7 +27,7 @@ def surface() -> list[str]:
 def _python() -> Iterator[str]:
     from headwater import catalog
     from headwater.catalog import indices, refs
-    from headwater.catalog.batch import Batch
+    from headwater.catalog.transactions import Batch
 
     for name in (*headwater.__all__, *catalog.__all__):
         yield f"python name {name}"
@@ -43,8 +44,7 @@ def _python() -> Iterator[str]:
 
 def _remote_stream() -> Any:
     """Return the class of a stream table behind a server, which has moved."""
-    from headwater.rest import client
-
+    client: Any = import_module("headwater.rest.client")
     return client.RemoteStream
 
 

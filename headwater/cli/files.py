@@ -15,7 +15,7 @@ import pyarrow.parquet
 from headwater.cli.output import print_grid
 from headwater.decoding.arrow import read_arrow, read_arrow_path
 from headwater.decoding.bounds import FILES
-from headwater.decoding.parquet_files import ParquetRows
+from headwater.decoding.parquet import ParquetRows
 from headwater.decoding.text import read_csv, read_json_lines
 from headwater.errors import InvalidInputError
 from headwater.tables.write.input_rows import with_vectors

@@ -135,7 +135,7 @@ def _line(report: jobs.Report) -> str:
     counts += [f"{name} fails for {many(count, 'row')}" for name, count in report.checks.items()]
     counts += [f"{many(report.undone, 'undone file')} left out (--again takes them)"] if report.undone else []
     counts += [f"{name} covers {part:.0%}" for name, part in report.coverage.items()]
-    counts += [f"{many(report.stale, 'row')} to backfill"] if report.stale else []
+    counts += [f"{many(report.stale, 'row')} to backfill (headwater backfill {report.table})"] if report.stale else []
     at = f"position {report.position}" if report.position else ""
     version = f"version {report.version}" if report.version else ""
     return f"{report.job:9} {report.table}: {', '.join([*counts, *filter(None, (at, version, _where(report)))])}"

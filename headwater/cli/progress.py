@@ -1,4 +1,4 @@
-"""How far a job is, on a terminal as a bar, else as plain lines on stderr."""
+"""Progress of a job: a bar on a terminal, else plain lines on stderr."""
 
 from __future__ import annotations
 

@@ -140,7 +140,8 @@ def _prepared(
     size = max(1, -(-len(files) // (TASKS_PER_CORE * runner.cores)))
     groups = [files[start : start + size] for start in range(0, len(files), size)]
     one, own = "headwater.streams.sources.intake:prepare_files", replace(intake, files=())
-    answers = runner.run([Task(one, (at, opened, own, tuple(group), known, view)) for group in groups])
+    tasks = [Task(one, (at, opened, own, tuple(group), known, view)) for group in groups]
+    answers = runner.run(tasks, f"take {many(len(files), 'file')} into {stream.name}")
     position = view.position if view is not None else 0
     return [each for answer in answers for each in answer["files"]], position
 

@@ -27,7 +27,7 @@ from headwater.pipeline.executors import ingest_files, ingest_frame
 from headwater.pipeline.progress import NOBODY, Teller
 from headwater.pipeline.served import is_served, published_by_server, sorted_out, taken_by_server
 from headwater.pipeline.streaming import ingest_stream
-from headwater.rest.remote_streams import RemotePublished, RemoteStream
+from headwater.rest.remote_streams import RemoteStream
 from headwater.streams.checks import Check
 from headwater.streams.landing import LandingReport as Landed
 from headwater.streams.layout import QUARANTINE, sibling
@@ -38,6 +38,7 @@ from headwater.streams.sources.intake import Intake
 from headwater.streams.sources.remote import is_remote
 from headwater.streams.undoing import landed_from, parts_of
 from headwater.streams.user_functions import load
+from headwater.verbs.stream_requests import RemotePublished
 from headwater.wording import many
 from headwater.work import Runner, Where, runner_of
 
@@ -217,8 +218,7 @@ def publish(
         is_new = known is None or known.version != published.version
         start = known.position if known is not None else 0
         report = Report("publish", stream.name, position=published.position, version=published.version)
-        if isinstance(published, Published) and published.stale_to >= 0 and isinstance(stream, CatalogStream):
-            report = replace(report, stale=max(stream.stale().values(), default=0))
+        report = replace(report, stale=published.stale)
         if is_new:
             taken = [delta for delta in stream.deltas(start) if delta.position <= published.position]
             rows = sum(file.rows or 0 for delta in taken for file in delta.files)

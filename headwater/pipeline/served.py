@@ -6,16 +6,17 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from headwater.catalog import Catalog
-from headwater.catalog.sides import Remote
+from headwater.catalog.transport import Remote
 from headwater.errors import UnsupportedOperationError
 from headwater.pipeline.facts import is_taken
 from headwater.pipeline.progress import Teller
-from headwater.rest.remote_streams import RemotePublished, RemoteStream
+from headwater.rest.remote_streams import RemoteStream
 from headwater.streams.landing import LandingReport
 from headwater.streams.sources.files import SourceFile, find_files, is_files
 from headwater.streams.sources.formats import in_batches, total
 from headwater.streams.sources.intake import Intake
 from headwater.streams.table import StreamTable
+from headwater.verbs.stream_requests import RemotePublished
 from headwater.wording import many
 
 

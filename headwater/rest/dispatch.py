@@ -32,27 +32,13 @@ from headwater.rest.remote_client import LEVEL, completed, is_remote, shaped
 from headwater.rest.reply import Headers, Reply, context_headers, etag, is_known_to_client, refusal
 from headwater.rest.routes import BY_OPERATION, Answer, BodyKind, Permission
 from headwater.rest.settings import Limits
-from headwater.rest.time_handlers import has_news
 from headwater.rest.work import RowStreams, Work, begun
 from headwater.tables.handle import noting_unread
+from headwater.verbs.history import commit_after
+from headwater.verbs.verb import SessionKind, require
 
 JSON_HEADERS: Headers = ((b"content-type", JSON),)
 UNREAD_HEADERS: Headers = ((UNREAD.encode(), b"true"),)
-PAST = frozenset(
-    {"Capabilities", "DescribeCaller", "DescribeTableExact", "DescribeStreamTable", "QueryStreamTable"}
-    | {"CountStreamTable", "ReadStreamChanges", "ListStreamDeltas", "QueryStreamQuarantine"}
-)
-"""The extensions that can be asked of the past, and in a transaction."""
-PAST_ALONE = frozenset({"ReadLog", "DescribeHistory", "DescribeDifference", "ListSnapshots"})
-"""Those that can be asked of the past, and not in a transaction."""
-WITHIN = PAST | frozenset(
-    {"AlterNamespaceProperties", "RenameNamespace", "Undrop", "AddAlias", "RemoveAlias", "CreateStreamTable"}
-    | {"AppendToStreamTable", "UpsertIntoStreamTable", "DeleteFromStreamTable", "IngestIntoStreamTable"}
-    | {"ApplyToStreamTable", "EvolveStreamTable", "SetStreamProperties", "PublishStreamTable", "PublishStreamTables"}
-    | {"UndoStreamIngest", "CommitStreamReader", "DropStreamReader", "UndoTransaction", "TakeSnapshot", "ListSnapshots"}
-    | {"DropSnapshot", "OptimizeTable", "CleanUpTableVersions"}
-)
-"""The extensions that can be part of a transaction."""
 ENDS = frozenset({"BeginTransaction", "CommitTransaction", "AbortTransaction"})
 MAX_PAST = 16
 MAX_AUTHORS = 64
@@ -186,7 +172,7 @@ class Dispatcher:
         """Error 13 for what cannot be part of a transaction, before anything is read."""
         if self._abilities.transactions is None:
             raise UnsupportedOperationError("This server's catalog has no transactions: a metastore catalog has.")
-        if (call.route.extension and call.operation not in WITHIN) or AT in call.headers:
+        if SessionKind.TRANSACTION not in call.route.sessions or AT in call.headers:
             raise InvalidInputError(f"{call.operation} cannot be part of a transaction: leave {TRANSACTION} out.")
 
     def _within(self, call: Call) -> Any:
@@ -200,7 +186,7 @@ class Dispatcher:
         """Error 13 for what the past cannot be asked, before anything is read."""
         if self._abilities.at is None:
             raise UnsupportedOperationError("This server's catalog keeps no past: a metastore catalog does.")
-        if call.route.changes or (call.route.extension and call.operation not in PAST | PAST_ALONE):
+        if call.route.changes or SessionKind.PAST not in call.route.sessions:
             raise InvalidInputError(f"{call.operation} is not for the catalog as it was: leave {AT} out.")
 
     def _at(self, call: Call) -> Dispatcher:
@@ -229,7 +215,10 @@ class Dispatcher:
 
     def has_news(self, call: Call) -> bool:
         """Whether the log has something for a caller that would wait for it. Nothing comes to the past any more."""
-        return AT in call.headers or has_news(self._namespace, call)
+        if AT in call.headers:
+            return True
+        metastore = require(self._abilities.metastore)
+        return metastore.slot > commit_after(metastore, call.request)
 
     def _recall(self, call: Call) -> None:
         """A look-up that came before, to the letter, means what it meant then."""

@@ -169,10 +169,16 @@ def told_of(call: Call) -> dict[str, Any]:
         "delimiter": call.delimiter,
         "raw_id": call.raw_id,
         "query": call.query,
-        "request": call.request.model_dump(mode="json", by_alias=True, exclude_none=True),
+        "request": _fields(call.request),
         "headers": {name: call.headers[name] for name in ELSEWHERE if name in call.headers},
         "caller": None if call.asker is OWNER else _caller_told(call.asker),
     }
+
+
+def _fields(request: Any) -> Any:
+    if isinstance(request, msgspec.Struct):
+        return msgspec.to_builtins(request)
+    return request.model_dump(mode="json", by_alias=True, exclude_none=True)
 
 
 def call_of(route: Route, told: dict[str, Any], body: pa.Buffer | None) -> Call:

@@ -26,7 +26,7 @@ from headwater.spark.failures import SEND, failure, naming_failures
 from headwater.spark.java_runtime import require_java
 from headwater.spark.session import own_settings
 from headwater.store import is_local, open_store
-from headwater.store.layout import OWN_FOLDER
+from headwater.store.seam import OWN_FOLDER
 from headwater.streams.serving_copy import CatalogLocation
 from headwater.work.engine import Engine
 

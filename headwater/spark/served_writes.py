@@ -12,7 +12,7 @@ from typing import Any
 import pyarrow as pa
 from lance_namespace import DescribeTableRequest, ListTableVersionsRequest
 
-from headwater.catalog.transactions import RemoteTransaction
+from headwater.catalog.transactions import HttpTransaction
 from headwater.errors import (
     ConcurrentModificationError,
     InvalidInputError,
@@ -138,9 +138,9 @@ def check_reads_of(inside: CompleteRestNamespace, reads: Sequence[WireTable]) ->
             raise changed(format_name(table.id))
 
 
-def joined(server: CompleteRestNamespace, message: str) -> RemoteTransaction:
+def joined(server: CompleteRestNamespace, message: str) -> HttpTransaction:
     """`with joined(...) as inside:` what is done to the catalog `inside` is one transaction of the server."""
-    return RemoteTransaction(server, message, lambda inside: inside)
+    return HttpTransaction(server.begin(message), lambda inside: inside)
 
 
 def _version(inside: CompleteRestNamespace, table: WireTable) -> int:

@@ -116,7 +116,7 @@ def _staged(
         done.lines,
     )
     written = commit_rows(lake, stream, staging, dataset, done.fragments, done.addresses, made.position)
-    index_keys(stream, staging, written, done.count)
+    index_keys(lake, stream, staging, written, done.count, runner)
     tidied(lake, stream, staging, written, made.stale_to, done.changed)
     if done.quarantined:  # by the publish that passes over them, and so once
         quarantine(tx, lake.store, lake.clock, stream, done.quarantined)

@@ -113,7 +113,7 @@ def publish_history(
         digest = (known.digest if known is not None else 0) + sum(int(each["digest"]) for each in new)
         rows = (known.rows if known is not None else 0) + sum(each["count"] for each in new)
         written = commit_rows(lake, history, staging, dataset, NewFragments.from_json(new), addresses, view.position)
-        index_keys(history, staging, written, rows)
+        index_keys(lake, history, staging, written, rows, runner)
     made = Published(
         0,
         view.position,

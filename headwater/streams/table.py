@@ -30,7 +30,7 @@ from headwater.streams.collecting import collectable
 from headwater.streams.definition import Definition, define, to_properties, with_properties
 from headwater.streams.definition import evolve as evolve_definition
 from headwater.streams.deleting import deletion, repeatable
-from headwater.streams.derived import Identify, renewed, stale_rows
+from headwater.streams.derived import Identify, renewed
 from headwater.streams.feed import changes
 from headwater.streams.given import Given, given
 from headwater.streams.landing import APPEND, UPSERT, BatchOrigin, Landed, Landing, LandingReport, rows_so_far
@@ -53,7 +53,7 @@ from headwater.streams.undoing import LandedPart, TakenOut, landed_from, take_ou
 from headwater.streams.user_functions import identity
 from headwater.streams.verifying import verify
 from headwater.streams.within import by_position, landing, own_log
-from headwater.streams.writing import head_of
+from headwater.streams.writing import head_of, stale_rows
 from headwater.tables.write.arrow import Frames
 from headwater.work import HERE, Runner
 
@@ -599,8 +599,11 @@ class StreamTable(Frames):
         derived = stream.definition.derived
         if now:
             published = renewed(stream.definition, published, dataset, identify)
-        found = {each.name: stale_rows(dataset, each) for each in published.derived}
-        return {**dict.fromkeys((each.name for each in derived), dataset.count_rows()), **found}
+        known = {each.name: each for each in published.derived}
+        return {
+            name: stale_rows(dataset, known[name]) if name in known else dataset.count_rows()
+            for name in (each.name for each in derived)
+        }
 
     def collect(self, now_ms: int | None = None, pins: Sequence[int] = (), dry_run: bool = False) -> list[int]:
         """Drop deltas that nothing needs any more (`log_retention`, readers, `pins`); their positions."""

@@ -1,11 +1,12 @@
-"""SQL in requests: predicates and expressions, checked before a parser sees them.
+"""SQL expressions in Lance's dialect: literals of Python values, and limits on untrusted predicates.
+
+Functions are allowed by a list: `repeat`, `lpad`, `generate_series` and others could return gigabytes from one word.
 
 Lance's planner walks an expression by recursion and a chain of operators ("a = b = c ...") nests one level deeper with
 each, so about a thousand of them overflow its stack and end the process. No client may be able to do that, so the
-length of a chain is limited here. Chains of AND and OR and lists of values are walked otherwise and may be long.
+length of a chain is limited here. Lance walks chains of AND and OR and lists of values by a loop: they may be long.
 Other forms are planned by copying their operand ("x BETWEEN a AND b" is two comparisons of x), so each one around
-another doubles the work: forty of them never end. How many may stand inside one another is limited too. Functions that
-give far more than they are given are not called at all.
+another doubles the work: forty of them never end. Their nesting is limited too.
 """
 
 from __future__ import annotations
@@ -60,7 +61,7 @@ to when xor
 """
 
 GROWING = frozenset(("array_join", "array_to_string", "list_to_string", "regexp_replace", "replace"))
-"""Functions that make a text longer by what they are told to put in: allowed few at a time, with short texts."""
+"""Functions that lengthen a text by their arguments: allowed a few times, with short texts."""
 MAX_GROWING = 2
 MAX_GROWING_CHARS = 32
 
@@ -69,27 +70,27 @@ ALLOWED = GROWING | frozenset(" ".join((_MATH, _CHOICE, _TEXT, _TIME, _NESTED, _
 
 
 def is_allowed(name: str) -> bool:
-    """Whether a request may call this. A quoted name is no way around the list."""
+    """Return True for a function that a request may call. Quotes around the name are ignored."""
     return name.strip('"`').lower() in ALLOWED
 
 
 MAX_SQL_CHARS = 200_000
 MAX_DEPTH = 100
-"""How deep brackets may nest; Lance's parser itself ends at about fifty."""
+"""The deepest nesting of brackets; Lance's parser itself fails at about fifty."""
 MAX_CHAIN = 200
-"""How many words and operators may stand between one AND, OR or comma and the next, at one level of brackets."""
+"""The most words and operators between one AND, OR or comma and the next, at one level of brackets."""
 
 MAX_PATH = 300
-"""How many of them may stand on the way from the whole expression to a word in its innermost brackets."""
+"""The most words and operators on the path from the whole expression to a word in its innermost brackets."""
 
 MAX_DOUBLING = 10
-"""How many forms that copy their operand when planned may stand inside one another."""
+"""The deepest nesting of forms whose operand is copied by the planner."""
 
 MAX_WORDS = 100_000
-"""How many words, operators and literals an expression may have in all."""
+"""The most words, operators and literals of an expression."""
 
 MAX_VECTOR = 8_192
-"""How many numbers a vector may have that a value is cast to."""
+"""The largest dimension of a vector in a cast."""
 
 OPENING, CLOSING = frozenset((*"([{", "CASE")), frozenset((*")]}", "END"))
 NOT_FUNCTIONS = frozenset(
@@ -109,9 +110,9 @@ _TOKEN = re.compile(
 
 
 def check_sql(field: str, text: str | None) -> str | None:
-    """SQL from a request, or InvalidInput (13) when it is empty or too much for a planner.
+    """Return the SQL of a request in brackets; InvalidInput (13) when it is empty or too much for a planner.
 
-    It comes back in brackets: Lance's parser ignores what follows a complete expression ("id = 1; ..." or
+    The brackets are needed because Lance's parser ignores what follows a complete expression ("id = 1; ..." or
     "id = 1 LIMIT 2"), and a request must not be carried out in part.
     """
     if text is None:
@@ -136,8 +137,8 @@ def check_sql(field: str, text: str | None) -> str | None:
 
 @dataclass(frozen=True)
 class Nesting:
-    """How deep brackets nest, the longest chain, the longest way through chains in brackets, how many doubling forms
-    stand inside one another, or what is wrong."""
+    """The measures of an expression: depth of brackets, longest chain, longest path through nested chains, nesting of
+    forms that double the work. `problem`: the reason to refuse it."""
 
     depth: int = 0
     chain: int = 0
@@ -147,7 +148,7 @@ class Nesting:
 
 
 def extent(text: str) -> Nesting:
-    """Measure a text without understanding it, in one pass; it ends where the text is refused anyway."""
+    """Measure a text in one pass of its tokens, and stop at the first reason to refuse it."""
     levels = [_Level()]
     depth = chain = 0
     calls = _Calls()
@@ -175,7 +176,7 @@ def extent(text: str) -> Nesting:
 
 
 def words(text: str) -> Iterator[str]:
-    """Everything but spaces and comments; a comment that does not end is its opening."""
+    """Yield the tokens of a text, without spaces and comments. A comment that does not end is yielded as `/*`."""
     for match in _TOKEN.finditer(text):
         word = match["word"] or match["open"]
         if word:
@@ -183,7 +184,7 @@ def words(text: str) -> Iterator[str]:
 
 
 class _Calls:
-    """Reads the words for what they call: only functions that are known to give about what they are given."""
+    """A checker of function calls: only functions with an output about as large as their input are allowed."""
 
     def __init__(self) -> None:
         self.before = ""
@@ -193,7 +194,7 @@ class _Calls:
         self._casts = self._sized = False
 
     def take(self, word: str) -> str:
-        """What is wrong with the expression, now that this word is known; nothing when it is empty."""
+        """Read one word, and return the reason to refuse the expression; an empty text if there is none."""
         self.before, self._last = self._last, word
         first = word[:1]
         if word == "/*" or (first in QUOTES and len(word) == 1):
@@ -282,7 +283,7 @@ def quoted(text: str) -> str:
 
 
 def literal(value: Any) -> str | None:
-    """A value that columns can be compared with; None where SQL has no text for it."""
+    """Return a value as a literal for comparisons; None if Lance's SQL cannot write it."""
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, int):
@@ -301,7 +302,7 @@ def literal(value: Any) -> str | None:
 
 
 def assigned(value: Any) -> str | None:
-    """A value that a column can be set to: also NULL, times, lists, structs and NumPy's values."""
+    """Return a value as a literal for assignments: also NULL, times, lists, structs and NumPy values."""
     if isinstance(value, (np.generic, np.ndarray)):
         return assigned(value.tolist())
     if value is None:

@@ -40,7 +40,7 @@ MAX_FIELDS = 5
 MAX_WIDTH = 1_000_000
 MAX_TEXT = 32
 MAX_GROUPS = 64
-"""So many partitions, at most, are read by tasks of their own: with more there would be many small tasks."""
+"""The most partitions that are read by tasks of their own: more would make many small tasks."""
 DAY_MICROS = 86_400_000_000
 HOUR_MICROS = 3_600_000_000
 CODES = {"identity": "i", "years": "y", "months": "m", "days": "d", "hours": "h", "bucket": "b", "truncate": "t"}
@@ -60,7 +60,7 @@ class PartitionField:
 
     @property
     def name(self) -> str:
-        """What SHOW PARTITIONS calls it: `region`, `ts_days`, `id_bucket`."""
+        """The name in SHOW PARTITIONS: `region`, `ts_days`, `id_bucket`."""
         return self.column if self.transform == "identity" else f"{self.column}_{self.transform}"
 
     def to_json(self) -> dict[str, Any]:
@@ -69,7 +69,7 @@ class PartitionField:
 
 @dataclass(frozen=True)
 class NamedValue:
-    """What a file's name says of one field: the transform's value, null, or only a digest of the value's text."""
+    """The partition value of one field in a file name: a value, NULL, or only the digest of a long text."""
 
     field: int
     transform: str
@@ -82,7 +82,7 @@ class NamedValue:
 
 
 def allows(transform: str, kind: Any) -> bool:
-    """Whether a column of this type can be partitioned so: types whose values compare in Spark as they do here."""
+    """Return True if the transform fits the type: values of the type must compare in Spark as they do here."""
     whole, text = pa.types.is_signed_integer(kind), pa.types.is_string(kind) or pa.types.is_large_string(kind)
     date, moment = kind == pa.date32(), pa.types.is_timestamp(kind) and kind.unit == "us"
     allowed = {
@@ -95,7 +95,7 @@ def allows(transform: str, kind: Any) -> bool:
 
 
 def partitioned(schema: pa.Schema, asked: Sequence[Mapping[str, Any]]) -> pa.Schema:
-    """The schema of a table PARTITIONED BY the fields asked for, or InvalidInput that says which cannot be."""
+    """Return the schema of a table PARTITIONED BY `asked`; InvalidInput names a field that cannot be used."""
     if len(asked) > MAX_FIELDS:
         raise InvalidInputError(f"PARTITIONED BY takes at most {MAX_FIELDS} fields, not {len(asked)}.")
     for position, entry in enumerate(asked):
@@ -124,12 +124,12 @@ def _check(schema: pa.Schema, field: PartitionField) -> None:
 
 
 def has_blobs(schema: pa.Schema) -> bool:
-    """Blobs are kept in files of their own, which only Lance's own writer makes."""
+    """Return True for a schema with blobs, whose own files only Lance's writer makes."""
     return any(is_blob(field.type) or BLOB in (field.metadata or {}) for field in schema)
 
 
 def partitioning(schema: pa.Schema) -> tuple[PartitionField, ...]:
-    """The partition fields of a table, in order; what no longer fits its column's type is no partition field."""
+    """Return the partition fields of a table, in order. Transforms that do not fit a changed type are left out."""
     found: list[tuple[int, PartitionField]] = []
     for field in schema:
         for text in (field.metadata or {}).get(METADATA.encode(), b"").decode().split(","):
@@ -148,7 +148,7 @@ def field_ids(dataset: lance.LanceDataset) -> dict[str, int]:
 
 
 def transformed(array: Any, transform: str, width: int) -> Any:
-    """The partition values of a column's values: null for null, texts as bytes, times as whole numbers."""
+    """Return the partition values of an array: NULL for NULL, texts as bytes, times as integers."""
     if transform == "truncate" and not pa.types.is_integer(array.type):
         array = pc.utf8_slice_codeunits(array, 0, width)
     if pa.types.is_string(array.type) or pa.types.is_large_string(array.type):
@@ -183,7 +183,7 @@ def _text_buckets(array: Any, width: int) -> Any:
 
 @functools.lru_cache(maxsize=1 << 16)
 def first_of(value: int, transform: str, width: int, *, dates: bool) -> int:
-    """The smallest column value (days or microseconds) whose partition value is this one."""
+    """Return the smallest column value (days or microseconds) of a partition value."""
     if transform == "truncate":
         return value * width
     if transform == "hours":
@@ -197,7 +197,7 @@ def first_of(value: int, transform: str, width: int, *, dates: bool) -> int:
 
 
 def format_part(field: int, transform: str, width: int, value: Any) -> str:
-    """What a file's name says of one field; `value` is one of `transformed`."""
+    """Return the part of a file name for one field. `value`: a result of `transformed`."""
     return f"{field}{CODES[transform]}{width or ''}-{format_value(value)}"
 
 
@@ -223,7 +223,7 @@ def file_name(parts: Sequence[str]) -> str:
 
 
 def parse_name(name: str) -> list[NamedValue]:
-    """What a name says; of a name that is not ours, or not wholly understood, nothing."""
+    """Return the partition values in a file name; an empty list for a name that is not ours."""
     texts = name.split(".")[1:-1]
     found = [part for text in texts if (part := _parse_part(text)) is not None]
     return found if len(found) == len(texts) else []
@@ -256,7 +256,7 @@ def _parse_value(kind: str, rest: str) -> Any:
 
 
 def parts_of(fragment: FragmentMetadata) -> list[NamedValue]:
-    """What is certain of every row of a fragment: only files that still hold the field are believed."""
+    """Return the partition values that hold for every row of a fragment. Files that lost the field are ignored."""
     if fragment.overlays:
         return []
     return [
@@ -268,7 +268,7 @@ def parts_of(fragment: FragmentMetadata) -> list[NamedValue]:
 
 
 def key_of(fragment: FragmentMetadata, wanted: Sequence[tuple[int, PartitionField]]) -> tuple[str, ...] | None:
-    """The partition of a fragment as the texts of its name, or None when it is not known for all the fields."""
+    """Return the partition key of a fragment; None if its file names lack a field."""
     known = {(part.field, part.transform, part.width): part for part in parts_of(fragment)}
     key = []
     for id, field in wanted:
@@ -283,9 +283,9 @@ def key_of(fragment: FragmentMetadata, wanted: Sequence[tuple[int, PartitionFiel
 def partitions_of(
     dataset: lance.LanceDataset, fragments: Sequence[FragmentMetadata]
 ) -> dict[tuple[int | str | None, ...], set[int]] | None:
-    """The fragments of each partition. None: there are no partitions or too many, or a fragment does not tell its own.
+    """Return the fragments of each partition; None without partitions, with too many, or with an unknown one.
 
-    Only values are told that are the same in Spark: whole numbers and text.
+    Keys are integers and texts, which are equal in Spark.
     """
     ids, fields = field_ids(dataset), partitioning(dataset.schema)
     wanted = [(ids[field.column], field.transform, field.width) for field in fields]
@@ -300,7 +300,7 @@ def partitions_of(
 
 
 def parted(rows: pa.Table, wanted: Sequence[tuple[int, PartitionField]]) -> list[tuple[Key, pa.Table]]:
-    """The rows of each partition, in their order; sorted rows are sliced and not copied. Pure."""
+    """Split rows by partition key, in their order. Sorted rows are sliced, not copied. Pure."""
     if not rows.num_rows:
         return []
     values = [transformed(rows.column(f.column).combine_chunks(), f.transform, f.width) for _, f in wanted]
@@ -330,7 +330,9 @@ Values = tuple[str | None, ...]
 
 
 def list_partitions(table: TableHandle) -> list[list[str | None]]:
-    """The values of each partition, in the order of the partition fields; sorted, null first."""
+    """Return the values of each partition that has rows (SHOW PARTITIONS), sorted, NULL first.
+
+    File names hold the values. Only fragments of unknown partition, or with digests, are read."""
     dataset = table.open()
     ids = field_ids(dataset)
     wanted = [(ids[field.column], field) for field in partitioning(dataset.schema)]
@@ -364,7 +366,7 @@ def _texts(values: Sequence[Any], wanted: Wanted, kinds: Sequence[Any]) -> Value
 
 
 def _text(value: Any, field: PartitionField, kind: Any) -> str | None:
-    """A partition value as people write it: 2020-01 for a month, 2020-01-31 for a day."""
+    """Return a partition value as text: 2020-01 for a month, 2020-01-31 for a day."""
     if value is None or isinstance(value, str):
         return value
     if isinstance(value, bytes):

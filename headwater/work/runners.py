@@ -13,7 +13,7 @@ import msgspec
 import pyarrow as pa
 
 from headwater.errors import ServiceUnavailableError, UnsupportedOperationError, error_for
-from headwater.work.spark_jobs import Progress, more_jobs, spark_tasks
+from headwater.work.spark_jobs import Progress, described, more_jobs, spark_tasks
 from headwater.work.tasks import DRIVER_ROWS, EMBEDDED, EXECUTORS, Runner, Task, Where
 
 CONNECT_CORES = 8
@@ -98,7 +98,7 @@ class SparkRunner(_Elsewhere):
                     yield pa.RecordBatch.from_pydict({"result": [json.dumps(todo[number].answer())]})
 
         frame = self.spark.range(0, len(todo), 1, len(todo))
-        with spark_tasks(self.spark, self.progress), warnings.catch_warnings():
+        with described(self.spark, what), spark_tasks(self.spark, self.progress), warnings.catch_warnings():
             warnings.simplefilter("ignore", FutureWarning)  # about the version of pandas, which no batch goes through
             found = frame.mapInArrow(work, "result string").collect()
         return self._finish([json.loads(row[0]) for row in found])

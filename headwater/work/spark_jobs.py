@@ -91,6 +91,22 @@ def _counted(tracker: Any, group: str) -> tuple[int, int, int]:
 
 
 @contextmanager
+def described(spark: Any, what: str) -> Iterator[None]:
+    """Name the jobs of the block in the Spark UI and the event log, after the step that they are of."""
+    context = getattr(spark, "_sc", None)
+    if context is None or not what:
+        yield
+        return
+    before = context.getLocalProperty(ABOUT)
+    context.setLocalProperty(ABOUT, f"{before or 'headwater'}: {what}")
+    try:
+        yield
+    finally:
+        with contextlib.suppress(Exception):  # a Spark that has gone away has no properties
+            context.setLocalProperty(ABOUT, before)
+
+
+@contextmanager
 def _some_group(context: Any) -> Iterator[str]:
     """Use the group that the jobs of this thread are in, so that its step counts them too; else one of their own."""
     group = context.getLocalProperty(GROUP)

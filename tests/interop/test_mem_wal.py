@@ -133,15 +133,15 @@ def check_told_over_rest(url: str) -> None:
     analyzed = api.AnalyzeTableQueryPlanRequest(**query.model_dump())
     with catalog.transaction() as tx:
         for place in (catalog, catalog.at(catalog.slot), tx):
-            reads: list[Callable[[], Any]] = [
-                lambda there=place: len(there["a.t"]),
-                lambda there=place: there["a.t"].to_arrow(),
-                lambda there=place: there.namespace.explain_table_query_plan(plan),
-                lambda there=place: there.namespace.analyze_table_query_plan(analyzed),
+            reads: list[Callable[[Any], Any]] = [
+                lambda there: len(there["a.t"]),
+                lambda there: there["a.t"].to_arrow(),
+                lambda there: there.namespace.explain_table_query_plan(plan),
+                lambda there: there.namespace.analyze_table_query_plan(analyzed),
             ]
             for read in reads:
                 with pytest.warns(UnreadRowsWarning, match=r"a\.t has a write-ahead log"):
-                    read()
+                    read(place)
     answer = httpx.post(f"{url}/v1/table/a$t/count_rows", json={}, timeout=60)
     assert answer.headers["x-headwater-unread-rows"] == "true"
 
@@ -159,7 +159,7 @@ def test_lancedbs_merge_insert_into_a_write_ahead_log_is_told_of(tmp_path: Path,
         merging = table.merge_insert("id").when_matched_update_all().when_not_matched_insert_all()
         merging.execute(rows(2, 3, v=9))
         table.close_lsm_writers()
-        assert Catalog(server.url).verify()[0]["kind"] == "unread_rows"
+        assert Catalog(server.url).verify()[0].kind == "unread_rows"
         shown = httpx.get(f"{server.url}/t/a/t", headers={"accept": "text/html"}, timeout=60).text
         assert "has a write-ahead log (MemWAL)" in shown
         with pytest.warns(UnreadRowsWarning):

@@ -66,7 +66,7 @@ def by_command_line(root: str) -> Write:
     verbs = {
         "create": ["create", root, ID, "--mode", "overwrite"],
         "append": ["insert", root, ID],
-        "merge": ["merge", root, ID, "--on", "id"],
+        "merge": ["upsert", root, ID, "--on", "id"],
     }
 
     def write(verb: str, rows: pa.Table) -> None:

@@ -24,6 +24,7 @@ from headwater.rest.settings import Limits, Settings
 from headwater.streams.packing import TEXT
 from headwater.streams.statements import StatementRows
 from headwater.tables.write.arrow import to_stream
+from headwater.verbs.stream_requests import ApplyToStreamTable
 
 FIELDS: list[tuple[str, pa.DataType]] = [("id", pa.int64()), ("name", pa.string())]
 SCHEMA = pa.schema(FIELDS)
@@ -95,7 +96,7 @@ def test_a_statement_is_all_or_nothing_and_stands_on_what_it_has_read(server: Ru
         opened(server, "reader", "a")["a.changed"].apply(parts)
     for body in (pa.table({"kind": ["deleted"], "rows": [b"x"]}), pa.table({"kind": ["deleted"]})):
         with pytest.raises(InvalidInputError):
-            table._send("apply", {}, body)
+            table._send(ApplyToStreamTable(id=table.id.names), body)
     assert table.position == 4
     with admin.transaction("both") as tx:
         tx["a.changed"].apply([part("deleted", id=[3])], position=4)

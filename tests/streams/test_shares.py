@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -29,6 +30,8 @@ from tests.streams.test_histories import land, new_table, oracle, rows_of, serve
 
 class Here(LocalRunner):
     """Runs tasks in this process, as they travel: the tasks by pickle and the answers as JSON."""
+
+    cores = 2
 
     def __init__(self) -> None:
         self.ran: list[str] = []
@@ -93,7 +96,10 @@ def test_changed_rows_keep_their_ids_and_derived_values_and_the_history_and_the_
     schema = {"id": "int64", "at": "int64", "text": "string", "size": "int64"}
     table = StreamTable.create(metastore, ["t"], schema, "id", "at", properties=properties)
     table.upsert(rows(range(1000), 1, "a"))
-    publish(table)
+    runner = Here()
+    publish(table, runner=runner)
+    assert Counter(runner.ran) == {"run_share": 4, "index_segment": 4, "run_history": 4}  # of the table and its history
+    assert table.coverage() == {"id_idx": 1.0}
     first = state(table)
     features.CALLS.clear()
     changed = rows(range(100, 300), 2, "a").set_column(3, "size", pa.array(range(200)))
@@ -142,7 +148,7 @@ def test_after_an_undo_and_on_a_table_that_evolved_the_rows_are_folded_by_tasks_
     table.ingest([{"id": 3, "at": 3, "text": "ccc", "size": 2**40, "more": 7}], source="third")
     evolved, undone = Here(), Here()
     publish(table, runner=evolved)
-    assert evolved.ran == ["run_share"] * 4 + ["run_history"] * 4
+    assert evolved.ran == ["run_share"] * 4 + ["run_history"] * 4  # the keys are indexed already
     assert (state(table)[3][2:6], table.verify()) == (("ccc", 2**40, [3.0, 1.0], 7), [])
     table.undo(source="second")
     publish(table, runner=undone)

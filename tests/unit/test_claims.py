@@ -34,7 +34,7 @@ ASKED = {"uuid.uuid1", "uuid.uuid4", "datetime.now", "datetime.utcnow", "date.to
 """Functions that only the clock calls."""
 OWN_TIME = {
     "cli/output.py": "how long ago something was, unless it is told the time",
-    "cli/when.py": "what a person means by an hour ago, unless it is told the time",
+    "cli/table_at.py": "what a person means by an hour ago, unless it is told the time",
     "cli/progress.py": "a line now and then says how far a job is",
     "pipeline/keeping.py": "how long a job took, for its report",
     "pipeline/jobs.py": "how long a job took, for its report",
@@ -52,7 +52,7 @@ SYSTEM_CLOCKS = {
     "moving/upgrade.py": "a command",
     "namespace/directory.py": "a catalog that is opened, unless another clock is given",
     "namespace/metastore.py": "the same",
-    "pipeline/hands.py": "a task on an executor",
+    "streams/serving_copy.py": "a task on an executor",
     "rest/hosted.py": "a worker of a server",
     "rest/serve.py": "the parent of a server's processes",
     "rest/server.py": "a server that is started, unless another clock is given",
@@ -64,31 +64,26 @@ SYSTEM_CLOCKS = {
 DOLLARS = {
     "names.py": "the delimiter",
     "tables/expressions.py": "a character of SQL, not of names",
-    "testing/faces/cases.py": "paths of routes, as a client writes them",
+    "testing/faces/case_objects.py": "paths of routes, as a client writes them",
 }
 
 SAME_MODULE = {
     "arrow": "Arrow bodies: how they are read and written, how a server sends them",
-    "batch": "several changes in one commit: of the friendly face, of the protocol",
     "catalog": "a catalog's names: for people, for Spark",
     "change": "the verbs that change something: their grammar, what they do",
-    "changes": "the model's changes: as JSON, as edits of a metastore",
+    "changes": "changes: of a table between versions, of the model as edits of a metastore",
     "columns": "the columns of a table",
-    "directory": "the directory catalog",
     "files": "files that people bring, and rows of them",
     "folders": "the folders of tables",
     "history": "what happened, commit by commit: to an object, to a table",
-    "index": "a catalog in memory, which look-ups are answered from",
     "indices": "the indices of a table",
     "jobs": "work on executors that answers a report",
     "layout": "every on-disk name of one format",
     "lineage": "what a published version comes from: in its commit, in reports, on the page",
-    "log": "a log of transactions: ours, DeltaCAT's",
     "look": "the verbs that look: their grammar, what they do",
     "lookups": "look-ups of names, answered quickly",
     "metastore": "the metastore: itself, and as a catalog",
     "methods": "operations as `LanceNamespace` has them",
-    "opening": "from a name to what it names, opened",
     "operations": "the operations of the protocol: as they are done, as verbs",
     "pipeline": "the verbs of the pipeline: their grammar, what they do",
     "plans": "what an operation does, decided purely",
@@ -97,7 +92,6 @@ SAME_MODULE = {
     "refs": "tags and branches",
     "registry": "seam 2, and two registries",
     "rows": "the rows of a table",
-    "serve": "`headwater serve`: its grammar, its processes",
     "serving": "answering strangers: agents on stdio, clients over HTTP",
     "serving_copy": "the Lance dataset that serves a stream table: its record, its versions",
     "settings": "what something can be told: a catalog, a server",
@@ -170,7 +164,7 @@ def test_a_clock_is_made_only_where_something_is_started() -> None:
 def test_the_own_folder_is_named_in_one_place() -> None:
     own = re.compile(r"^\.headwater(/|$)")
     found = {name for name, tree in modules().items() if any(own.match(text) for text in texts(tree))}
-    assert found == {"store/layout.py"}
+    assert found == {"store/seam.py"}
 
 
 def test_only_names_know_the_delimiter() -> None:
@@ -180,19 +174,19 @@ def test_only_names_know_the_delimiter() -> None:
 DOTS = {
     "names.py": "the dots of names",
     "cli/operations.py": "places in a request",
-    "duck.py": "quoted names of SQL",
-    "pipeline/slicing.py": "a column as SQL names it",
-    "pipeline/sql_names.py": "names of SQL",
+    "sql/engine.py": "quoted names of SQL",
+    "sql/expressions.py": "a column as SQL names it",
+    "sql/selects.py": "a table as SQL names it",
+    "sql/slicing.py": "a column as SQL names it",
     "rest/auth/jwt.py": "places in a token",
     "rest/coding.py": "places in a request",
     "spark/filters.py": "places in a struct",
-    "streams/checks.py": "words of SQL",
     "streams/user_functions.py": "modules of Python",
     "testing/faces/outcome.py": "names, as people write them",
     "tables/columns/alter.py": "places in a struct, and numbers of versions",
     "tables/columns/fields.py": "places in a struct",
     "tables/partitions.py": "parts of a file's name",
-    "web/snippets.py": "quoted names of SQL",
+    "web/queries.py": "quoted names of SQL",
 }
 
 
@@ -290,7 +284,7 @@ def public_classes() -> Iterator[tuple[str, ast.ClassDef]]:
                 yield name, node
 
 
-CALLS = {"spark/protocol.py", "agents/asking.py"}
+CALLS = {"spark/protocol.py", "agents/serving.py"}
 """Modules of messages whose names are the sentence."""
 
 

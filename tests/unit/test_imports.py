@@ -37,6 +37,7 @@ LAYERS = (
     ("streams",),
     ("registries",),
     ("namespace",),
+    ("verbs",),
     ("adapter",),
     ("rest", "web"),
     ("config",),

@@ -1,4 +1,4 @@
-"""What can be said on the command line: verbs in groups, and what each takes. Only words: nothing is opened.
+"""The grammar of the command line: verbs in groups, with their arguments. It opens nothing.
 
 grammar ── parsing: line -> verb, catalog, arguments ── the verb's function, imported when it is run
 """
@@ -16,6 +16,7 @@ GROUPS = {
     "time": "go back and forth (metastore catalogs)",
     "pipeline": "feed and publish stream tables",
     "run": "set up, serve and keep house",
+    "protocol": "call one operation of the Lance protocol",
 }
 FORMATS = ("table", "jsonl", "csv", "arrow", "parquet")
 
@@ -36,7 +37,7 @@ class Arg:
 class Command:
     """One verb: where it stands in the help, what it takes, what runs it, and what it prints with --json.
 
-    `runner` is `module:function` in `headwater.cli`. A verb of no group is an old spelling: it works and is not shown.
+    `runner` is `module:function` in `headwater.cli`.
     `like` are positional arguments that are completed with names of the catalog.
     """
 
@@ -60,7 +61,7 @@ class Command:
 
     @property
     def most(self) -> int | None:
-        """So many words at most; None: as many as there are."""
+        """The largest number of words; None without a limit."""
         return None if any(arg.options.get("nargs") == "*" for arg in self.words) else len(self.words)
 
 

@@ -20,7 +20,7 @@ import pyarrow as pa
 
 from headwater.decoding.arrow import read_arrow_path
 from headwater.decoding.bounds import FILES, Bounds
-from headwater.decoding.parquet_files import ParquetRows
+from headwater.decoding.parquet import ParquetRows
 from headwater.decoding.text import read_bytes, read_csv
 from headwater.errors import ConcurrentModificationError, InvalidInputError
 from headwater.imports import lance

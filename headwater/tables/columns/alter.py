@@ -1,7 +1,9 @@
-"""Columns of a table: add, alter, drop. Each call is one commit, columns inside structs and arrays too.
+"""ADD, ALTER and DROP COLUMN, also inside structs and arrays. Each call is one commit.
 
-No row is rewritten but by a change of type, which rewrites that column alone. Lance leaves a table unreadable when a
-field inside a map goes, so what it cannot do there is refused before it tries.
+Only a change of type rewrites rows, and of these only that column. For types that Lance does not cast between (numbers
+to text, integers to fractions), `recast` writes the new values as a data file for each fragment, and one commit
+replaces the fields. Every value must fit the new type exactly. Lance leaves a table unreadable when a field inside a
+map is dropped, so changes inside maps raise UnsupportedOperation (0) here.
 """
 
 from __future__ import annotations
@@ -120,7 +122,7 @@ COMMENT = "comment"
 
 @dataclass(frozen=True)
 class FieldPath:
-    """A column that a table has: its path as Lance writes it, and the fields on the way to it, itself the last."""
+    """A column of a table: its path in Lance's notation, and the fields from the top-level column down to it."""
 
     path: str
     trail: tuple[Field, ...]
@@ -131,7 +133,7 @@ class FieldPath:
 
 @dataclass(frozen=True)
 class Alteration:
-    """What is to change of one column; None stays as it is."""
+    """A change of one column; None keeps a property as it is."""
 
     column: FieldPath
     name: str | None = None
@@ -140,13 +142,13 @@ class Alteration:
 
 
 def column_of(schema: pa.Schema, path: str) -> FieldPath:
-    """The column that a path names in Lance's own writing: error 12."""
+    """Return the column at a path in Lance's notation; TableColumnNotFound (12)."""
     found = require_trail(schema, path)
     return FieldPath(format_path(field.name for field in found), found)
 
 
 def column_at(schema: pa.Schema, names: Sequence[str]) -> FieldPath:
-    """The column by the names that Spark has for what is inside arrays and maps (`children`): error 12."""
+    """Return the column at a path in Spark's notation for arrays and maps (`children`); TableColumnNotFound (12)."""
     found = trail(schema, names)
     segments: list[str] = []
     for index, field in enumerate(found):
@@ -157,13 +159,13 @@ def column_at(schema: pa.Schema, names: Sequence[str]) -> FieldPath:
 
 
 def add(dataset: lance.LanceDataset, columns: Mapping[str, str] | pa.Schema) -> None:
-    """New columns after the others, by SQL expressions or as fields that are NULL in the rows there. Errors 13, 20."""
+    """Add columns at the end, by SQL expressions, or as fields that are NULL in existing rows. Errors 13, 20."""
     check_new_names(dataset.schema, columns.names if isinstance(columns, pa.Schema) else columns)
     dataset.add_columns(columns if isinstance(columns, pa.Schema) else dict(columns))
 
 
 def add_inside(dataset: lance.LanceDataset, parents: Sequence[Field], field: Field) -> None:
-    """A new field at the end of the struct that `parents` lead to: NULL in the rows that are there. Errors 0, 20."""
+    """Add a field at the end of the struct at `parents`, NULL in existing rows. Errors 0, 20."""
     shown = format_path([*(parent.name for parent in parents), field.name])
     _refuse_in_map(parents, shown, "be added")
     if any(known.name == field.name for known in fields_of(parents[-1].type)):
@@ -173,7 +175,7 @@ def add_inside(dataset: lance.LanceDataset, parents: Sequence[Field], field: Fie
 
 
 def check_new_names(schema: pa.Schema, names: Iterable[str]) -> None:
-    """A new column's name is not taken, neither by the table nor by another new column."""
+    """Raise TableSchemaValidation (20) for a new name that the table or another new column has."""
     taken = {name.lower() for name in schema.names}
     for name in names:
         check_name(name)
@@ -192,9 +194,9 @@ def check_name(name: str) -> None:
 
 
 def alter(dataset: lance.LanceDataset, changes: Sequence[Alteration]) -> None:
-    """All in one commit, and a second one if types change: Lance forgets what their fields say, which is told again.
+    """Alter columns in one commit. A change of type needs a second one, to restore the metadata that Lance drops.
 
-    Types that Lance does not cast to are written before the rest, in a commit of their own.
+    Types that Lance does not cast to are written first, in a commit of their own.
     Errors 0 (inside a map), 13, 20.
     """
     if len({change.column.path for change in changes}) < len(changes):
@@ -219,7 +221,10 @@ def _is_recast(change: Alteration) -> bool:
 
 
 def drop(dataset: lance.LanceDataset, columns: Sequence[FieldPath]) -> None:
-    """All in one commit: errors 0 (inside a map), 13 (the last of the table). A struct goes with its last field."""
+    """Drop columns in one commit. Dropping the last field of a struct drops the struct.
+
+    Errors 0 (inside a map), 13 (the last column of the table).
+    """
     paths = list(dict.fromkeys(column.path for column in columns))
     if set(dataset.schema.names) <= set(paths):
         raise InvalidInputError("A table keeps at least one column: drop the table instead.")
@@ -243,14 +248,14 @@ def _alteration(change: Alteration) -> Any:
 
 
 def _renamed(change: Alteration) -> str:
-    """The path of a column after its alteration."""
+    """Return the path of a column after its alteration."""
     if change.name is None:
         return change.column.path
     return format_path([*(field.name for field in change.column.trail[:-1]), change.name])
 
 
 def _told(field: Field) -> dict[str, str | None]:
-    """What a field says that is not of its type: its comment and its partitioning."""
+    """Return the metadata of a field that is independent of its type: comment and partitioning."""
     known = field.metadata or {}
     return {
         key.decode(): value.decode() for key, value in known.items() if key in (METADATA.encode(), COMMENT.encode())
@@ -275,7 +280,7 @@ def _refuse_in_map(parents: Sequence[Field], shown: str, what: str) -> None:
 
 
 def trail(schema: pa.Schema, path: Sequence[str]) -> list[Field]:
-    """The fields on the way to a column, itself the last; TableColumnNotFound if there is none. Pure."""
+    """Return the fields from the top-level column down to a column; TableColumnNotFound (12). Pure."""
     found: list[Field] = []
     known = {field.name: field for field in schema}
     for name in path:
@@ -287,7 +292,7 @@ def trail(schema: pa.Schema, path: Sequence[str]) -> list[Field]:
 
 
 def children(kind: Any) -> dict[str, Field]:
-    """What is inside a type, by the names Spark has for it."""
+    """Return the child fields of a type by their names in Spark."""
     if pa.types.is_map(kind):
         return {"key": kind.key_field, "value": kind.item_field}
     if is_list(kind):
@@ -300,7 +305,7 @@ def fields_of(kind: Any) -> list[Field]:
 
 
 def within(parents: Sequence[Field], field: Field) -> Field:
-    """The field inside its parents, and nothing else in them, which is how Lance is told where it goes. Pure."""
+    """Return the field wrapped in its parents alone: the form in which Lance takes the place of a new field. Pure."""
     for parent in reversed(parents):
         kind = parent.type
         if pa.types.is_struct(kind):

@@ -1,8 +1,8 @@
-"""A new column of a table that is filled fragment by fragment: the data files on executors, one commit on the driver.
+"""Backfill of a new column: executors write a data file for each fragment, and the driver commits all of them.
 
-Filling may take long, so the commit does not insist on the version it began with. Rows deleted meanwhile stay deleted;
-rows written meanwhile (an append, the new state of an update) have NULL in the new column; anything that rewrote
-fragments, columns or the schema is a conflict, and then nothing has changed.
+A backfill may take long, so its commit accepts newer versions. Rows deleted meanwhile stay deleted. Rows written
+meanwhile (an append, the new state of an update) have NULL in the new column. A rewrite of fragments, columns or the
+schema is a conflict: the backfill then changes nothing.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ def fill_fragment(
 
 
 def commit_column(committer: TableCommitter, table: TableHandle, results: list[Json], clock: Clock) -> int:
-    """Add the written column to what the table is now."""
+    """Commit the written column to the newest version of the table."""
     schema = schema_from_json(results[0]["schema"])
 
     def look() -> tuple[TableHandle, lance.LanceOperation.Merge]:
@@ -57,7 +57,7 @@ def commit_column(committer: TableCommitter, table: TableHandle, results: list[J
 
 
 def schema_to_json(schema: LanceSchema) -> Json:
-    """A schema with the ids of its fields, as data: pylance itself knows no other form than its protobuf messages."""
+    """Return a schema with its field ids as JSON, around pylance's protobuf messages."""
     _, (metadata, *fields) = schema.__reduce__()
     return {"metadata": metadata, "fields": [base64.b64encode(field).decode() for field in fields]}
 
@@ -69,7 +69,7 @@ def schema_from_json(value: Json) -> LanceSchema:
 
 
 def with_files(table: TableHandle, newest: TableHandle, filled: list[Json]) -> list[Json]:
-    """The fragments of the newest version, with the new data files of those that were filled."""
+    """Return the fragments of the newest version, with the new data files of those that were filled."""
     for version in range((table.version or 0) + 1, (newest.version or 0) + 1):
         _require_harmless(table, version)
     before = _fragments(table)

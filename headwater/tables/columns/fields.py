@@ -22,7 +22,7 @@ MAX_PATH_CHARS = 4096
 
 
 def parse_path(text: str) -> tuple[str, ...]:
-    """The segments of a path; InvalidInput (13) when it is none."""
+    """Return the segments of a path; InvalidInput (13) for a malformed path."""
     if not isinstance(text, str) or not text or len(text) > MAX_PATH_CHARS:
         raise InvalidInputError(f"A field path is a text of 1 to {MAX_PATH_CHARS} characters, not {str(text)[:80]!r}.")
     segments, rest = [], text
@@ -58,7 +58,7 @@ def _quoted(text: str, rest: str) -> tuple[str, str]:
 
 
 def format_path(segments: Iterable[str]) -> str:
-    """The canonical spelling of a path."""
+    """Return the canonical spelling of a path."""
     return ".".join(_format_segment(segment) for segment in segments)
 
 
@@ -69,13 +69,13 @@ def _format_segment(segment: str) -> str:
 
 
 def find_field(schema: pa.Schema, path: str) -> tuple[str, pa.Field[Any]] | None:
-    """The canonical path and the field at `path`; None when the schema has none such."""
+    """Return the canonical path and the field at `path`; None if the schema has no such field."""
     found = find_trail(schema, path)
     return None if found is None else (format_path(field.name for field in found), found[-1])
 
 
 def find_trail(schema: pa.Schema, path: str) -> tuple[pa.Field[Any], ...] | None:
-    """The fields that the segments of `path` name, from the top-level column down."""
+    """Return the fields of the segments of `path`, from the top-level column down; None if one is missing."""
     found: list[pa.Field[Any]] = []
     known = list(schema)
     for segment in parse_path(path):
@@ -88,13 +88,13 @@ def find_trail(schema: pa.Schema, path: str) -> tuple[pa.Field[Any], ...] | None
 
 
 def require_field(schema: pa.Schema, path: str) -> tuple[str, pa.Field[Any]]:
-    """Like `find_field`; TableColumnNotFound (12) when there is none."""
+    """Return the result of `find_field`; TableColumnNotFound (12) if there is none."""
     found = require_trail(schema, path)
     return format_path(field.name for field in found), found[-1]
 
 
 def require_trail(schema: pa.Schema, path: str) -> tuple[pa.Field[Any], ...]:
-    """Like `find_trail`; TableColumnNotFound (12) when there is none."""
+    """Return the result of `find_trail`; TableColumnNotFound (12) if there is none."""
     found = find_trail(schema, path)
     if found is None:
         shown = ", ".join(schema.names[:20]) + (", ..." if len(schema.names) > 20 else "")
@@ -103,7 +103,7 @@ def require_trail(schema: pa.Schema, path: str) -> tuple[pa.Field[Any], ...]:
 
 
 def _below(kind: pa.DataType) -> list[pa.Field[Any]]:
-    """The fields that a segment may name below a type."""
+    """Return the fields that the next segment of a path may name."""
     kind = kind.storage_type if isinstance(kind, pa.BaseExtensionType) else kind
     if pa.types.is_struct(kind):
         return [kind.field(position) for position in range(kind.num_fields)]
@@ -118,7 +118,7 @@ def is_list(kind: pa.DataType) -> bool:
 
 
 def _named(fields: list[pa.Field[Any]], name: str) -> pa.Field[Any] | None:
-    """By exact name, else, as Lance does, by name without regard to case if only one fits."""
+    """Return the field by exact name, else, as Lance does, by the only name that is equal without case."""
     for field in fields:
         if field.name == name:
             return field
@@ -127,7 +127,7 @@ def _named(fields: list[pa.Field[Any]], name: str) -> pa.Field[Any] | None:
 
 
 def dimension(kind: pa.DataType) -> int | None:
-    """How many values the vectors of a column have; None when it holds none."""
+    """Return the dimension of a vector column; None for other types."""
     kind = kind.storage_type if isinstance(kind, pa.BaseExtensionType) else kind
     if is_multivector(kind):
         kind = kind.field(0).type

@@ -1,4 +1,4 @@
-"""Commits of data files that others have written, such as the executors of a job: one commit for all of them.
+"""Commits data files that other processes, such as Spark executors, have written: one commit for all files.
 
 An append goes on top of whatever is newest. Everything that depends on what was read (overwrite, delete, update,
 merge) is *pinned*: it becomes the version right after the one that was planned, or it is a conflict and nothing
@@ -33,22 +33,22 @@ BATCH = "headwater.batch"
 
 
 class TableCommitter:
-    """Commits to tables of one catalog, through the catalog where it orders the versions."""
+    """A committer to tables of one catalog. Managed tables are committed through the catalog."""
 
     def __init__(self, client: LanceNamespace) -> None:
         self._client = client
 
     def open(self, table: TableHandle) -> lance.LanceDataset:
-        """The newest version, as the one who orders versions tells it."""
+        """Open the newest version, by the catalog for a managed table, else by the storage."""
         return table.through(self._client).open()
 
     def create(self, table: TableHandle, schema: pa.Schema, fragments: list[dict[str, Any]]) -> int:
-        """Version 1 of a declared table: its schema and rows in one commit."""
+        """Commit version 1 of a declared table: its schema and rows."""
         operation = lance.LanceOperation.Overwrite(schema, _fragments(fragments))
         return self._commit(table, operation, read_version=0, pinned=True, create=True)
 
     def replace(self, table: TableHandle, schema: pa.Schema, fragments: list[dict[str, Any]]) -> int:
-        """The next version has this schema and only these rows."""
+        """Commit a version with this schema and only these rows."""
         operation = lance.LanceOperation.Overwrite(schema, _fragments(fragments))
         return self._commit(table, operation, table.version, pinned=True)
 
@@ -66,7 +66,7 @@ class TableCommitter:
         added: list[FragmentMetadata],
         properties: Mapping[str, str] | None = None,
     ) -> int:
-        """Rows taken away (whole fragments, new deletion vectors) and rows added, in one pinned commit."""
+        """Remove rows (whole fragments, new deletion vectors) and add rows, in one pinned commit."""
         if not (removed or updated or added or properties):
             return table.version or 0
         operation = lance.LanceOperation.Update(
@@ -75,13 +75,13 @@ class TableCommitter:
         return self._commit(table, operation, table.version, pinned=True, properties=properties or {})
 
     def delete(self, table: TableHandle, removed: list[int], filter: str) -> int:
-        """Whole fragments taken away. What others append meanwhile stays, as it does with Lance's own delete."""
+        """Remove whole fragments. Rows appended meanwhile stay, as with Lance's own delete."""
         if not removed:
             return table.version or 0
         return self._commit(table, lance.LanceOperation.Delete([], removed, filter), table.version, pinned=False)
 
     def other(self, table: TableHandle, operation: lance.LanceOperation.BaseOperation) -> int:
-        """Any other pinned operation (a backfilled column)."""
+        """Commit any other pinned operation, such as a backfilled column."""
         return self._commit(table, operation, table.version, pinned=True)
 
     def _commit(

@@ -1,8 +1,8 @@
-"""Compaction that keeps partitions apart: fragments are merged only with others of their own partition.
+"""Compaction that merges fragments only within a partition, and OPTIMIZE in this process.
 
-Lance plans by neighbours and would mix partitions, so tasks are made here, one partition and one set of covering
-indices each; Lance runs and commits them. The files it wrote are then renamed to tell their partition. One that cannot
-be renamed keeps its name and is of unknown partition: always read, never wrong.
+Lance plans by neighbours and would mix partitions. So tasks are planned here, each of one partition and one set of
+covering indices; Lance runs and commits them. The new files are then renamed to carry their partition. A file that
+cannot be renamed is of unknown partition: it is always read, and results stay right.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ DELETED = 0.1
 
 
 def plan(table: TableHandle, target: int) -> list[Json]:
-    """The tasks of a compaction; those of a known partition carry its key."""
+    """Return the tasks of a compaction. `key` of a task: its partition, if known."""
     dataset = table.open()
     options: Any = {"target_rows_per_fragment": target}
     groups = _groups(dataset)
@@ -49,7 +49,7 @@ def plan(table: TableHandle, target: int) -> list[Json]:
 
 
 def _groups(dataset: lance.LanceDataset) -> dict[tuple[tuple[str, ...], frozenset[str]], list[FragmentMetadata]]:
-    """Fragments by partition and by the indices that cover them, which Lance does not let a merge mix."""
+    """Group fragments by partition and covering indices. Lance refuses to merge fragments of different indices."""
     found: dict[tuple[tuple[str, ...], frozenset[str]], list[FragmentMetadata]] = {}
     fields = partitioning(dataset.schema)
     if not fields or not dataset.has_stable_row_ids:
@@ -66,7 +66,7 @@ def _groups(dataset: lance.LanceDataset) -> dict[tuple[tuple[str, ...], frozense
 
 
 def bins(members: Sequence[FragmentMetadata], target: int) -> Iterator[list[FragmentMetadata]]:
-    """Which fragments of one partition to merge: small ones together, and any with many deleted rows. Pure."""
+    """Yield groups of fragments to merge in one partition: small ones, and any with many deleted rows. Pure."""
     group: list[FragmentMetadata] = []
     for each in members:
         if each.physical_rows < target or _worn(each):
@@ -95,9 +95,9 @@ def run(table: TableHandle, task: Json) -> str:
 
 
 def renamed(table: TableHandle, old: str, key: Sequence[str]) -> str:
-    """The file under a name that tells its partition, by a copy on the storage's side.
+    """Rename a data file to carry its partition, by a copy within the storage. Returns its name now.
 
-    The old name goes only once the new one is there, and what is left of it by a failure belongs to no version.
+    The old file is deleted after the copy exists. A failure leaves files that belong to no version.
     """
     new = file_name(key)
     uri = table.uri if "://" in table.uri else f"file://{quote(table.uri)}"
@@ -115,9 +115,9 @@ TARGET_ROWS = 1 << 20
 
 
 def optimize(table: TableHandle, target_rows: int = TARGET_ROWS) -> tuple[int, int]:
-    """How many fragments were merged, and into how many. Partitions stay apart. Errors 14, 19.
+    """Merge small fragments and update the indices. Returns the fragments removed and added. Errors 14, 19.
 
-    In a transaction, fragments that an index covers by the addresses of their rows stay as they are.
+    In a transaction, fragments whose rows an index holds by address are not merged.
     """
     dataset = table.open()
     ref = table.at(dataset.version)
@@ -139,8 +139,10 @@ def _merge(ref: TableHandle, dataset: lance.LanceDataset, tasks: list[Json]) -> 
 
 
 def _merge_within(ref: TableHandle, dataset: lance.LanceDataset, tasks: list[Json]) -> tuple[int, int]:
-    """Lance reserves the numbers of new fragments by a version of its own, and finds that only where it is final. So
-    they get their numbers here, and no index can be written anew for them."""
+    """Merge inside a transaction, with fragment ids that are assigned here, and without a rewrite of indices.
+
+    Lance would reserve the ids by a version of its own, which an open transaction does not show it.
+    """
     indices: list[Any] = list(dataset.list_indices())
     indexed = {number for index in indices for number in index["fragment_ids"]}
     covered = set() if dataset.has_stable_row_ids else indexed

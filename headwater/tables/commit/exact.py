@@ -1,10 +1,10 @@
-"""One exact commit: make this staged manifest the table's version N, or lose.
+"""An exact commit: makes a staged manifest version N of a table, or raises ConcurrentModification.
 
 pylance's own commit silently rebases over what others committed meanwhile. A commit through an external manifest
 store does not: pylance stages the manifest and asks that store to take the version. `OneCommit` is such a store for
 one commit. How the version is taken is its strategy: by the store's `claim`, the step that pylance itself ends with,
-so that writers of both kinds exclude each other (`claiming`); by the records of a catalog (`recording`); by asking a
-catalog (`asking`). What comes of it is decided in this order: its fate is unknown, it conflicted, it failed.
+so that writers of both kinds exclude each other (`claiming`); by the records of a catalog (`recording`); by a request
+to a catalog (`asking`). `verdict` names the outcome in this order: unknown, conflict, failure.
 """
 
 from __future__ import annotations
@@ -32,14 +32,14 @@ SYNCING = ThreadPoolExecutor(2, thread_name_prefix="headwater-sync")
 """New data files are made durable while pylance prepares the manifest."""
 
 Take = Callable[[Any], Any]
-"""A request of pylance's to take a version, to the answer that says where the version's manifest is."""
+"""A function from pylance's CreateTableVersion request to the answer with the path of the version's manifest."""
 
 
 class OneCommit:
-    """The external manifest store of one commit: version `version` of a table, or whichever is next when not told.
+    """The external manifest store of one commit, to version `version` of a table (None: the next version).
 
-    As much of a `LanceNamespace` as pylance asks of one: it calls by name, and takes answers as dictionaries.
-    `reads`: the catalog that answers what pylance asks besides; without one the table has no versions yet.
+    It has the methods of `LanceNamespace` that pylance calls by name, with answers as dictionaries.
+    `reads`: the catalog for pylance's other requests; without it the table has no versions yet.
     """
 
     def __init__(
@@ -68,11 +68,11 @@ class OneCommit:
         return answer
 
     def list_table_versions(self, request: Any) -> Any:
-        """pylance asks this for the newest version when it was given no dataset."""
+        """Return the versions of the table. pylance needs the newest one if it has no open dataset."""
         return self._reads.list_table_versions(request) if self._reads else {"versions": []}
 
     def describe_table_version(self, request: Any) -> Any:
-        """pylance asks this after a refusal; the winner's manifest tells it that the version is not ours."""
+        """Return the version that won. pylance reads its manifest after a refusal, and learns that it is not ours."""
         if self._reads is not None:
             return self._reads.describe_table_version(request)
         version = int(told(request)["version"])
@@ -85,14 +85,14 @@ class OneCommit:
         return self._reads.describe_table(request)
 
     def require_taken(self) -> None:
-        """pylance looks at the manifest after a failure and may call it done; only who keeps the versions can tell."""
+        """Raise the failure of the version store, if pylance reported success after reading a manifest by itself."""
         if self._reads is None and not self._taken and self._failure is not None:
             raise self._failure
 
     def verdict(self, error: Exception, exists: Callable[[], bool]) -> LanceNamespaceError:
-        """What a commit that pylance could not finish came to.
+        """Return the error for a commit that pylance could not finish.
 
-        pylance looks for versions before it asks, and fails obscurely when `exists` a first one that it was to create.
+        `exists`: returns True if version 1 exists. pylance fails obscurely if it was to create that version.
         """
         if isinstance(self._failure, CommitStateUnknownError):
             return self._failure
@@ -113,7 +113,7 @@ def commit_exactly(
     exists: Callable[[], bool] = lambda: False,
     **options: Any,
 ) -> lance.LanceDataset:
-    """Commit through `once`, or ConcurrentModification (14), or CommitStateUnknown: then look before repeating it."""
+    """Commit through `once`. Raises ConcurrentModification (14), or CommitStateUnknown: check before a retry."""
     with translating(table, "commit to"):
         try:
             done = lance.LanceDataset.commit(
@@ -132,9 +132,9 @@ def commit_exactly(
 
 
 def recording(store: Store, folder: str, files: Sequence[str], record: Callable[[dict[str, Any]], str]) -> Take:
-    """Take versions of the table in `folder` by `record`, which answers the final path of the staged manifest.
+    """Take versions of the table in `folder` by `record`, which returns the final path of the staged manifest.
 
-    It is called once the new data files are durable. The staged manifest of a version that was not taken goes.
+    `record` is called after the new data files are durable. If it fails, the staged manifest is deleted.
     """
     synced = SYNCING.submit(store.sync, files)
 
@@ -166,9 +166,9 @@ def claiming(store: Store, table: TableHandle, folder: str, files: Sequence[str]
 
 
 def hide(store: Store, staged: str, hidden: str, data: bytes | None = None) -> None:
-    """Give a staged manifest a name that only its transaction knows, until that commits.
+    """Rename a staged manifest so that only its transaction finds it, until the transaction commits.
 
-    Whoever opens a manifest that is named as staged gives it its final name, and everybody would see it.
+    A Lance client that opens a manifest with a staged name gives it the final name, which publishes the version.
     """
     if not claim(store, staged, hidden, data, durable=False):
         store.put(hidden, store.get(staged) if data is None else data)
@@ -180,7 +180,7 @@ def staged_key(folder: str, asked: dict[str, Any]) -> str:
 
 
 def asking(client: LanceNamespace, table: TableHandle) -> Take:
-    """Take versions by asking a catalog for them. A request without an answer may have been carried out."""
+    """Take versions by CreateTableVersion of a catalog. A request without an answer raises CommitStateUnknown."""
 
     def take(request: Any) -> Any:
         try:
@@ -194,7 +194,7 @@ def asking(client: LanceNamespace, table: TableHandle) -> Take:
 
 
 def told(request: Any) -> dict[str, Any]:
-    """What pylance asks, which it says as a dictionary or as a model."""
+    """Return pylance's request as a dictionary; it sends a dictionary or a model."""
     return dict(request if isinstance(request, dict) else request.model_dump())
 
 
@@ -203,5 +203,5 @@ def overtaken(table: TableHandle, version: int) -> ConcurrentModificationError:
 
 
 def data_keys(folder: str, fragments: Sequence[Any]) -> list[str]:
-    """The keys of the data files of fragments that pylance has written."""
+    """Return the keys of the data files of fragments that pylance has written."""
     return [f"{folder}/{DATA}/{file.path}" for fragment in fragments for file in fragment.files]

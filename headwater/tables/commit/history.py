@@ -1,4 +1,4 @@
-"""What made a version of a table, read from its transaction."""
+"""The commit history of a Lance table: the transaction of each version, and the kind of change it made to rows."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class Committed:
 
 
 def committed(dataset: lance.LanceDataset, version: int) -> Committed:
-    """What made a version. Raises pylance's error when the version is gone."""
+    """Return the commit that made a version. Raises pylance's error when the version is gone."""
     try:
         found = dataset.read_transaction(version)
     except TypeError as error:
@@ -47,12 +47,12 @@ def committed(dataset: lance.LanceDataset, version: int) -> Committed:
 
 
 def transaction_id(dataset: lance.LanceDataset) -> str | None:
-    """The id of the transaction that made the version the dataset stands at."""
+    """Return the id of the transaction that made the version at which the dataset is open."""
     return committed(dataset, dataset.version).uuid
 
 
 def find(dataset: lance.LanceDataset, name: str) -> Committed | None:
-    """The commit of that transaction id, or that made the version of that number, among the newest versions."""
+    """Return the commit by transaction id or version number. Searches the newest MAX_VERSIONS_SEARCHED versions."""
     if _VERSION.fullmatch(name):
         return _left(dataset, int(name)) if int(name) <= dataset.version else None
     oldest = max(1, dataset.version - MAX_VERSIONS_SEARCHED + 1)
@@ -61,7 +61,7 @@ def find(dataset: lance.LanceDataset, name: str) -> Committed | None:
 
 
 def _left(dataset: lance.LanceDataset, version: int) -> Committed | None:
-    """What made a version; None when the version is gone or keeps no transaction."""
+    """Return the commit that made a version; None when the version is gone or keeps no transaction."""
     try:
         found = committed(dataset, version)
     except (OSError, ValueError):
@@ -75,7 +75,7 @@ _SAME = ("Rewrite", "CreateIndex", "UpdateConfig", "Project", "Merge", "DataRepl
 
 @dataclass(frozen=True)
 class VersionStep:
-    """One version: how it came about, and the fragments it added."""
+    """One version of a table: the kind of change, the Lance operation and the fragments it added."""
 
     version: int
     kind: str
@@ -85,7 +85,7 @@ class VersionStep:
 
 
 def step(table: TableHandle, version: int) -> VersionStep:
-    """What version `version` did. Raises TableVersionNotFound, with what to do, when it was cleaned up."""
+    """Return the change that `version` made: APPEND, CHANGE or SAME. TableVersionNotFound (11) if it was cleaned up."""
     try:
         name = committed(table.at(version).open(), version).operation
     except (TableVersionNotFoundError, NoDataError, OSError, ValueError):
@@ -105,7 +105,7 @@ def step(table: TableHandle, version: int) -> VersionStep:
 
 
 def _fragments(table: TableHandle, version: int) -> dict[int, int]:
-    """The rows each fragment of a version has; a version before the first has none."""
+    """Return the row count of each fragment of a version; version 0 has no fragments."""
     if version < 1:
         return {}
     try:
@@ -119,5 +119,5 @@ def _fragments(table: TableHandle, version: int) -> dict[int, int]:
 
 
 def timestamps(dataset: lance.LanceDataset) -> dict[int, dt.datetime]:
-    """When each version that is left was committed, in UTC."""
+    """Return the commit time, in UTC, of each version that was not cleaned up."""
     return {row["version"]: row["timestamp"].astimezone(dt.UTC) for row in dataset.versions()}

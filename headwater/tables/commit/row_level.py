@@ -1,7 +1,7 @@
-"""UPDATE, DELETE and MERGE as deltas: rows to take away by address, rows to add, one pinned commit.
+"""Row-level changes (UPDATE, DELETE, MERGE, overwrites): deleted addresses and new fragments in one pinned commit.
 
-A row address is `fragment id << 32 | offset`. Executors write the added rows as data files and report the
-addresses to take away; the driver turns those into deletion vectors, one file per touched fragment.
+A row address is `fragment id << 32 | offset`. Executors write new rows as data files and report the addresses of
+deleted rows. The driver writes these as deletion vectors, one file for each changed fragment.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ OFFSETS = (1 << 32) - 1
 
 
 def by_fragment(packed: list[str]) -> dict[int, list[int]]:
-    """The offsets to take away in each fragment, each once. Pure."""
+    """Return the offsets to delete in each fragment, without duplicates. Pure."""
     arrays = [np.frombuffer(base64.b64decode(text), dtype="<i8") for text in packed]
     addresses = np.unique(np.concatenate([np.empty(0, "<i8"), *arrays]))
     if not len(addresses):
@@ -40,7 +40,7 @@ def by_fragment(packed: list[str]) -> dict[int, list[int]]:
 
 
 def commit_delta(committer: TableCommitter, table: TableHandle, packed: list[str], added: list[dict[str, Any]]) -> int:
-    """Take rows away and add rows at exactly the version that was planned."""
+    """Delete rows and add rows, as the version right after the planned one."""
     dataset = table.open()
     removed: list[int] = []
     updated: list[FragmentMetadata] = []
@@ -61,9 +61,9 @@ def overwrite(
     properties: Mapping[str, str] | None = None,
     prune: dict[str, Any] | None = None,
 ) -> int:
-    """INSERT OVERWRITE and REPLACE WHERE: the rows that match go, the new ones come, in one pinned commit.
+    """Replace the rows that match a filter (INSERT OVERWRITE, REPLACE WHERE), in one pinned commit.
 
-    Fragments whose partition the filter takes as a whole, or not at all, are not read.
+    Fragments whose partition matches as a whole, or not at all, are not read.
     """
     dataset = table.open()
     judged = judge(dataset, prune)
@@ -82,9 +82,9 @@ def overwrite(
 
 
 def overwrite_partitions(committer: TableCommitter, table: TableHandle, added: list[dict[str, Any]]) -> int:
-    """Dynamic overwrite: the partitions that have new rows are replaced by these, in one pinned commit.
+    """Replace the partitions that have new rows (dynamic overwrite), in one pinned commit.
 
-    Of fragments of unknown partition, which other clients made, the rows of those partitions are taken away.
+    In fragments of unknown partition, which other clients wrote, the rows of these partitions are deleted.
     """
     dataset = table.open()
     ids = field_ids(dataset)
@@ -112,7 +112,7 @@ def overwrite_partitions(committer: TableCommitter, table: TableHandle, added: l
 
 
 def _without(fragment: Any, wanted: Sequence[tuple[int, PartitionField]], keys: set[Any]) -> Any:
-    """The fragment without its rows of some partitions; None when no row is left."""
+    """Return the fragment without its rows of some partitions; None if no row is left."""
     columns = list({field.column for _, field in wanted})
     rows = fragment.scanner(columns=columns, with_row_address=True).to_table()
     gone = [found.column(ROW_ADDRESS) for key, found in parted(rows, wanted) if key in keys] if rows.num_rows else []
@@ -123,9 +123,9 @@ def _without(fragment: Any, wanted: Sequence[tuple[int, PartitionField]], keys: 
 def delete_where(
     committer: TableCommitter, table: TableHandle, filter: str, prune: dict[str, Any] | None = None
 ) -> int:
-    """DELETE with a filter Lance understands: it looks again and retries by itself when another writer was faster.
+    """Delete the rows that match a filter in Lance's SQL. Lance itself retries after a conflict.
 
-    A filter that takes whole partitions only removes their fragments, and reads nothing.
+    A filter that matches whole partitions removes their fragments without reading them.
     """
     dataset = committer.open(table)
     whole = _whole(dataset, prune)
@@ -139,7 +139,7 @@ def delete_where(
 
 
 def _whole(dataset: lance.LanceDataset, prune: dict[str, Any] | None) -> list[int] | None:
-    """The fragments a filter takes as a whole; None when some would have to be looked into."""
+    """Return the fragments that a filter matches as a whole; None if it matches any in part."""
     judged = judge(dataset, prune)
     if judged is None:
         return None

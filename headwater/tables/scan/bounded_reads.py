@@ -1,8 +1,4 @@
-"""The live rows of fragments, where rows were deleted: Lance reads them along, and they are left out here.
-
-Lance left to itself filters every column of every batch of such a fragment, which takes several times as long as
-reading it.
-"""
+"""Reads with bounded cost: live rows of fragments with deletions, and windows of rows for slow readers."""
 
 from __future__ import annotations
 
@@ -16,7 +12,9 @@ from headwater.tables.columns.fields import ROW_ID
 
 
 def live_batches(dataset: Any, fragments: Sequence[Any] | None = None, **options: Any) -> Iterator[pa.RecordBatch]:
-    """The rows of some fragments (None: of all), batch by batch; `options` are those of a scan without filter or limit.
+    """Yield the live rows of `fragments` (None: all), batch by batch; `options` of a scan without filter or limit.
+
+    Deleted rows are read and dropped here. Lance would filter every column of every batch, several times as slowly.
 
     An empty batch may be among them.
     """
@@ -36,11 +34,14 @@ WINDOW_BYTES = 4 * 1024 * 1024
 FIRST_ROWS = 1024
 MAX_ROWS = 1024 * 1024
 Scan = Callable[[int, int], "lance.LanceScanner"]
-"""From an offset and a limit to the scan of those rows."""
+"""A function from an offset and a limit to the scan of those rows."""
 
 
 def windows(scan: Scan, start: int, stop: int) -> Iterator[pa.RecordBatch]:
-    """The rows from `start` to `stop`, in order."""
+    """Yield the rows from `start` to `stop`, in order, by one small scan for each window.
+
+    A single scan reads whole pages ahead, also for a reader that is slow or gone. Windows keep memory flat.
+    """
     size = FIRST_ROWS
     while start < stop:
         rows = taken = 0
@@ -52,7 +53,7 @@ def windows(scan: Scan, start: int, stop: int) -> Iterator[pa.RecordBatch]:
 
 
 def next_size(rows: int, taken: int) -> int:
-    """How many rows the next window has, after one that had so many rows in so many bytes."""
+    """Return the row count of the next window, after one of `rows` rows in `taken` bytes."""
     if not rows:
         return FIRST_ROWS
     return max(1, min(MAX_ROWS, WINDOW_BYTES * rows // max(1, taken)))

@@ -1,7 +1,12 @@
-"""CHANGES FROM VERSION a TO VERSION b: what each version inserted, updated and deleted.
+"""The change feed of a Lance table (CHANGES FROM VERSION a TO VERSION b): inserts, updates and deletes by version.
 
 A row that a version both takes away and adds under one stable row id is an update: its old and new state are the
 pre- and post-image. In a table without stable row ids an update shows as a delete and an insert.
+
+A stream may find that another client cleaned up versions which it has not read (`system.cleanup` spares those). The
+rows that these versions appended are still in the next version (`step_after`). With stable row ids they are found
+exactly: ids ascend, each row has the versions that created and last changed it, and a manifest has the next id. If a
+row was changed or deleted since the version before the gap, the stream must stop.
 """
 
 from __future__ import annotations
@@ -28,7 +33,7 @@ TYPE, VERSION, TIMESTAMP = "_change_type", "_commit_version", "_commit_timestamp
 
 
 def bounds(table: TableHandle, asked: dict[str, Any]) -> tuple[int, int]:
-    """The first and last version of a range given by versions or by times, both inclusive."""
+    """Return the first and last version of a range that is given by versions or by times, both inclusive."""
     dataset = table.open()
     newest = int(dataset.version)
     if "start_micros" in asked:
@@ -57,7 +62,7 @@ def _number(text: str) -> int:
 
 
 def plan(table: TableHandle, first: int, last: int, parallelism: int) -> list[ChangePart]:
-    """One part per version that changed rows; the rows of a large append are divided further."""
+    """Return one part for each version that changed rows; a large append becomes several parts."""
     times = timestamps(table.open())
     parts: list[ChangePart] = []
     for version in range(first, last + 1):
@@ -93,7 +98,7 @@ def read(scan: Scan, part: ChangePart, schema: pa.Schema) -> Iterator[pa.RecordB
 
 
 def _gone(table: TableHandle, version: int) -> dict[int, np.ndarray[Any, Any]]:
-    """By fragment of the version before, the addresses of the rows that this version no longer has."""
+    """Return the addresses of rows that a version deleted, by fragment of the version before."""
     before, after = table.at(version - 1).open(), table.at(version).open()
     now = {fragment.fragment_id: fragment for fragment in after.get_fragments()}
     gone: dict[int, np.ndarray[Any, Any]] = {}
@@ -134,7 +139,7 @@ def _kinds(batch: pa.RecordBatch, other: np.ndarray[Any, Any], both: str, alone:
 
 
 def _rows(scan: Scan, version: int, fragments: Sequence[int]) -> Iterator[pa.RecordBatch]:
-    """The live rows of some fragments at a version, with ids and addresses and those columns the version has."""
+    """Yield the live rows of fragments at a version, with row ids, addresses and the columns that the version has."""
     if not fragments:
         return
     dataset = scan.table.at(version).open()
@@ -169,13 +174,13 @@ CREATED, UPDATED = "_row_created_at_version", "_row_last_updated_at_version"
 
 @dataclass(frozen=True)
 class Gap(VersionStep):
-    """The versions after the last one read up to the next one that is left, as one step; its rows by a filter."""
+    """A step over versions that were cleaned up. `filter` selects the rows that they appended."""
 
     filter: str = ""
 
 
 def step_after(table: TableHandle, version: int) -> VersionStep:
-    """What came after a version: the next version, or all up to the next one that is left, if rows can be told."""
+    """Return the step after a version: the next version, or a `Gap` up to the next version that still exists."""
     try:
         return step(table, version + 1)
     except TableVersionNotFoundError:
@@ -203,7 +208,7 @@ def _gap(table: TableHandle, since: int) -> Gap:
 
 
 def _obstacle(before: lance.LanceDataset | None, after: lance.LanceDataset) -> str | None:
-    """Why the rows appended between two versions cannot be told from the later one, or None if they can."""
+    """Return the reason why the rows appended between two versions cannot be found in the later one, or None."""
     if not after.has_stable_row_ids:
         return "the table has no stable row ids"
     first = 0 if before is None else next_row_id(before)
@@ -232,7 +237,7 @@ def _count(dataset: lance.LanceDataset, filter: str) -> int:
 
 
 def extents(table: TableHandle, gap: Gap, filter: str) -> list[Extent]:
-    """The fragments that hold the rows of a gap, with how many each."""
+    """Return the fragments that hold the rows of a gap, with the row count of each."""
     dataset = table.at(gap.version).open()
     found = dataset.scanner(columns=[], filter=filter, with_row_address=True).to_table().column(ROW_ADDRESS)
     ids, counts = np.unique(found.to_numpy() >> 32, return_counts=True)
@@ -240,7 +245,7 @@ def extents(table: TableHandle, gap: Gap, filter: str) -> list[Extent]:
 
 
 def next_row_id(dataset: lance.LanceDataset) -> int:
-    """The id the next new row will get, as the manifest says."""
+    """Return the next row id in the manifest."""
     found = 0
     for field, value, _ in parse(dataset._ds.serialized_manifest()):
         if field == NEXT_ROW_ID:

@@ -1,4 +1,8 @@
-"""What one task reads: a tagged union, planned by a driver, sent as JSON, decoded once by whoever reads it."""
+"""Parts of a scan: a tagged union that a driver plans and sends as JSON, and that the task which reads it decodes.
+
+A task may also get the keys of a join (`Keys`), to drop other rows before it sends them. The join tests the rows
+again, so the filter may keep too many rows, never too few.
+"""
 
 from __future__ import annotations
 
@@ -17,13 +21,14 @@ class Part(msgspec.Struct, frozen=True, tag_field="kind", omit_defaults=True, fo
 
 
 class Whole(Part, frozen=True, tag="whole"):
-    """The whole table: a search, or a filter that an index answers."""
+    """The whole table, for a search or a filter that an index answers."""
 
 
 class Fragments(Part, frozen=True, tag="fragments"):
-    """Some fragments. A stream's parts each name the version they are read at, and a gap's the rows by a filter.
+    """Some fragments of a table.
 
-    `key`: the one partition that all rows of the part are of.
+    `version`: the version to read, for a part of a stream. `filter`: selects the rows of a gap.
+    `key`: the partition of all rows of the part.
     """
 
     fragments: tuple[int, ...]
@@ -73,14 +78,14 @@ class Rewritten(Part, frozen=True, tag="rewritten"):
 
 
 class Tail(Part, frozen=True, tag="tail"):
-    """Of a stream table: the rows that the log after its base touches, one of so many shares of the keys."""
+    """Part of a stream table: rows with changes in the log after its base. Share `share` of `shares` of the keys."""
 
     share: int = 0
     shares: int = 1
 
 
 class Piece(Part, frozen=True, tag="piece"):
-    """Of a stream table as a stream finds it: some fragments of the base, or all that the log after it touches."""
+    """Part of a stream table at the start of a stream: fragments of the base, or all rows changed after it."""
 
     slot: int
     position: int
@@ -88,7 +93,7 @@ class Piece(Part, frozen=True, tag="piece"):
 
 
 class Positions(Part, frozen=True, tag="positions"):
-    """Of a stream table's log: the changes after a position up to another, one of so many shares of the keys."""
+    """Part of a stream table's log: changes after `after` up to `until`. Share `share` of `shares` of the keys."""
 
     slot: int
     after: int
@@ -104,7 +109,7 @@ AnyPart = ScanPart | ChangePart | LogPart | Tail
 
 
 def chosen(part: ScanPart) -> frozenset[int] | None:
-    """The fragments a part names; None: all of them."""
+    """Return the fragments of a part; None for all of them."""
     return frozenset(part.fragments) if isinstance(part, Fragments | Slice) else None
 
 
@@ -125,7 +130,7 @@ class Keys(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 def kept(batches: Iterable[pa.RecordBatch], keys: Sequence[Keys]) -> Iterator[pa.RecordBatch]:
-    """The rows whose columns have one of the keys each, in batches that are worth sending."""
+    """Yield the rows that match the keys of every column, in batches of at least SENT_ROWS."""
     tests = [(each.column, _test(each.numbers())) for each in keys]
     waiting: list[pa.RecordBatch] = []
     rows = 0
@@ -146,7 +151,7 @@ def _joined(batches: Sequence[pa.RecordBatch]) -> list[pa.RecordBatch]:
 
 
 def _test(keys: np.ndarray) -> Test:
-    """Whether a value is a key: looked up in a table of booleans if the keys are near each other, else hashed."""
+    """Return a test of values for membership in `keys`: by a table of booleans for dense keys, else by hash."""
     if not len(keys):
         return lambda values: pa.array(np.zeros(len(values), dtype=bool))
     low, high = int(keys.min()), int(keys.max())

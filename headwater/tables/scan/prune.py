@@ -1,4 +1,4 @@
-"""Which fragments a filter can match, told from their partitions before any file is opened.
+"""Partition pruning: finds the fragments that a filter can match by their partition values, before any file is read.
 
 A filter arrives as a tree of `{"op": ..., "args": [...]}`, `{"column": name}` and `{"literal": value}`; what the JVM
 could not say is `{"op": "unknown"}`. Every predicate is judged by the outcomes it may have for the rows of a
@@ -30,7 +30,7 @@ ATOMS = {*_FLIPPED, "IN", "IS_NULL", "IS_NOT_NULL", "STARTS_WITH"}
 
 @dataclass(frozen=True)
 class KnownColumn:
-    """A column of the table: what names refer to and what values look like."""
+    """A column of the table: its field id and its type."""
 
     id: int
     kind: Any
@@ -38,7 +38,7 @@ class KnownColumn:
 
 @dataclass(frozen=True)
 class Judge:
-    """The outcomes of a filter for fragments of one version."""
+    """A filter over the columns of one version, evaluated on partition values."""
 
     filter: Json
     columns: dict[str, KnownColumn]
@@ -49,7 +49,7 @@ class Judge:
 
 
 def judge(dataset: lance.LanceDataset, filter: Json | None) -> Judge | None:
-    """None when there is nothing to judge by."""
+    """Return the evaluator of a filter; None without a filter."""
     if not filter:
         return None
     kinds = {field.name: field.type for field in dataset.schema}
@@ -57,14 +57,14 @@ def judge(dataset: lance.LanceDataset, filter: Json | None) -> Judge | None:
 
 
 def may_match(dataset: lance.LanceDataset, filter: Json | None) -> list[FragmentMetadata]:
-    """The fragments with rows the filter may be true for."""
+    """Return the fragments with rows for which the filter may be true."""
     found = [fragment.metadata for fragment in dataset.get_fragments()]
     judged = judge(dataset, filter)
     return [each for each in found if judged is None or judged.outcomes(each) & TRUE]
 
 
 def whole_rows(dataset: lance.LanceDataset, filter: Json | None) -> tuple[int, list[int]]:
-    """The rows of fragments the filter is true for as a whole, and the fragments that have to be looked into."""
+    """Return the rows of fragments that match as a whole, and the ids of fragments that match in part."""
     judged = judge(dataset, filter)
     rows, left = 0, []
     for fragment in (each.metadata for each in dataset.get_fragments()):
@@ -89,7 +89,7 @@ def _outcomes(tree: Json, columns: dict[str, KnownColumn], parts: Sequence[Named
 
 
 def conjunction(found: Sequence[int]) -> int:
-    """AND: true if all are, false if any is, else null; of outcomes that may be combined freely."""
+    """Return the possible outcomes of AND over the possible outcomes of its operands."""
     total = TRUE
     for each in found:
         true = total & each & TRUE
@@ -125,7 +125,7 @@ def _value(literal: Json) -> Any:
 
 
 def _told(op: str, literals: Sequence[Any], part: NamedValue, kind: Any) -> int:
-    """The outcomes of a predicate on one column, from one part of a file's name."""
+    """Return the possible outcomes of a predicate on one column, by one partition value."""
     if part.value is None and part.digest is None:
         return {"IS_NULL": TRUE, "IS_NOT_NULL": FALSE, "<=>": FALSE}.get(op, NULL)
     if op in ("IS_NULL", "IS_NOT_NULL"):
@@ -161,7 +161,7 @@ def _compared(op: str, literal: Any, part: NamedValue, kind: Any) -> int:
 
 
 def _bucketed(op: str, literal: Any, part: NamedValue, kind: Any) -> int:
-    """Equal values are in equal buckets; nothing is told of their order."""
+    """Compare by bucket: equal values have equal buckets, and a bucket has no order."""
     if op != "=" or isinstance(literal, (bool, decimal.Decimal)):
         return TRUE | FALSE
     text = isinstance(literal, str)
@@ -172,7 +172,7 @@ def _bucketed(op: str, literal: Any, part: NamedValue, kind: Any) -> int:
 
 
 def _ranged(op: str, literal: Any, low: Any, high: Any) -> int:
-    """A comparison of a value that may be anything from low to high."""
+    """Return the possible outcomes of comparing a value between low and high with a literal."""
     if op == "=":
         true, false = low <= literal <= high, not (low == high == literal)
     elif op in ("<", "<="):
@@ -183,7 +183,7 @@ def _ranged(op: str, literal: Any, low: Any, high: Any) -> int:
 
 
 def _prefixed(op: str, literal: str, part: NamedValue) -> int:
-    """A comparison of a text that begins with the part's value, or is it when that is shorter than the width."""
+    """Return the possible outcomes of comparing a text, known by its first `width` characters, with a literal."""
     prefix = part.value
     if len(prefix) < part.width:
         return _ranged(op, literal, prefix, prefix)

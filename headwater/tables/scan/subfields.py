@@ -1,4 +1,4 @@
-"""Subfields of structs: the part of a struct that a query asks for, and reading only that part.
+"""Projection of struct subfields: reads only the subfields of a struct that a query needs.
 
 A Lance scan answers `s.x` as a flat column and forgets which `s` were null, and a scan of `s` reads all of it. A take
 answers a struct that holds `x` alone, nulls and all, and costs little more than a scan where the rows are neighbours.
@@ -32,7 +32,7 @@ DENSE = 8
 
 
 def pruned(field: Any, tree: Tree | None) -> Any:
-    """The field with only the subfields of the tree, in the field's own order. Pure."""
+    """Return the field with only the subfields of the tree, in the field's own order. Pure."""
     if tree is None or not pa.types.is_struct(field.type):
         return field
     kept = [pruned(child, tree[child.name]) for child in _children(field) if child.name in tree]
@@ -40,7 +40,7 @@ def pruned(field: Any, tree: Tree | None) -> Any:
 
 
 def paths(schema: pa.Schema, columns: Sequence[str], trees: Mapping[str, Tree]) -> list[str] | None:
-    """What to take of a version's columns, or None if they must be scanned whole. Pure.
+    """Return the paths to take from a version, or None if whole columns must be scanned. Pure.
 
     Blobs are only read by scans; a packed struct is kept as one value, and parts of it are read wrongly; a subfield
     that the version does not have cannot be named. Fields stand in the struct's own order: asked for in another one,
@@ -83,7 +83,7 @@ def _children(field: Any) -> list[Any]:
 
 
 def windows(dataset: lance.LanceDataset, part: ScanPart, limit: int | None) -> list[Window] | None:
-    """The part's rows as ranges of positions in the version, or None if rows have been deleted from among them.
+    """Return the part's rows as ranges of row offsets; None if any of its fragments has deleted rows.
 
     Among deleted rows a take by position gathers row by row, and Lance 14 can look for a position there without end.
     """
@@ -115,7 +115,7 @@ def _first(found: list[Window], rows: int) -> list[Window]:
 def take(
     dataset: lance.LanceDataset, columns: list[str], ranges: Sequence[Window], batch_rows: int
 ) -> Iterator[pa.RecordBatch]:
-    """Ranges of rows, in batches of at most so many."""
+    """Yield ranges of rows, in batches of at most `batch_rows`."""
     steps = [(at, min(at + batch_rows, end)) for begin, end in ranges for at in range(begin, end, batch_rows)]
     if steps:
         yield from dataset._ds.take_scan(steps, columns=columns, batch_readahead=READ_AHEAD)
@@ -124,7 +124,7 @@ def take(
 def take_where(
     dataset: lance.LanceDataset, columns: list[str], filter: str, part: ScanPart, batch_rows: int
 ) -> Iterator[pa.RecordBatch]:
-    """The part's rows that match: Lance finds their positions, then the columns are read only there."""
+    """Yield the part's matching rows: Lance finds their offsets, then the columns are read only there."""
     wanted = chosen(part)
     fragments = [f for f in dataset.get_fragments() if wanted is None or f.fragment_id in wanted]
     scanner = dataset.scanner(columns=[ROW_OFFSET], filter=filter, fragments=fragments, batch_size=65_536)
@@ -141,7 +141,7 @@ def take_where(
 def _take_at(
     dataset: lance.LanceDataset, columns: list[str], offsets: Offsets, batch_rows: int
 ) -> Iterator[pa.RecordBatch]:
-    """Rows at ascending positions: near ones out of whole windows, scattered ones one by one."""
+    """Yield rows at ascending offsets: dense offsets from whole windows, sparse ones one by one."""
     if not len(offsets):
         return
     begin, end = int(offsets[0]), int(offsets[-1]) + 1

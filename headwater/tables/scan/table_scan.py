@@ -1,6 +1,6 @@
-"""Reading a table: the driver divides a version into parts, an executor turns one part into Arrow batches.
+"""Scans of a Lance table: the driver plans parts of a version, and executors read each part as Arrow batches.
 
-A `Scan` says what to read and travels once per query; what one task reads of it is a part (`parts`).
+A `Scan` holds columns, filter, limit or search, and is sent once per query. `parts` are its tasks.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ MIN_BATCH_ROWS = 1024
 MAX_BATCH_ROWS = 65_536
 SMALL_ROWS = 200_000
 PART_ROWS = 20_000
-"""What a part more costs, as so many rows: its task, and the wait for its first batch."""
+"""The cost of one more part, in rows: its task, and the wait for its first batch."""
 INDEXED_ROWS = 100_000
 TAKEN_ROWS = 50_000
 SCANNED_ROWS = 50_000_000
@@ -52,7 +52,7 @@ EXTRAS: dict[str, Any] = {
 
 @dataclass(frozen=True)
 class Scan:
-    """What to read: columns, of structs only the fields asked for, a filter in Lance's SQL, a limit, or a search.
+    """A read of a table: columns, subfields of structs, a filter in Lance's SQL, a limit, or a search.
 
     `prune` is the filter (and what only runtime knew) as a tree, by which fragments are skipped.
     `schema` (Spark's JSON form) is that of a stream, which may outlive the version its query was started at.
@@ -71,16 +71,16 @@ class Scan:
 
 @dataclass(frozen=True)
 class Extent:
-    """One fragment as planning sees it."""
+    """The id and row count of one fragment, for planning."""
 
     id: int
     rows: int
 
 
 def divide(extents: Sequence[Extent], parallelism: int, *, splittable: bool) -> list[Fragments | Slice]:
-    """Parts of about equal size, two to four per core, none smaller than a small table: those that are read soonest.
+    """Divide fragments into parts of about equal size, two to four per core: the division with the shortest read time.
 
-    Only a scan without a filter can slice a fragment: with one, offsets count the rows that are left. Pure.
+    Only a scan without a filter can slice a fragment, because offsets count the rows after the filter. Pure.
     """
     cores = max(1, parallelism)
     total = sum(extent.rows for extent in extents)
@@ -89,7 +89,7 @@ def divide(extents: Sequence[Extent], parallelism: int, *, splittable: bool) -> 
 
 
 def _finish(parts: tuple[list[Fragments | Slice], list[int]], cores: int) -> int:
-    """When the last part is read, in rows, if every core takes the next part as soon as it is free. Pure."""
+    """Return the time to read all parts, counted in rows, if each free core takes the next part. Pure."""
     busy = [0] * cores
     for rows in parts[1]:
         heapq.heapreplace(busy, busy[0] + PART_ROWS + rows)
@@ -127,14 +127,14 @@ def _slices(extent: Extent, target: int) -> list[Slice]:
 
 
 def whole_fragments(extents: Sequence[Extent], parallelism: int) -> list[tuple[int, ...]]:
-    """The fragments of each part, where none is sliced."""
+    """Return the fragments of each part, without slices of fragments."""
     return [part.fragments for part in divide(extents, parallelism, splittable=False)]
 
 
 def plan(scan: Scan, parallelism: int, by_partition: bool = False) -> Sequence[ScanPart]:
-    """The parts of a scan. A search, a small limit and a filter an index answers with few rows are one part.
+    """Return the parts of a scan. A search, a small limit, and a filter with few rows by an index are one part.
 
-    `by_partition`: each part is of one partition and says which, if all fragments tell theirs and they are few.
+    `by_partition`: each part holds one partition and names it, if all fragments have a known one and they are few.
     """
     dataset = scan.table.open()
     if scan.search is not None:
@@ -176,10 +176,10 @@ def _enough(extents: Sequence[Extent], limit: int) -> list[int]:
 
 
 def indexed(dataset: lance.LanceDataset, filter: str) -> bool:
-    """Whether to let Lance's indices find the rows, before anything is read.
+    """Return True if Lance's indices should find the rows before anything is read.
 
-    They must answer the filter alone. A filter of ranges only may match a large part of the table, and then reading
-    one column is several times faster than the index, up to tables of some size.
+    They must answer the whole filter. A filter of ranges only may match a large part of the table. Up to SCANNED_ROWS,
+    reading one column is then several times faster than the index.
     """
     if not dataset.list_indices():
         return False
@@ -191,13 +191,13 @@ def indexed(dataset: lance.LanceDataset, filter: str) -> bool:
 
 
 def takes_rows(dataset: lance.LanceDataset, scan: Scan) -> bool:
-    """Whether rows found by an index can be fetched by id: plain columns only, no blobs or addresses."""
+    """Return True if rows found by an index can be fetched by id: plain columns only, no blobs or addresses."""
     known = bool(scan.columns) and all(name in dataset.schema.names for name in scan.columns)
     return known and subfields.paths(dataset.schema, scan.columns, scan.fields) is not None
 
 
 def count(scan: Scan) -> int:
-    """count(*) from the manifest, or with a filter from partitions, an index or a scan of the filter's columns."""
+    """Return count(*): from the manifest, or with a filter from partitions, an index or a scan of its columns."""
     dataset = scan.table.open()
     rows, left = whole_rows(dataset, scan.prune) if scan.prune else (0, None)
     if left == []:
@@ -214,13 +214,13 @@ def count_part(scan: Scan, part: ScanPart) -> int:
 
 
 def _dataset(scan: Scan, part: ScanPart) -> lance.LanceDataset:
-    """The version a part is read at: a stream's parts each name their own."""
+    """Open the version of a part: a stream's parts each have their own."""
     version = part.version if isinstance(part, Fragments) else None
     return (scan.table if version is None else scan.table.at(version)).open(scattered=isinstance(part, Rows))
 
 
 def output_schema(scan: Scan) -> pa.Schema:
-    """The wire schema of the batches that `read` yields."""
+    """Return the wire schema of the batches that `read` yields."""
     try:
         return wire_schema(_lance_output(scan.table.open(), scan))
     except TableVersionNotFoundError:
@@ -235,7 +235,7 @@ def _lance_output(dataset: lance.LanceDataset, scan: Scan) -> pa.Schema:
 
 
 def read(scan: Scan, part: ScanPart, schema: pa.Schema | None = None) -> Iterator[pa.RecordBatch]:
-    """The part's rows in `schema` (the wire schema when not told), in batches of a few megabytes."""
+    """Yield the part's rows in `schema` (default: the wire schema), in batches of a few megabytes."""
     dataset = _dataset(scan, part)
     target = schema if schema is not None else output_schema(scan)
     if not scan.columns:
@@ -247,7 +247,7 @@ def read(scan: Scan, part: ScanPart, schema: pa.Schema | None = None) -> Iterato
 
 
 def _batches(dataset: lance.LanceDataset, scan: Scan, part: ScanPart, target: pa.Schema) -> Iterator[pa.RecordBatch]:
-    """Rows by id; windows of rows if only some fields of a struct are asked for; else a scan of whole columns."""
+    """Yield rows by id, by windows if the scan needs subfields only, else by a scan of whole columns."""
     paths = subfields.paths(dataset.schema, scan.columns, scan.fields)
     if isinstance(part, Rows):
         yield from dataset._take_rows(part.ids(), columns=paths).to_batches()
@@ -331,7 +331,7 @@ def _search(search: dict[str, Any]) -> dict[str, Any]:
 
 
 def check_search(table: TableHandle, search: dict[str, Any]) -> None:
-    """Refuse a search that cannot be run (its column, its dimension, its filter) before any task is started."""
+    """Raise an error for a search that cannot run (its column, its dimension, its filter), before any task starts."""
     score = "_score" if isinstance(search["query"], str) else "_distance"
     require_field(table.open().schema, search["column"])
     with translating(table, "search", otherwise=InvalidInputError):
@@ -339,7 +339,7 @@ def check_search(table: TableHandle, search: dict[str, Any]) -> None:
 
 
 def batch_rows(schema: pa.Schema) -> int:
-    """Rows per batch, so that a batch holds a few megabytes whatever the columns are. Pure."""
+    """Return the rows per batch for batches of a few megabytes. Pure."""
     width = sum(_width(field.type) for field in schema) or 8
     return max(MIN_BATCH_ROWS, min(MAX_BATCH_ROWS, BATCH_BYTES // width))
 
@@ -356,7 +356,7 @@ def _width(kind: pa.DataType) -> int:
 
 
 SMALL_TABLE = 50_000
-"""Up to so many rows the filter makes no difference to a plan."""
+"""Tables up to this many rows are not sampled: the estimate would not change a plan."""
 WINDOWS = 32
 WINDOW_ROWS = 128
 KEPT = 64
@@ -366,7 +366,10 @@ _lock = threading.Lock()
 
 
 def rows_left(scan: Scan, used: Iterable[str]) -> int:
-    """About how many rows a scan finds. `used`: the top-level columns that its filter names."""
+    """Estimate the rows that a scan finds, by its filter on a sample of the table.
+
+    `used`: the top-level columns in the filter. The sample of a version is kept in memory for other filters.
+    """
     dataset = scan.table.open()
     fragments = may_match(dataset, scan.prune)
     rows: int = sum(fragment.num_rows for fragment in fragments)
@@ -380,7 +383,7 @@ def rows_left(scan: Scan, used: Iterable[str]) -> int:
 
 
 def _sample(dataset: lance.LanceDataset, columns: list[str]) -> pa.Table:
-    """Windows of rows from all over the table: neighbours cost one read."""
+    """Return windows of rows from all over the table: neighbouring rows cost one read."""
     key = (dataset.uri, int(dataset.version), "\0".join(columns))
     with _lock:
         if key in _known:
@@ -397,5 +400,5 @@ def _sample(dataset: lance.LanceDataset, columns: list[str]) -> pa.Table:
 
 
 def _matching(rows: pa.Table, filter: str) -> int:
-    """Lance itself looks at the rows, so that a filter means here what it means in a scan."""
+    """Count the rows that match, by Lance itself, so that the filter means what it means in a scan."""
     return int(lance.write_dataset(rows, "memory://sample").count_rows(filter=filter))

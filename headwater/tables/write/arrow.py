@@ -1,4 +1,4 @@
-"""Arrow answers and bodies as bytes, and readers that count. Bytes from outside are read by `headwater.decoding`."""
+"""Arrow rows as bytes, counting readers, and conversions to data frames. `headwater.decoding` reads untrusted bytes."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from headwater.errors import UnsupportedOperationError
 
 
 def to_file(reader: pa.RecordBatchReader) -> bytes:
-    """An answer: the batches as one Arrow IPC file."""
+    """Return the batches as one Arrow IPC file."""
     sink = pa.BufferOutputStream()
     with pa.ipc.new_file(sink, reader.schema) as writer:
         for batch in reader:
@@ -23,7 +23,7 @@ def to_file(reader: pa.RecordBatchReader) -> bytes:
 
 
 def to_stream(reader: pa.RecordBatchReader) -> bytes:
-    """A body: the batches as one Arrow IPC stream."""
+    """Return the batches as one Arrow IPC stream."""
     sink = pa.BufferOutputStream()
     with pa.ipc.new_stream(sink, reader.schema) as writer:
         for batch in reader:
@@ -32,7 +32,7 @@ def to_stream(reader: pa.RecordBatchReader) -> bytes:
 
 
 def with_metadata(reader: pa.RecordBatchReader, metadata: Mapping[str, str]) -> pa.RecordBatchReader:
-    """The same batches under a schema that has these keys in its metadata too."""
+    """Return a reader of the same batches, with these keys added to the schema's metadata."""
     if not metadata:
         return reader
     given = {key.encode(): value.encode() for key, value in metadata.items()}
@@ -64,7 +64,7 @@ class Counted:
 
     @contextmanager
     def raising(self) -> Iterator[None]:
-        """Around all that reads: what the rows ended with comes out as it was, be it ours or the application's."""
+        """Raise the error that the source of the rows raised, in place of the OSError that pylance makes of it."""
         try:
             yield
         except BaseException:
@@ -74,7 +74,7 @@ class Counted:
 
 
 class Frames(ABC):
-    """Who has rows as Arrow has them as frames, one by one and as an Arrow stream too."""
+    """A base class for tables: conversions of `to_arrow` to pandas, polars, DuckDB, dicts and Arrow streams."""
 
     @abstractmethod
     def to_arrow(self, *args: Any, **options: Any) -> pa.Table: ...
@@ -83,39 +83,39 @@ class Frames(ABC):
     def count(self) -> int: ...
 
     def to_batches(self, *args: Any, **options: Any) -> pa.RecordBatchReader:
-        """As `to_arrow`, batch by batch."""
+        """Return the rows of `to_arrow` as a reader of batches."""
         return self.to_arrow(*args, **options).to_reader()
 
     def to_pandas(self, *args: Any, **options: Any) -> Any:
-        """As `to_arrow`, as a pandas frame."""
+        """Return the rows of `to_arrow` as a pandas frame."""
         return self.to_arrow(*args, **options).to_pandas()
 
     def to_polars(self, *args: Any, **options: Any) -> Any:
-        """As `to_arrow`, as a polars frame."""
+        """Return the rows of `to_arrow` as a polars frame."""
         return _library("polars").from_arrow(self.to_arrow(*args, **options))
 
     def to_duckdb(self, *args: Any, **options: Any) -> Any:
-        """As `to_arrow`, as a relation of DuckDB."""
+        """Return the rows of `to_arrow` as a relation of DuckDB."""
         return _library("duckdb").from_arrow(self.to_arrow(*args, **options))
 
     def head(self, count: int = 10) -> pa.Table:
-        """The first rows."""
+        """Return the first `count` rows."""
         return self.to_arrow(limit=count)
 
     def __len__(self) -> int:
         return self.count()
 
     def __bool__(self) -> bool:
-        """A table is there, however many rows it has."""
+        """Return True, also for a table without rows."""
         return True
 
     def __iter__(self) -> Iterator[dict[str, Any]]:
-        """The rows, one after the other."""
+        """Yield the rows as dicts."""
         for batch in self.to_batches():
             yield from batch.to_pylist()
 
     def __arrow_c_stream__(self, requested_schema: object | None = None) -> object:
-        """Any library that reads Arrow streams reads the table."""
+        """Export the rows as an Arrow C stream, for any library that reads one."""
         return self.to_batches().__arrow_c_stream__(requested_schema)  # type: ignore[no-untyped-call]
 
 

@@ -1,7 +1,9 @@
-"""Writing a table on an executor: Arrow batches become Lance data files, and nothing else happens.
+"""Writes Arrow batches as Lance data files. The files belong to no version until the driver commits them.
 
-The files belong to no version until the driver commits them; what a retried, speculative or killed task leaves
-is unreferenced and removed by `cleanup`.
+Files of a retried, speculative or killed task stay unreferenced, and `cleanup` removes them. In a partitioned table
+every data file holds one partition, and its name has the partition values. Rows are split in chunks of CHUNK_BYTES;
+the file of a chunk's last partition stays open for the next chunk. Rows that Spark sorted by partition make one file
+for each partition and task. Other rows (updates) make at most one more for each partition and chunk.
 """
 
 from __future__ import annotations
@@ -45,7 +47,7 @@ def chunks(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Table]:
 
 @dataclasses.dataclass
 class _Open:
-    """The file being written."""
+    """The open data file of a `PartitionWriter`."""
 
     key: Key
     name: str
@@ -56,7 +58,7 @@ class _Open:
 
 
 class PartitionWriter:
-    """Makes fragments of one partition each, in the table's own schema."""
+    """A writer of data files with one partition each, in the table's own schema."""
 
     def __init__(
         self,
@@ -83,14 +85,14 @@ class PartitionWriter:
         return None, field_ids(self._dataset), self._dataset.data_storage_version
 
     def write(self, rows: pa.Table, max_rows: int, max_bytes: int, ids: str | None = None) -> None:
-        """Add rows; the column `ids`, if named, is no data: the rows carry it on as their ids."""
+        """Add rows. `ids`: the column of row ids, which the new fragments keep as ids and not as data."""
         groups = parted(rows, self._wanted)
         last = self._current.key if self._current else None
         for key, found in sorted(groups, key=lambda group: group[0] != last):  # stable: the open file's rows first
             self.write_one(key, found, max_rows, max_bytes, ids)
 
     def write_one(self, key: Key, rows: pa.Table, max_rows: int, max_bytes: int, ids: str | None = None) -> None:
-        """Add rows that are all of one partition; () is none."""
+        """Add rows of one partition; the key () stands for an unpartitioned table."""
         while rows.num_rows:
             file = self._file(key, max_rows, max_bytes)
             piece = rows.slice(0, max_rows - file.rows)
@@ -142,13 +144,13 @@ class PartitionWriter:
         return [fragment.to_json() for fragment in self.finished()]
 
     def finished(self) -> list[FragmentMetadata]:
-        """The fragments of all rows: nothing can be added then."""
+        """Close the last file and return the fragments of all rows."""
         self._close()
         return self._fragments
 
 
 def _staged_layout(table: TableHandle, schema: pa.Schema) -> tuple[DataFile, dict[str, int], str]:
-    """How files of a table that has no version with this schema yet will be laid out: seen on an empty one."""
+    """Return the file layout of a table that has no version with this schema yet, read from an empty dataset."""
     version = table.open().data_storage_version if table.version is not None else None
     with tempfile.TemporaryDirectory() as folder:
         empty = lance.write_dataset(schema.empty_table(), f"{folder}/empty", data_storage_version=version)
@@ -162,9 +164,9 @@ BYTES_PER_FILE = 4 << 30
 
 
 def write(table: TableHandle, batches: Iterable[pa.RecordBatch], arrow: str | None = None) -> list[dict[str, Any]]:
-    """Write batches as new fragments in the table's own Lance types and answer their metadata.
+    """Write batches as new fragments in the table's own Lance types, and return the metadata of the fragments.
 
-    `arrow` is the schema (IPC, hex) of a table that has no version yet, or whose next version has another one.
+    `arrow`: the schema (IPC, hex) of a table that has no version yet, or whose next version has another schema.
     """
     dataset = table.open() if arrow is None else None
     schema = _schema(dataset, arrow)
@@ -199,7 +201,7 @@ def _schema(dataset: lance.LanceDataset | None, arrow: str | None) -> pa.Schema:
 
 
 def rewrite(table: TableHandle, batches: Iterable[pa.RecordBatch]) -> list[dict[str, Any]]:
-    """Write rows that were updated. The column `_rowid` is no data: the new fragments carry it on as the rows' ids."""
+    """Write updated rows as new fragments. Their column `_rowid` becomes the row ids, and is not written as data."""
     dataset = table.open()
     schema = written_schema(dataset.schema)
     fields = partitioning(schema)

@@ -1,9 +1,9 @@
-"""Rows that come in, made to fit: columns by name, each in the table's own type, nothing lost on the way.
+"""Input rows (Arrow data, data frames, Python dicts) as batches, cast to a table's types without loss.
 
-What an application has in hand rarely has a table's exact types: Python floats are 64 bits wide and lists have no
-fixed size, pandas and polars have types of their own, a CSV file has guessed ones. Whatever keeps every value is
-changed here, at every door alike; the rest is refused by the name of the column and, where a value is at fault, the
-number of the row. Floating-point numbers are rounded to the column's precision; nothing else is.
+Input rarely has a table's exact types: Python floats have 64 bits, lists have no fixed size, pandas and polars have
+types of their own, and types of a CSV file are guessed. A cast that keeps every value is made here, for every way in.
+Any other cast is an error that names the column and, for a bad value, the row. Only floating-point numbers are
+rounded, to the column's precision.
 """
 
 from __future__ import annotations
@@ -23,11 +23,10 @@ MIN_DIMENSION = 2
 
 
 def reader_of(data: Any, vectors: bool = False) -> pa.RecordBatchReader:
-    """The rows as batches, which an iterable of batches gives as they come.
+    """Return a reader over Arrow data, a data frame, dicts, or an iterable of batches, which is read lazily.
 
-    With `vectors`, equal-length lists of floats in untyped rows become vectors.
-
-    Arrow data and frames that keep Arrow types say what they are and are taken at their word.
+    `vectors`: True makes vectors of equal-length lists of floats in untyped rows. Arrow data and frames with Arrow
+    types keep their types.
     """
     if isinstance(data, pa.RecordBatchReader):
         return data
@@ -59,7 +58,7 @@ def _untyped(table: pa.Table, vectors: bool) -> pa.RecordBatchReader:
 
 
 def _from_pandas(frame: Any) -> pa.Table:
-    """An index that has a name is a column; one without is only the numbering of the rows."""
+    """Return a pandas frame as a table. A named index becomes a column, an unnamed one is dropped."""
     named = any(name is not None for name in frame.index.names)
     try:
         return pa.Table.from_pandas(frame, preserve_index=named)
@@ -68,7 +67,7 @@ def _from_pandas(frame: Any) -> pa.Table:
 
 
 def _from_rows(rows: Sequence[Any]) -> pa.Table:
-    """Every key of any row is a column; a row without it has null there."""
+    """Return dicts as a table: every key of any row is a column, NULL in rows without the key."""
     names: dict[str, None] = {}
     for number, row in enumerate(rows, start=1):
         if not isinstance(row, Mapping):
@@ -85,7 +84,7 @@ def _vector_column(name: str, values: list[Any]) -> Any:
 
 
 def with_vectors(table: pa.Table) -> pa.Table:
-    """The table with every column of equal-length lists of floats as vectors of 32-bit floats."""
+    """Return the table with columns of equal-length lists of floats as vectors of 32-bit floats."""
     for position, name in enumerate(table.schema.names):
         size = _dimension(table.column(position))
         if size is not None:
@@ -94,7 +93,7 @@ def with_vectors(table: pa.Table) -> pa.Table:
 
 
 def _dimension(column: Any) -> int | None:
-    """How long the lists of a column are, if they are vectors: floats, none missing, all finite in 32 bits."""
+    """Return the vector dimension of a column: lists of floats of one length, without NULL, finite in 32 bits."""
     if not pa.types.is_list(column.type) or not pa.types.is_floating(column.type.value_type):
         return None
     sizes = pc.unique(pc.list_value_length(column).drop_null())
@@ -121,9 +120,9 @@ PLAIN = frozenset(
 
 
 def fit(reader: pa.RecordBatchReader, schema: pa.Schema) -> pa.RecordBatchReader:
-    """The same rows with the columns of `schema` that they have, in its order and types. Errors: 20 schema.
+    """Return a reader that casts the rows to the columns of `schema`. Errors: 20 schema.
 
-    A column that the rows lack is left out: Lance fills it with nulls, or refuses that.
+    A column that the rows lack is left out: Lance fills it with NULLs, or refuses that.
     """
     if reader.schema.equals(schema, check_metadata=True) and not any(_is_looked_at(field) for field in schema):
         return reader
@@ -136,14 +135,14 @@ def fit(reader: pa.RecordBatchReader, schema: pa.Schema) -> pa.RecordBatchReader
 
 
 def fit_new(reader: pa.RecordBatchReader) -> pa.RecordBatchReader:
-    """The rows of a new table, in types that Lance keeps."""
+    """Return a reader that casts the rows of a new table to types that Lance can store."""
     if all(field.nullable and field.type.id in PLAIN for field in reader.schema):
         return reader
     return fit(reader, storable(reader.schema))
 
 
 def storable(schema: pa.Schema) -> pa.Schema:
-    """The schema of a new table: as given, but for types that Lance has no place for and a twin of."""
+    """Return the schema with types that Lance cannot store replaced by equivalent ones."""
     return pa.schema([_storable_field(field, field.name) for field in schema], metadata=schema.metadata)  # type: ignore[arg-type]
 
 
@@ -175,7 +174,7 @@ def _storable_type(kind: DataType, path: str) -> DataType:
 
 
 def _is_word(kind: DataType) -> bool:
-    """What Lance keeps as a dictionary: texts, bytes and plain numbers."""
+    """Return True for a value type that Lance stores as a dictionary: texts, bytes and plain numbers."""
     is_text = (
         kinds.is_string(kind) or kinds.is_large_string(kind) or kinds.is_binary(kind) or kinds.is_large_binary(kind)
     )
@@ -183,7 +182,7 @@ def _is_word(kind: DataType) -> bool:
 
 
 def _has_fixed_width(kind: DataType) -> bool:
-    """Lance's lists of a fixed size hold values of a fixed width: numbers, not texts or other lists.
+    """Return True for a type that Lance can store in fixed-size lists: values of one width, no texts or lists.
 
     Lance 14 writes those of structs, and cannot read them beside another column.
     """
@@ -192,7 +191,7 @@ def _has_fixed_width(kind: DataType) -> bool:
 
 
 def _is_looked_at(field: Field) -> bool:
-    """Whether values of the column's own type are looked at: for nulls that may not be, or for where they lie."""
+    """Return True if values of the column's own type are checked: for NULLs, or for their alignment in memory."""
     return bool(not field.nullable or (field.type.id not in PLAIN and is_wide(field.type)))
 
 
@@ -215,7 +214,7 @@ def _column(array: Any, field: Field, first: int) -> Any:
 
 
 def _misfit(array: Any, field: Field, first: int) -> TableSchemaValidationError:
-    """The error of the first row that does not fit, found by halving."""
+    """Return the error for the first row that does not fit, found by bisection."""
     low, high = 0, len(array)
     while high - low > 1:
         middle = (low + high) // 2
@@ -245,7 +244,7 @@ def _first_index(mask: Any) -> int:
 
 
 def _require_place(field: Field, schema: pa.Schema) -> None:
-    """The column of the table that a column of the rows goes to, if it can: else 20, by name."""
+    """Raise TableSchemaValidation (20) if the table has no column for a column of the rows, or of another type."""
     at = schema.get_field_index(field.name)
     if at < 0:
         shown = ", ".join(schema.names[:20]) + (", ..." if len(schema.names) > 20 else "")
@@ -258,7 +257,7 @@ def _require_place(field: Field, schema: pa.Schema) -> None:
 
 
 def _problem(path: str, source: DataType, target: DataType) -> str | None:
-    """Why values of one type have no place in another; None when they may have."""
+    """Return the reason why values of one type cannot be cast to another; None if they may be."""
     source, target = _plain(source), _plain(target)
     if source == target or kinds.is_null(source):
         return None
@@ -292,7 +291,7 @@ def _short(kind: DataType) -> str:
 
 
 def _plain(kind: DataType) -> DataType:
-    """The type of the values, whatever they are wrapped in."""
+    """Return the type of the values inside an extension, dictionary or run-end type."""
     if isinstance(kind, pa.BaseExtensionType):
         return _plain(kind.storage_type)
     return _plain(kind.value_type) if kinds.is_dictionary(kind) or kinds.is_run_end_encoded(kind) else kind
@@ -317,7 +316,7 @@ def _is_zoned(kind: DataType) -> bool:
 
 
 def _is_local(kind: DataType) -> bool:
-    """A point on a calendar and a clock, without a time zone."""
+    """Return True for a date, or a timestamp without a time zone."""
     return bool(kinds.is_date(kind) or (kinds.is_timestamp(kind) and kind.tz is None))
 
 
