@@ -31,6 +31,7 @@ from headwater.errors import UnsupportedOperationError
 from headwater.pipeline import Report, plan_pipeline, read_pipeline, run_pipeline, undo
 from headwater.pipeline.lineage import drawing, upstream
 from headwater.spark.engine import engine_session
+from headwater.wording import many
 from headwater.work import EMBEDDED
 from headwater.work.engine import Engine
 
@@ -123,10 +124,9 @@ def show_reports(reports: Iterable[Report]) -> None:
             told = {name: getattr(report, name) for name in ("files", "quarantined", "late", "position", "version")}
             counts = ", ".join(f"{name} {value:,}" for name, value in told.items() if value)
             print(f"    {report.job:9}{report.table:15}{report.rows:>7,} rows  {counts}")
-        if each.where is not None and each.where.tasks:
-            print(f"    {'':9}on Spark: {each.where.jobs} jobs, {each.where.tasks} tasks ({each.where.place})")
-        elif each.where is not None:
-            print(f"    {'':9}in the place: {each.where.place}")
+        if each.where is not None:
+            spark = f", {many(each.where.jobs, 'job')}, {many(each.where.tasks, 'task')}" if each.where.tasks else ""
+            print(f"    {'':9}ran: {each.where.place}{spark}")
 
 
 @contextmanager
