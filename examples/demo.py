@@ -30,10 +30,10 @@ from headwater.catalog import Catalog
 from headwater.errors import UnsupportedOperationError
 from headwater.pipeline import Report, plan_pipeline, read_pipeline, run_pipeline, undo
 from headwater.pipeline.lineage import drawing, upstream
-from headwater.spark.engine import engine_session
+from headwater.spark.engine_session import engine_session
 from headwater.wording import many
 from headwater.work import EMBEDDED
-from headwater.work.engine import Engine
+from headwater.work.engines import PipelineEngine
 
 FOLDER = "headwater-demo"
 MASTER = "local[2]"
@@ -132,7 +132,7 @@ def show_reports(reports: Iterable[Report]) -> None:
 @contextmanager
 def spark_or_none() -> Iterator[Any]:
     """A Spark session for the whole demo; None, with a line that says why, where PySpark or Java is missing."""
-    engine = Engine(master=MASTER).chosen(None, None, os.environ)
+    engine = PipelineEngine(master=MASTER).chosen(None, None, os.environ)
     with ExitStack() as stack:
         spark = None
         try:
@@ -146,7 +146,7 @@ def spark_or_none() -> Iterator[Any]:
 def run(folder: Path, spark: Any) -> None:
     pipeline = read_pipeline(folder / "pipeline.toml")
     if spark is None:
-        pipeline = replace(pipeline, engine=Engine(EMBEDDED))
+        pipeline = replace(pipeline, engine=PipelineEngine(EMBEDDED))
     _, plan = plan_pipeline(pipeline)
     for step in plan.steps:
         print(f"    will {step.do:9}{step.table:15}{step.why}")
