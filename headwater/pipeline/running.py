@@ -173,7 +173,7 @@ def opened_engine(
     if not needed or (spark is None and not engine.is_spark):
         yield None
         return
-    from headwater.spark.engine import engine_session
+    from headwater.spark.engine_session import engine_session
 
     with engine_session(engine, spark, location_in(metastore_of(catalog.namespace)), say) as session:
         yield session
