@@ -114,7 +114,7 @@ def _with_name(message: bytes, name: str) -> bytes:
     return b"".join(text(NAME, name) if number == NAME else whole for number, _, whole in parse(message))
 
 
-Field = Any
+Field = pa.Field[Any]
 ADDS_NESTED = (2, 2)
 MAX_NAME_CHARS = 255
 COMMENT = "comment"
