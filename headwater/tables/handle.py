@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from lance_namespace import LanceNamespace
 
 
-class AskedCatalog:
+class CommitClient:
     """The methods of `LanceNamespace` that pylance calls during a commit. Remembers the catalog's last refusal.
 
     After a refusal pylance reads the version to learn who made it. In a table that was moved or dropped meanwhile it
@@ -126,7 +126,7 @@ class TableHandle:
     in_transaction: bool = False
     """True for versions of an open transaction: no commit to them can have landed unseen."""
     session: lance.Session | None = field(default=None, repr=False, compare=False)
-    _asked: list[AskedCatalog] = field(default_factory=list, init=False, repr=False, compare=False)
+    _asked: list[CommitClient] = field(default_factory=list, init=False, repr=False, compare=False)
     """The catalog as it was asked for what was opened last, if anything was."""
     refs: Callable[[], KnownRefs | None] | None = field(default=None, repr=False, compare=False)
     """Asks the catalog for tags and branches of which the table's folder may not know yet."""
@@ -210,7 +210,7 @@ class TableHandle:
                 return lance.dataset(self.uri, version=version, **how)
             dataset = lance.dataset(self.uri, **how)
         else:
-            self._asked[:] = [AskedCatalog(self.client)]
+            self._asked[:] = [CommitClient(self.client)]
             dataset = lance.dataset(namespace_client=self._asked[0], table_id=list(self.id.names), **how)
         if branch is not None:
             return dataset.checkout_version((branch, version))

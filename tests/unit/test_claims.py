@@ -316,6 +316,7 @@ def test_design_notes_are_numbered_without_a_hole_and_all_are_in_the_index() -> 
     assert [int(name[:3]) for name in notes] == list(range(1, len(notes) + 1))
     index = (folder / "README.md").read_text()
     assert re.findall(r"\((\d{3}-[\w-]+\.md)\)", index) == notes
+    assert re.findall(r"^- .*\((\S+\.md)\) .+ \(\d{4}-\d\d-\d\d\)$", index, re.M) == notes, "each has its date"
 
 
 def test_the_map_of_the_architecture_page_has_every_part_and_no_other() -> None:
