@@ -7,11 +7,11 @@ from typing import Any
 
 import pyarrow as pa
 
-from headwater.cli import sql
 from headwater.cli.files import write_rows
 from headwater.cli.output import show
 from headwater.cli.table_at import moment_of, open_table
 from headwater.errors import InvalidInputError, TableNotFoundError
+from headwater.sql import queries
 from headwater.tables.expressions import quoted
 
 
@@ -32,14 +32,14 @@ def _write(args: argparse.Namespace, rows: pa.RecordBatchReader) -> None:
 
 def query(args: argparse.Namespace) -> int:
     """One SELECT; or, as in early versions, the rows of one table."""
-    if not sql.is_sql(args.sql):
+    if not queries.is_sql(args.sql):
         args.table, args.limit = args.sql, 100 if args.limit is None else args.limit
         return head(args)
     for option in ("version", "tag", "branch", "where", "column", "vector"):
         if getattr(args, option) is not None:
             raise InvalidInputError(f"--{option} is for one table: say it in the SELECT.")
     catalog, is_near = args.target.catalog(), args.target.server is None
-    answer = sql.run(args.sql, catalog, is_near, args.limit, moment_of(args))
+    answer = queries.run(args.sql, catalog, is_near, args.limit, moment_of(args), args.dialect)
     _write(args, answer.to_reader())
     return 0
 
