@@ -13,7 +13,7 @@ from lance_namespace import LanceNamespace
 from headwater.arguments import check_options, checked
 from headwater.catalog.table import CatalogTable
 from headwater.catalog.transactions import MAX_RUNS, Batch, CatalogTransaction, run
-from headwater.catalog.transport import Moment, Remote, Transport, transport_of
+from headwater.catalog.transport import Moment, Remote, Transport, read_log, transport_of
 from headwater.config import Opening
 from headwater.errors import InvalidInputError, LanceNamespaceError, NamespaceNotFoundError
 from headwater.metastore import LogEntry
@@ -33,8 +33,6 @@ from headwater.verbs.catalog_objects import AlterNamespaceProperties, RenameName
 
 Name = str | Sequence[str]
 Answer = TypeVar("Answer")
-FIRST_PAGE, LARGEST_PAGE = 10, 1000
-"""Entries of the log that a reader is sent at once, first and at most: many readers want only a few."""
 
 
 @checked
@@ -306,14 +304,8 @@ class Catalog:
         return list(self._transport.call(past.DescribeHistory(id=self._id(name).names)))
 
     def log(self, after: int | None = None, wait: float = 0) -> Iterator[LogEntry]:
-        """Yield the transactions after a commit, in order. `wait`: seconds that a server waits for the first."""
-        limit = FIRST_PAGE
-        while True:
-            page = self._transport.call(past.ReadLog(after=after, wait_seconds=wait, limit=limit))
-            yield from page.entries
-            if not page.entries or page.entries[-1].slot >= page.slot:
-                return
-            after, limit = page.entries[-1].slot, min(limit * FIRST_PAGE, LARGEST_PAGE)
+        """Iterate over the transactions after a commit, in order. `wait`: seconds that a server waits for the first."""
+        return read_log(self._transport, after, wait)
 
     def diff(self, a: Moment, b: Moment) -> Diff:
         """Return the differences between two states: each a commit, a time with a zone or a named snapshot."""
@@ -371,9 +363,8 @@ class Catalog:
         `grace`: the age from which files of writers count as left. Both are 7 days by default. A dry run returns what
         would go, and why. A directory catalog has no history: only files of dead writers go.
         """
-        ages = (None if age is None else age.total_seconds() for age in (keep, grace))
-        keep_seconds, grace_seconds = ages
-        request = past.CollectCatalog(keep_seconds=keep_seconds, grace_seconds=grace_seconds, dry_run=dry_run)
+        older, left = (None if age is None else age.total_seconds() for age in (keep, grace))
+        request = past.CollectCatalog(keep_seconds=older, grace_seconds=left, dry_run=dry_run)
         collected: Collected = self._transport.call(request)
         return collected
 
@@ -446,9 +437,9 @@ class Catalog:
         return list(self._id(name).names)
 
 
-def _new_rows(data: Any, given: pa.Schema | Mapping[str, Any] | None) -> pa.RecordBatchReader:
+def _new_rows(data: Any, columns: pa.Schema | Mapping[str, Any] | None) -> pa.RecordBatchReader:
     """Return a reader of the rows of a new table, in the types of its schema if there is one."""
-    if given is None:
+    if columns is None:
         return reader_of(data, vectors=True)
-    schema = pa.schema(fields_of(given))
+    schema = pa.schema(fields_of(columns))
     return schema.empty_table().to_reader() if data is None else fit(reader_of(data), schema)

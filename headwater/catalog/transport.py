@@ -6,7 +6,7 @@ table, each of them opens in its own way.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from datetime import datetime
 from typing import Any, Protocol, runtime_checkable
 
@@ -16,16 +16,19 @@ from headwater.catalog.streams import CatalogStream, create_stream, is_stream
 from headwater.catalog.table import CatalogTable
 from headwater.catalog.transactions import CatalogTransaction, Face, HttpTransaction, LocalTransaction, metastore_of
 from headwater.errors import InvalidInputError, UnsupportedOperationError
+from headwater.metastore import LogEntry
 from headwater.names import ObjectId
 from headwater.namespace.metastore import MetastoreNamespace
 from headwater.namespace.streams import publish_streams
 from headwater.rest.remote_streams import create_remote
 from headwater.streams.definition import Definition
 from headwater.verbs.all_verbs import answer
+from headwater.verbs.history import LogPage, ReadLog
 from headwater.verbs.stream_requests import PublishStreamTables
 from headwater.verbs.verb import VerbRequest, VerbSession
 
 Moment = int | datetime | str
+FIRST_PAGE, LARGEST_PAGE = 10, 1000
 
 
 @runtime_checkable
@@ -126,3 +129,14 @@ Transport = LocalTransport | HttpTransport
 def transport_of(namespace: LanceNamespace) -> Transport:
     """Return the transport of a catalog."""
     return HttpTransport(namespace) if isinstance(namespace, Remote) else LocalTransport(namespace)
+
+
+def read_log(transport: Transport, after: int | None, wait: float) -> Iterator[LogEntry]:
+    """Yield the transactions after a commit, a page at a time. The first page is small: many readers want few."""
+    limit = FIRST_PAGE
+    while True:
+        page: LogPage = transport.call(ReadLog(after=after, wait_seconds=wait, limit=limit))
+        yield from page.entries
+        if not page.entries or page.entries[-1].slot >= page.slot:
+            return
+        after, limit = page.entries[-1].slot, min(limit * FIRST_PAGE, LARGEST_PAGE)

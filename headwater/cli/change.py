@@ -25,26 +25,26 @@ _OUTER_COMMA = re.compile(r",(?![^(\[]*[)\]])")
 _NOT_NULL = re.compile(r"\s+not\s+null$", re.IGNORECASE)
 
 
-def create(given: argparse.Namespace) -> int:
-    if given.namespace:
-        return _create_namespace(given)
-    if (given.file is None) == (given.schema is None):
+def create(args: argparse.Namespace) -> int:
+    if args.namespace:
+        return _create_namespace(args)
+    if (args.file is None) == (args.schema is None):
         raise InvalidInputError("Give a file with rows, or --schema 'id int, v vector(4)'.")
-    name = _named(given, given.table)
-    rows = read_rows(given.file) if given.file is not None else None
-    schema = parse_schema(given.schema) if given.schema is not None else None
-    table = given.target.made().create_table(name, rows, given.mode or "create", dict(given.set), schema)
+    name = _named(args, args.table)
+    rows = read_rows(args.file) if args.file is not None else None
+    schema = parse_schema(args.schema) if args.schema is not None else None
+    table = args.target.made().create_table(name, rows, args.mode or "create", dict(args.set), schema)
     made = {"name": format_name(name), "id": list(name), "version": table.versions()[-1].version, "rows": table.count()}
-    show_record(made, given.json)
+    show_record(made, args.json)
     return 0
 
 
-def _create_namespace(given: argparse.Namespace) -> int:
-    if given.file is not None or given.schema is not None:
+def _create_namespace(args: argparse.Namespace) -> int:
+    if args.file is not None or args.schema is not None:
         raise InvalidInputError("A namespace has no rows and no columns: leave the file and --schema out.")
-    name = _named(given, given.table)
-    given.target.made().create_namespace(name, dict(given.set), exist_ok=(given.mode or "").lower() == "exist_ok")
-    show_record({"name": format_name(name), "id": list(name)}, given.json)
+    name = _named(args, args.table)
+    args.target.made().create_namespace(name, dict(args.set), exist_ok=(args.mode or "").lower() == "exist_ok")
+    show_record({"name": format_name(name), "id": list(name)}, args.json)
     return 0
 
 
@@ -73,34 +73,34 @@ def column_type(text: str) -> pa.DataType:
     return found
 
 
-def _named(given: argparse.Namespace, text: str) -> tuple[str, ...]:
-    name: tuple[str, ...] = given.name_of(text)
+def _named(args: argparse.Namespace, text: str) -> tuple[str, ...]:
+    name: tuple[str, ...] = args.name_of(text)
     if not name:
-        raise InvalidInputError(f"`headwater {given.command.name}` needs a name.")
+        raise InvalidInputError(f"`headwater {args.command.name}` needs a name.")
     return name
 
 
-def _table(given: argparse.Namespace) -> Any:
-    table = given.target.catalog()[_named(given, given.table)]
-    branch = getattr(given, "branch", None)
+def _table(args: argparse.Namespace) -> Any:
+    table = args.target.catalog()[_named(args, args.table)]
+    branch = getattr(args, "branch", None)
     return table if branch is None else table.serving.at(branch=branch)
 
 
-def insert(given: argparse.Namespace) -> int:
-    table = _table(given)
-    rows = read_rows(given.file, table)
+def insert(args: argparse.Namespace) -> int:
+    table = _table(args)
+    rows = read_rows(args.file, table)
     if table.is_stream:
-        if (given.mode or "append").lower() != "append":
+        if (args.mode or "append").lower() != "append":
             raise UnsupportedOperationError("A stream table takes rows by appending or upserting them.")
-        return _landed(given, table.append(rows))
-    request = api.InsertIntoTableRequest(id=list(table.id.names), mode=given.mode or "append", branch=table.branch)
+        return _landed(args, table.append(rows))
+    request = api.InsertIntoTableRequest(id=list(table.id.names), mode=args.mode or "append", branch=table.branch)
     answer = write_rows(table.namespace, "insert_into_table", request, rows.to_reader())
-    show({"num_inserted_rows": rows.num_rows, **_answered(answer)}, given.json)
+    show({"num_inserted_rows": rows.num_rows, **_answered(answer)}, args.json)
     return 0
 
 
-def _landed(given: argparse.Namespace, report: Any) -> int:
-    show(asdict(report), given.json)
+def _landed(args: argparse.Namespace, report: Any) -> int:
+    show(asdict(report), args.json)
     return 0
 
 
@@ -108,56 +108,56 @@ def _answered(answer: Any) -> dict[str, Any]:
     return {key: value for key, value in answer.model_dump(exclude={"context"}).items() if value is not None}
 
 
-def upsert(given: argparse.Namespace) -> int:
-    table = _table(given)
-    rows = read_rows(given.file, table)
+def upsert(args: argparse.Namespace) -> int:
+    table = _table(args)
+    rows = read_rows(args.file, table)
     if table.is_stream:
-        return _landed(given, table.upsert(rows))
-    if not given.on:
+        return _landed(args, table.upsert(rows))
+    if not args.on:
         raise InvalidInputError("Say which columns are the key: --on id (repeatable).")
     request = api.MergeInsertIntoTableRequest(
-        id=list(table.id.names), on=given.on, when_matched_update_all=True, when_not_matched_insert_all=True,
+        id=list(table.id.names), on=args.on, when_matched_update_all=True, when_not_matched_insert_all=True,
         branch=table.branch,
     )  # fmt: skip
-    show(write_rows(table.namespace, "merge_insert_into_table", request, rows.to_reader()), given.json)
+    show(write_rows(table.namespace, "merge_insert_into_table", request, rows.to_reader()), args.json)
     return 0
 
 
-def update(given: argparse.Namespace) -> int:
-    table = _table(given)
-    updates = [[column, expression] for column, expression in given.set]
-    request = api.UpdateTableRequest(id=list(table.id.names), updates=updates, predicate=given.where)
-    show(given.target.namespace().update_table(request), given.json)
+def update(args: argparse.Namespace) -> int:
+    table = _table(args)
+    updates = [[column, expression] for column, expression in args.set]
+    request = api.UpdateTableRequest(id=list(table.id.names), updates=updates, predicate=args.where)
+    show(args.target.namespace().update_table(request), args.json)
     return 0
 
 
-def delete(given: argparse.Namespace) -> int:
-    table = _table(given)
-    if given.where is None:
-        ask(given, f"All rows of {format_name(table.id.names)} are deleted.")
+def delete(args: argparse.Namespace) -> int:
+    table = _table(args)
+    if args.where is None:
+        ask(args, f"All rows of {format_name(table.id.names)} are deleted.")
     if table.is_stream:
-        return _landed(given, table.delete(given.where or "true"))
-    request = api.DeleteFromTableRequest(id=list(table.id.names), predicate=given.where or "true", branch=table.branch)
-    show(given.target.namespace().delete_from_table(request), given.json)
+        return _landed(args, table.delete(args.where or "true"))
+    request = api.DeleteFromTableRequest(id=list(table.id.names), predicate=args.where or "true", branch=table.branch)
+    show(args.target.namespace().delete_from_table(request), args.json)
     return 0
 
 
-def rename(given: argparse.Namespace) -> int:
-    return _move(given, _named(given, given.name), _named(given, given.new))
+def rename(args: argparse.Namespace) -> int:
+    return _move(args, _named(args, args.name), _named(args, args.new))
 
 
-def move(given: argparse.Namespace) -> int:
-    name = _named(given, given.name)
-    return _move(given, name, (*given.name_of(given.namespace), name[-1]))
+def move(args: argparse.Namespace) -> int:
+    name = _named(args, args.name)
+    return _move(args, name, (*args.name_of(args.namespace), name[-1]))
 
 
-def _move(given: argparse.Namespace, name: tuple[str, ...], new: tuple[str, ...]) -> int:
-    catalog = given.target.catalog()
+def _move(args: argparse.Namespace, name: tuple[str, ...], new: tuple[str, ...]) -> int:
+    catalog = args.target.catalog()
     if _is_namespace(catalog, name):
         catalog.rename_namespace(name, new)
     else:
         catalog.rename_table(name, new)
-    show_record({"name": format_name(new), "id": list(new), "was": format_name(name)}, given.json)
+    show_record({"name": format_name(new), "id": list(new), "was": format_name(name)}, args.json)
     return 0
 
 
@@ -172,61 +172,59 @@ def _is_namespace(catalog: Any, name: tuple[str, ...]) -> bool:
     return True
 
 
-def drop(given: argparse.Namespace) -> int:
-    name = _named(given, given.name)
-    catalog = given.target.catalog()
+def drop(args: argparse.Namespace) -> int:
+    name = _named(args, args.name)
+    catalog = args.target.catalog()
     is_namespace = _is_namespace(catalog, name)
     if not is_namespace:
         catalog.namespace.table_exists(api.TableExistsRequest(id=list(name)))
     what = "namespace" if is_namespace else "table"
-    below = " with all that is in it" if is_namespace and given.cascade else ""
-    ask(given, f"The {what} {format_name(name)}{below} is dropped.")
+    below = " with all that is in it" if is_namespace and args.cascade else ""
+    ask(args, f"The {what} {format_name(name)}{below} is dropped.")
     if is_namespace:
-        catalog.drop_namespace(name, cascade=given.cascade)
+        catalog.drop_namespace(name, cascade=args.cascade)
     else:
         catalog.drop_table(name)
-    show_record({"dropped": format_name(name), "id": list(name)}, given.json)
+    show_record({"dropped": format_name(name), "id": list(name)}, args.json)
     return 0
 
 
-def change_names(given: argparse.Namespace) -> int:
-    """Run `undrop`, `alias` or `unalias`: `given.method` is the method of the catalog."""
-    name, told = _named(given, given.name), dict[str, Any]()
-    catalog = given.target.with_past("memory of what was dropped, nor other names of its objects")
-    if given.method == "undrop":
+def change_names(args: argparse.Namespace) -> int:
+    """Run `undrop`, `alias` or `unalias`: `args.method` is the method of the catalog."""
+    name, told = _named(args, args.name), dict[str, Any]()
+    catalog = args.target.with_past("memory of what was dropped, nor other names of its objects")
+    if args.method == "undrop":
         catalog.undrop(name)
         told["kind"] = "namespace" if _is_namespace(catalog, name) else "table"
     else:
-        getattr(catalog, given.method)(name, given.other)
-        told["alias"] = given.other
-    show_record({"name": format_name(name), "id": list(name), **told}, given.json)
+        getattr(catalog, args.method)(name, args.other)
+        told["alias"] = args.other
+    show_record({"name": format_name(name), "id": list(name), **told}, args.json)
     return 0
 
 
-def properties(given: argparse.Namespace) -> int:
-    name = given.name_of(given.name)
-    catalog = given.target.catalog()
-    changes = bool(given.set or given.unset)
+def properties(args: argparse.Namespace) -> int:
+    name = args.name_of(args.name)
+    catalog = args.target.catalog()
+    changes = bool(args.set or args.unset)
     if not name or _is_namespace(catalog, name):
         found = (
-            catalog.alter_namespace(name, dict(given.set), given.unset)
-            if changes
-            else catalog.namespace_properties(name)
+            catalog.alter_namespace(name, dict(args.set), args.unset) if changes else catalog.namespace_properties(name)
         )
     else:
-        found = _table_properties(given, catalog, name) if changes else catalog[name].serving.properties
-    if given.json:
+        found = _table_properties(args, catalog, name) if changes else catalog[name].serving.properties
+    if args.json:
         show(found, True)
     else:
         show([f"{key}={value}" for key, value in sorted(found.items())], False)
     return 0
 
 
-def _table_properties(given: argparse.Namespace, catalog: Any, name: tuple[str, ...]) -> dict[str, str]:
+def _table_properties(args: argparse.Namespace, catalog: Any, name: tuple[str, ...]) -> dict[str, str]:
     """Set and remove properties of a table. Only a metastore can after its creation; a stream table's have rules."""
     table = catalog[name]
     if table.is_stream:
-        table.set_properties({**dict.fromkeys(given.unset), **dict(given.set)})
+        table.set_properties({**dict.fromkeys(args.unset), **dict(args.set)})
         return dict(catalog[name].serving.properties)
     change = abilities_of(catalog.namespace).change
     if change is None:
@@ -237,22 +235,22 @@ def _table_properties(given: argparse.Namespace, catalog: Any, name: tuple[str, 
 
     def work(tx: Any) -> None:
         old = dict(tx.get(name).properties)
-        tx.update(name, {**{key: value for key, value in old.items() if key not in given.unset}, **dict(given.set)})
+        tx.update(name, {**{key: value for key, value in old.items() if key not in args.unset}, **dict(args.set)})
 
     change(work, f"properties of {format_name(name)}")
     return dict(catalog[name].serving.properties)
 
 
-def optimize(given: argparse.Namespace) -> int:
-    show(asdict(_table(given).serving.optimize(**_policy(given))), given.json)
+def optimize(args: argparse.Namespace) -> int:
+    show(asdict(_table(args).serving.optimize(**_policy(args))), args.json)
     return 0
 
 
-def clean_up(given: argparse.Namespace) -> int:
-    show(asdict(_table(given).serving.clean_up(**_policy(given))), given.json)
+def clean_up(args: argparse.Namespace) -> int:
+    show(asdict(_table(args).serving.clean_up(**_policy(args))), args.json)
     return 0
 
 
-def _policy(given: argparse.Namespace) -> dict[str, Any]:
+def _policy(args: argparse.Namespace) -> dict[str, Any]:
     names = ("keep_versions", "keep_days", "grace_seconds")
-    return {name: value for name in names if (value := getattr(given, name)) is not None}
+    return {name: value for name in names if (value := getattr(args, name)) is not None}

@@ -43,8 +43,8 @@ complete -c headwater -a '(__headwater)'
 SCRIPTS = {"bash": BASH, "zsh": ZSH, "fish": FISH}
 
 
-def script(given: argparse.Namespace) -> int:
-    print(SCRIPTS[given.shell], end="")
+def script(args: argparse.Namespace) -> int:
+    print(SCRIPTS[args.shell], end="")
     return 0
 
 

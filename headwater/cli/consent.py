@@ -10,9 +10,9 @@ class NotAgreedError(Exception):
     """Nobody said yes: nothing was changed."""
 
 
-def ask(given: argparse.Namespace, what: str) -> None:
+def ask(args: argparse.Namespace, what: str) -> None:
     """Go on if --yes was given, or somebody at a terminal says yes; else NotAgreed, which ends with 2."""
-    if given.yes:
+    if args.yes:
         return
     if not sys.stdin.isatty():
         raise NotAgreedError(

@@ -40,10 +40,10 @@ _JAVA_VERSION = re.compile(r'version "(\d+)')
 Line = dict[str, Any]
 
 
-def doctor(given: argparse.Namespace) -> int:
+def doctor(args: argparse.Namespace) -> int:
     """0 when what is needed is there, 1 when something is broken. What is optional and missing is no failure."""
-    lines = list(checks(given.target))
-    show_records(lines, given.json)
+    lines = list(checks(args.target))
+    show_records(lines, args.json)
     return int(any(line["state"] == BROKEN for line in lines))
 
 

@@ -24,21 +24,21 @@ from headwater.wording import many
 BROKEN_EXIT = 1
 
 
-def init(given: argparse.Namespace) -> int:
-    told = {"impl": given.impl} if given.impl is not None else {}
-    found = resolve(given.catalog, {**given.target.properties, **told})
+def init(args: argparse.Namespace) -> int:
+    told = {"impl": args.impl} if args.impl is not None else {}
+    found = resolve(args.catalog, {**args.target.properties, **told})
     kind = make(found)
-    show_record({"catalog": found.shown, "kind": kind}, given.json)
+    show_record({"catalog": found.shown, "kind": kind}, args.json)
     return 0
 
 
-def verify(given: argparse.Namespace) -> int:
+def verify(args: argparse.Namespace) -> int:
     """Print what a catalog finds in itself. Exit 1 for any of it but notes, which only wait for collection."""
-    findings = [_finding(problem) for problem in given.target.catalog().verify()]
+    findings = [_finding(problem) for problem in args.target.catalog().verify()]
     broken = [finding for finding in findings if not finding["note"]]
-    if findings or given.json:
-        show_records(findings, given.json)
-    if not broken and not given.json:
+    if findings or args.json:
+        show_records(findings, args.json)
+    if not broken and not args.json:
         notes = f" {many(len(findings), 'note')}: `headwater collect` sees to that." if findings else ""
         show(f"The catalog is whole.{notes}", False)
     return BROKEN_EXIT if broken else 0
@@ -56,42 +56,42 @@ def _finding(problem: VersionProblem) -> dict[str, Any]:
     }
 
 
-def repair(given: argparse.Namespace) -> int:
+def repair(args: argparse.Namespace) -> int:
     """The files that were written; InvalidTableState (19), saying what is missing, if that is not enough."""
-    written = mend(given.target.resolved)
-    show(written if written or given.json else "Nothing was missing.", given.json)
+    written = mend(args.target.resolved)
+    show(written if written or args.json else "Nothing was missing.", args.json)
     return 0
 
 
-def migrate(given: argparse.Namespace) -> int:
-    move = abilities_of(given.target.namespace()).migrate
+def migrate(args: argparse.Namespace) -> int:
+    move = abilities_of(args.target.namespace()).migrate
     if move is None:
-        raise UnsupportedOperationError(f"The catalog {given.target.shown} has no folders to migrate.")
-    show(move(), given.json)
+        raise UnsupportedOperationError(f"The catalog {args.target.shown} has no folders to migrate.")
+    show(move(), args.json)
     return 0
 
 
-def collect(given: argparse.Namespace) -> int:
-    if given.keep_days is not None and given.keep_slots is not None:
+def collect(args: argparse.Namespace) -> int:
+    if args.keep_days is not None and args.keep_slots is not None:
         raise InvalidInputError("Say one of --keep-days and --keep-slots.")
-    is_directory = isinstance(given.target.namespace(), headwater.DirectoryNamespace)
-    catalog = given.target.catalog() if is_directory else given.target.with_past("history to collect")
-    kept = "7 days" if given.keep_days is None else f"{given.keep_days:g} days"
-    kept = kept if given.keep_slots is None else f"{given.keep_slots} slots"
-    left = "7" if given.grace_days is None else f"{given.grace_days:g}"
-    if not given.dry_run:
+    is_directory = isinstance(args.target.namespace(), headwater.DirectoryNamespace)
+    catalog = args.target.catalog() if is_directory else args.target.with_past("history to collect")
+    kept = "7 days" if args.keep_days is None else f"{args.keep_days:g} days"
+    kept = kept if args.keep_slots is None else f"{args.keep_slots} slots"
+    left = "7" if args.grace_days is None else f"{args.grace_days:g}"
+    if not args.dry_run:
         ask(
-            given,
-            f"What writers that died left in {given.target.shown} more than {left} days ago is deleted."
+            args,
+            f"What writers that died left in {args.target.shown} more than {left} days ago is deleted."
             if is_directory
-            else f"History older than {kept} of {given.target.shown}, and what was dropped in it, is deleted for good.",
+            else f"History older than {kept} of {args.target.shown}, and what was dropped in it, is deleted for good.",
         )
-    age, grace = (None if days is None else timedelta(days=days) for days in (given.keep_days, given.grace_days))
-    if given.keep_slots is not None:
-        done = given.target.with_history("slots to keep").collect(given.keep_slots, grace, given.dry_run)
+    age, grace = (None if days is None else timedelta(days=days) for days in (args.keep_days, args.grace_days))
+    if args.keep_slots is not None:
+        done = args.target.with_history("slots to keep").collect(args.keep_slots, grace, args.dry_run)
     else:
-        done = catalog.collect(age, grace, given.dry_run)
-    show(done if given.json else _collected(done, given.dry_run), given.json)
+        done = catalog.collect(age, grace, args.dry_run)
+    show(done if args.json else _collected(done, args.dry_run), args.json)
     return 0
 
 
@@ -106,7 +106,7 @@ def _collected(done: Any, dry_run: bool) -> Any:
     return told
 
 
-def mcp(given: argparse.Namespace) -> int:
+def mcp(args: argparse.Namespace) -> int:
     """Serve agents until stdin ends; the catalog's error at start, if there is none."""
     try:
         from headwater.agents.serving import CALL_SECONDS, serve
@@ -114,8 +114,8 @@ def mcp(given: argparse.Namespace) -> int:
         raise UnsupportedOperationError(
             f"`headwater mcp` needs the module {missing.name}: pip install 'headwater[mcp]'."
         ) from None
-    seconds = CALL_SECONDS if given.timeout is None else given.timeout
+    seconds = CALL_SECONDS if args.timeout is None else args.timeout
     if not 0 < seconds <= CALL_SECONDS:
         raise InvalidInputError(f"--timeout is more than 0 and at most {CALL_SECONDS:g} seconds.")
-    serve(given.catalog, given.target.properties, seconds)
+    serve(args.catalog, args.target.properties, seconds)
     return 0

@@ -37,12 +37,12 @@ def _record(child: Child, id: Sequence[str]) -> dict[str, Any]:
     return {"name": format_name(id), "id": list(id), "kind": "table" if child.is_table else "namespace"}
 
 
-def ls(given: argparse.Namespace) -> int:
-    parent = given.name_of(given.namespace)
-    found = names_of(given.target, moment_of(given))
-    children = islice(found.children(parent), given.limit)
+def ls(args: argparse.Namespace) -> int:
+    parent = args.name_of(args.namespace)
+    found = names_of(args.target, moment_of(args))
+    children = islice(found.children(parent), args.limit)
     lines = ((_shown(child), _record(child, (*parent, child.name))) for child in children)
-    show_names(lines, given.json)
+    show_names(lines, args.json)
     return 0
 
 
@@ -51,10 +51,10 @@ def _shown(child: Child) -> str:
     return name if child.is_table else f"{name}/"
 
 
-def tree(given: argparse.Namespace) -> int:
-    parent = given.name_of(given.namespace)
-    found = names_of(given.target, moment_of(given))
-    if given.json:
+def tree(args: argparse.Namespace) -> int:
+    parent = args.name_of(args.namespace)
+    found = names_of(args.target, moment_of(args))
+    if args.json:
         for child, id in walk(found, parent):
             say_json(_record(child, id))
         return 0
@@ -74,15 +74,15 @@ def branches(found: Lookups, parent: Sequence[str], indent: str) -> Iterator[str
             yield from branches(found, (*parent, child.name), indent + ("    " if last else "│   "))
 
 
-def find(given: argparse.Namespace) -> int:
-    found = names_of(given.target, moment_of(given))
-    word = given.word.casefold()
+def find(args: argparse.Namespace) -> int:
+    found = names_of(args.target, moment_of(args))
+    word = args.word.casefold()
     hits = (
         {**_record(child, id), "where": where, "found": text}
         for child, id in walk(found)
         for where, text in _hits(found, child, id, word)
     )
-    show_records(islice(hits, given.limit), given.json, f"headwater: nothing has {given.word!r} in it.")
+    show_records(islice(hits, args.limit), args.json, f"headwater: nothing has {args.word!r} in it.")
     return 0
 
 
@@ -101,8 +101,8 @@ def _hits(found: Lookups, child: Child, id: Sequence[str], word: str) -> Iterato
             yield ("comment", value) if key == COMMENT else ("property", f"{key}={value}")
 
 
-def schema(given: argparse.Namespace) -> int:
-    show_records(columns_of(open_table(given).schema), given.json)
+def schema(args: argparse.Namespace) -> int:
+    show_records(columns_of(open_table(args).schema), args.json)
     return 0
 
 
@@ -118,25 +118,25 @@ def columns_of(schema: Any) -> list[dict[str, Any]]:
     ]
 
 
-def stats(given: argparse.Namespace) -> int:
-    table = open_table(given)
-    show(table.serving.stats(), given.json)
+def stats(args: argparse.Namespace) -> int:
+    table = open_table(args)
+    show(table.serving.stats(), args.json)
     return 0
 
 
-def show_verb(given: argparse.Namespace) -> int:
+def show_verb(args: argparse.Namespace) -> int:
     """A table or namespace in at most 24 lines."""
-    id = given.name_of(given.name)
+    id = args.name_of(args.name)
     try:
-        record = table_record(open_table(given, name=given.name)) if id else _namespace_record(given, id)
+        record = table_record(open_table(args, name=args.name)) if id else _namespace_record(args, id)
     except LanceNamespaceError as error:
         if int(error.code) not in (1, 4) or not id:
             raise
         try:
-            record = _namespace_record(given, id)
+            record = _namespace_record(args, id)
         except NamespaceNotFoundError:
             raise error from None
-    if given.json:
+    if args.json:
         say_json(record)
         return 0
     for line in _lines(record)[:SHOWN_LINES]:
@@ -144,8 +144,8 @@ def show_verb(given: argparse.Namespace) -> int:
     return 0
 
 
-def _namespace_record(given: argparse.Namespace, id: Sequence[str]) -> dict[str, Any]:
-    return namespace_record(names_of(given.target, moment_of(given)), id)
+def _namespace_record(args: argparse.Namespace, id: Sequence[str]) -> dict[str, Any]:
+    return namespace_record(names_of(args.target, moment_of(args)), id)
 
 
 def namespace_record(found: Lookups, id: Sequence[str]) -> dict[str, Any]:

@@ -26,20 +26,20 @@ INVALID_INPUT = int(ErrorCode.INVALID_INPUT)
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one verb; the exit status is 0, 2 for a line that is malformed or not agreed to, or the error table's."""
-    given = argparse.Namespace(json=False)
+    args = argparse.Namespace(json=False)
     line = list(sys.argv[1:] if arguments is None else arguments)
     try:
         if line[:1] == [COMPLETE]:
             return answer(line[1:])
-        given = read(line)
-        status = int(runner(given.command.runner)(given) or 0)
+        args = read(line)
+        status = int(runner(args.command.runner)(args) or 0)
         sys.stdout.flush()
         return status
     except LanceNamespaceError as error:
-        _complain(given, meant(given, error), int(error.code))
+        _complain(args, meant(args, error), int(error.code))
         return ERRORS[int(error.code)].exit
     except NotAgreedError as error:
-        _complain(given, str(error), INVALID_INPUT)
+        _complain(args, str(error), INVALID_INPUT)
         return MALFORMED_EXIT
     except KeyboardInterrupt:
         return INTERRUPTED_EXIT
@@ -47,7 +47,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         _leave_pipe()
         return 0
     except Exception as error:
-        _complain(given, f"unexpected failure ({type(error).__name__}): {error}", int(ErrorCode.INTERNAL))
+        _complain(args, f"unexpected failure ({type(error).__name__}): {error}", int(ErrorCode.INTERNAL))
         return INTERNAL_EXIT
 
 
@@ -60,17 +60,17 @@ def runner(name: str) -> Callable[[argparse.Namespace], int | None]:
     return found
 
 
-def meant(given: argparse.Namespace, error: LanceNamespaceError) -> str:
+def meant(args: argparse.Namespace, error: LanceNamespaceError) -> str:
     """The message, with the nearest right name where a wrong one was given."""
     from headwater.cli.near import nearest  # only a mistake pays for the search
 
-    near = nearest(given, error)
+    near = nearest(args, error)
     return f"{error} Did you mean {near}?" if near else str(error)
 
 
-def _complain(given: argparse.Namespace, text: str, code: int) -> None:
+def _complain(args: argparse.Namespace, text: str, code: int) -> None:
     """One line on stderr; the sentence for people, an object for programs."""
-    if getattr(given, "json", False):
+    if getattr(args, "json", False):
         line = msgspec.json.encode({"error": text, "code": code}).decode()
     else:
         line = f"headwater: {visible(' '.join(text.splitlines()))}"

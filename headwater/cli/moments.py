@@ -23,32 +23,32 @@ SHOWN_CHANGES = 4
 _TRANSACTION = re.compile(r"\d{1,18}|[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}", re.ASCII)
 
 
-def versions(given: argparse.Namespace) -> int:
-    if given.limit == 0:
+def versions(args: argparse.Namespace) -> int:
+    if args.limit == 0:
         raise InvalidInputError("--limit is at least 1.")
-    found = names_of(given.target).versions(given.name_of(given.table), given.branch)
-    newest = found[-given.limit :] if given.limit else found
-    listed = reversed(newest) if given.descending else newest
-    show_records(({"version": item.version, "time": item.time} for item in listed), given.json)
+    found = names_of(args.target).versions(args.name_of(args.table), args.branch)
+    newest = found[-args.limit :] if args.limit else found
+    listed = reversed(newest) if args.descending else newest
+    show_records(({"version": item.version, "time": item.time} for item in listed), args.json)
     return 0
 
 
-def history(given: argparse.Namespace) -> int:
-    found = given.target.past("history").history(list(given.name_of(given.name)))
+def history(args: argparse.Namespace) -> int:
+    found = args.target.past("history").history(list(args.name_of(args.name)))
     records = (
         {
             "slot": entry.slot,
             "time": entry.time,
-            "operation": f"{entry.operation} {entry.kind}" if given.json else summary_of(entry),
+            "operation": f"{entry.operation} {entry.kind}" if args.json else summary_of(entry),
             "name": format_name(entry.path),
             "id": list(entry.path),
             "version": entry.version,
             "author": entry.author,
             "message": entry.message,
         }
-        for entry in _newest(found, given.limit)
+        for entry in _newest(found, args.limit)
     )
-    show_records(records, given.json)
+    show_records(records, args.json)
     return 0
 
 
@@ -56,9 +56,9 @@ def _newest(found: Sequence[Any], limit: int | None) -> Sequence[Any]:
     return found if limit is None else found[len(found) - min(limit, len(found)) :]
 
 
-def log(given: argparse.Namespace) -> int:
-    entries = list(given.target.past("log").log(given.after))
-    show_records((_entry(entry, given.json) for entry in _newest(entries, given.limit)), given.json)
+def log(args: argparse.Namespace) -> int:
+    entries = list(args.target.past("log").log(args.after))
+    show_records((_entry(entry, args.json) for entry in _newest(entries, args.limit)), args.json)
     return 0
 
 
@@ -89,11 +89,11 @@ def _change(change: LogChange) -> dict[str, Any]:
     }
 
 
-def diff(given: argparse.Namespace) -> int:
-    past = given.target.past("history")
-    since = at(given.target, given.since)
-    until = at(given.target, given.until) if given.until is not None else past.slot
-    show_records(differences(past.diff(since, until)), given.json, "headwater: nothing changed.")
+def diff(args: argparse.Namespace) -> int:
+    past = args.target.past("history")
+    since = at(args.target, args.since)
+    until = at(args.target, args.until) if args.until is not None else past.slot
+    show_records(differences(past.diff(since, until)), args.json, "headwater: nothing changed.")
     return 0
 
 
@@ -126,39 +126,39 @@ def _difference(path: Sequence[str], kind: str, change: str) -> dict[str, Any]:
     return {"name": format_name(path), "id": list(path), "kind": kind, "change": change, "was": None}
 
 
-def undo(given: argparse.Namespace) -> int:
+def undo(args: argparse.Namespace) -> int:
     """A transaction by its slot or id; or, of a stream table, what came from a source or a file."""
-    named = next((each for each in (given.source, given.file, given.digest) if each is not None), None)
-    if given.what is None and given.source is None:
+    named = next((each for each in (args.source, args.file, args.digest) if each is not None), None)
+    if args.what is None and args.source is None:
         raise InvalidInputError("Say what to undo: the slot of a transaction, a stream table, or --source.")
-    if given.what is not None and named is None and _TRANSACTION.fullmatch(given.what):
-        return _undo_transaction(given, given.what)
-    if given.dry_run:
+    if args.what is not None and named is None and _TRANSACTION.fullmatch(args.what):
+        return _undo_transaction(args, args.what)
+    if args.dry_run:
         raise InvalidInputError("--dry-run is for transactions: what a source gave can be taken again.")
     from headwater.cli import pipeline  # with the rest of the pipeline, which the look-ups of this module do without
 
-    given.table = given.what
-    if given.what is not None:
-        given.target.catalog()[given.name_of(given.what)]  # 4 before anybody is asked
+    args.table = args.what
+    if args.what is not None:
+        args.target.catalog()[args.name_of(args.what)]  # 4 before anybody is asked
     if named is None:
-        raise InvalidInputError(f"Say what to undo of {given.what}: --source or --file; or give a transaction's slot.")
-    if given.file is None and given.digest is None:  # one file that is named can be taken again
+        raise InvalidInputError(f"Say what to undo of {args.what}: --source or --file; or give a transaction's slot.")
+    if args.file is None and args.digest is None:  # one file that is named can be taken again
         ask(
-            given,
-            f"What came into {given.what or 'any stream table'} from {named or 'the unnamed source'} is taken out.",
+            args,
+            f"What came into {args.what or 'any stream table'} from {named or 'the unnamed source'} is taken out.",
         )
-    return pipeline.undo(given)
+    return pipeline.undo(args)
 
 
-def _undo_transaction(given: argparse.Namespace, what: str) -> int:
-    catalog = given.target.with_past("log")
+def _undo_transaction(args: argparse.Namespace, what: str) -> int:
+    catalog = args.target.with_past("log")
     entry = find_transaction(catalog, what)
-    if not given.dry_run:
+    if not args.dry_run:
         said = f" ({entry.message})" if entry.message else ""
-        ask(given, f"The transaction at slot {entry.slot}{said} is taken back, by a new one.")
-    done = catalog.undo(entry, given.dry_run)
+        ask(args, f"The transaction at slot {entry.slot}{said} is taken back, by a new one.")
+    done = catalog.undo(entry, args.dry_run)
     steps = [f"{step.action} {step.kind} {format_name(step.path)}" for step in done.steps]
-    show_record({"undone": None if given.dry_run else entry.slot, "slot": done.slot, "steps": steps}, given.json)
+    show_record({"undone": None if args.dry_run else entry.slot, "slot": done.slot, "steps": steps}, args.json)
     return 0
 
 
@@ -189,52 +189,52 @@ def _from(catalog: Any, slot: int) -> Iterator[LogEntry]:
         yield entry
 
 
-def restore(given: argparse.Namespace) -> int:
-    catalog = given.target.catalog()
-    name = given.name_of(given.table)
+def restore(args: argparse.Namespace) -> int:
+    catalog = args.target.catalog()
+    name = args.name_of(args.table)
     table = catalog[name].serving
-    version = _version(given, table)
-    ask(given, f"The rows of {format_name(name)} become those of version {version}; the newer ones stay as versions.")
-    chosen = table if given.branch is None else table.at(branch=given.branch)
+    version = _version(args, table)
+    ask(args, f"The rows of {format_name(name)} become those of version {version}; the newer ones stay as versions.")
+    chosen = table if args.branch is None else table.at(branch=args.branch)
     chosen.restore(version)
     newest = chosen.versions()[-1].version
-    show_record({"name": format_name(name), "id": list(name), "restored": version, "version": newest}, given.json)
+    show_record({"name": format_name(name), "id": list(name), "restored": version, "version": newest}, args.json)
     return 0
 
 
-def _version(given: argparse.Namespace, table: Any) -> int:
+def _version(args: argparse.Namespace, table: Any) -> int:
     """The version that a line means, said in one way."""
-    said = [given.number, given.version, given.tag, given.at]
+    said = [args.number, args.version, args.tag, args.at]
     if sum(item is not None for item in said) != 1:
         raise InvalidInputError("Say which version to restore: its number, --tag or --at.")
-    if given.tag is not None:
-        return int(table.tags[given.tag])
-    if given.at is not None:
-        return int(table.at(time=_time(at(given.target, given.at)), branch=given.branch).version)
-    return int(given.number if given.number is not None else given.version)
+    if args.tag is not None:
+        return int(table.tags[args.tag])
+    if args.at is not None:
+        return int(table.at(time=_time(at(args.target, args.at)), branch=args.branch).version)
+    return int(args.number if args.number is not None else args.version)
 
 
-def snapshot(given: argparse.Namespace) -> int:
+def snapshot(args: argparse.Namespace) -> int:
     """List, add and drop named moments of the whole catalog."""
-    if given.action not in ("list", "add", "drop"):
+    if args.action not in ("list", "add", "drop"):
         raise InvalidInputError("`headwater snapshot` is followed by one of list, add NAME and drop NAME.")
-    if given.table and given.action != "add":
+    if args.table and args.action != "add":
         raise InvalidInputError("--table is of `headwater snapshot add`.")
-    if given.action != "list":
-        if given.name is None:
-            raise InvalidInputError(f"`headwater snapshot {given.action}` needs a name.")
-        catalog = given.target.with_past("snapshots")
-        if given.action == "drop":
-            if given.name not in {item.name for item in catalog.snapshots()}:
-                raise TableTagNotFoundError(f"There is no snapshot {given.name!r}: `headwater snapshot` lists them.")
-            ask(given, f"The snapshot {given.name} is dropped.")
-            catalog.drop_snapshot(given.name)
+    if args.action != "list":
+        if args.name is None:
+            raise InvalidInputError(f"`headwater snapshot {args.action}` needs a name.")
+        catalog = args.target.with_past("snapshots")
+        if args.action == "drop":
+            if args.name not in {item.name for item in catalog.snapshots()}:
+                raise TableTagNotFoundError(f"There is no snapshot {args.name!r}: `headwater snapshot` lists them.")
+            ask(args, f"The snapshot {args.name} is dropped.")
+            catalog.drop_snapshot(args.name)
         else:
-            catalog.snapshot(given.name, [given.name_of(table) for table in given.table] or None)
-    found = given.target.past("snapshots").snapshots()
+            catalog.snapshot(args.name, [args.name_of(table) for table in args.table] or None)
+    found = args.target.past("snapshots").snapshots()
     show_records(
         ({"snapshot": item.name, "slot": item.slot, "time": item.time, "tables": len(item.tables)} for item in found),
-        given.json,
+        args.json,
         "headwater: there are no snapshots; `headwater snapshot add NAME` takes one.",
     )
     return 0

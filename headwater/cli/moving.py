@@ -10,38 +10,38 @@ from headwater.cli.output import show
 from headwater.cli.target import Target
 
 
-def upgrade(given: argparse.Namespace) -> int:
-    show(asdict(moving.upgrade(given.catalog, given.target.properties)), given.json)
+def upgrade(args: argparse.Namespace) -> int:
+    show(asdict(moving.upgrade(args.catalog, args.target.properties)), args.json)
     return 0
 
 
-def mirror(given: argparse.Namespace) -> int:
-    catalog = given.target.catalog()
+def mirror(args: argparse.Namespace) -> int:
+    catalog = args.target.catalog()
     shown = catalog.mirror  # refuses a catalog that is not there, or that has no slots
-    if not given.show:
-        catalog.mirror = not given.off
+    if not args.show:
+        catalog.mirror = not args.off
         shown = catalog.mirror
-    show(asdict(shown), given.json)
+    show(asdict(shown), args.json)
     return 0
 
 
-def export(given: argparse.Namespace) -> int:
-    properties = Target(given.to, given.to_property).properties
-    show(asdict(moving.export(given.target.catalog(), given.to, given.all_versions, properties)), given.json)
+def export(args: argparse.Namespace) -> int:
+    properties = Target(args.to, args.to_property).properties
+    show(asdict(moving.export(args.target.catalog(), args.to, args.all_versions, properties)), args.json)
     return 0
 
 
-def import_files(given: argparse.Namespace) -> int:
-    names = given.name_of(given.table)
-    table = moving.import_parquet(given.target.made(), names, given.source, given.mode, not given.no_hive)
-    answer = {"name": given.table, "id": list(names), "version": table.versions()[-1].version, "rows": table.count()}
-    show(answer, given.json)
+def import_files(args: argparse.Namespace) -> int:
+    names = args.name_of(args.table)
+    table = moving.import_parquet(args.target.made(), names, args.source, args.mode, not args.no_hive)
+    answer = {"name": args.table, "id": list(names), "version": table.versions()[-1].version, "rows": table.count()}
+    show(answer, args.json)
     return 0
 
 
-def import_deltacat(given: argparse.Namespace) -> int:
-    into = given.name_of(given.into) if given.into else ()
-    keyed = not given.plain
-    done = moving.import_deltacat(given.target.made(), given.source, into, given.skip_unreadable, keyed)
-    show(asdict(done), given.json)
+def import_deltacat(args: argparse.Namespace) -> int:
+    into = args.name_of(args.into) if args.into else ()
+    keyed = not args.plain
+    done = moving.import_deltacat(args.target.made(), args.source, into, args.skip_unreadable, keyed)
+    show(asdict(done), args.json)
     return 0

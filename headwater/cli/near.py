@@ -22,17 +22,17 @@ PARTS: dict[int, tuple[tuple[str, ...], Callable[[Any], Iterable[str]]]] = {
 """Parts of a table: the arguments that name one, and the names that there are."""
 
 
-def nearest(given: argparse.Namespace, error: LanceNamespaceError) -> str | None:
+def nearest(args: argparse.Namespace, error: LanceNamespaceError) -> str | None:
     """The full name of what is there and most like what was asked for; None if nothing is."""
-    if not hasattr(given, "target"):
+    if not hasattr(args, "target"):
         return None
-    named = [getattr(given, key, None) for key in ("table", "name", "namespace", "id", "tables")]
+    named = [getattr(args, key, None) for key in ("table", "name", "namespace", "id", "tables")]
     asked = next((each for each in named if each), "")
     try:
         if int(error.code) in NAMES:
             names = [asked] if isinstance(asked, str) else asked
-            return next(filter(None, (near_name(given.target, given.name_of(name)) for name in names if name)), None)
-        return _near_part(given, *PARTS[int(error.code)]) if int(error.code) in PARTS else None
+            return next(filter(None, (near_name(args.target, args.name_of(name)) for name in names if name)), None)
+        return _near_part(args, *PARTS[int(error.code)]) if int(error.code) in PARTS else None
     except (LanceNamespaceError, AttributeError):
         return None
 
@@ -50,13 +50,11 @@ def near_name(target: Target, asked: tuple[str, ...]) -> str | None:
     return None
 
 
-def _near_part(
-    given: argparse.Namespace, arguments: Iterable[str], names: Callable[[Any], Iterable[str]]
-) -> str | None:
-    table = given.target.catalog()[given.name_of(given.table)]
+def _near_part(args: argparse.Namespace, arguments: Iterable[str], names: Callable[[Any], Iterable[str]]) -> str | None:
+    table = args.target.catalog()[args.name_of(args.table)]
     known = list(names(table.serving))
     for argument in arguments:
-        said = getattr(given, argument, None) or ()
+        said = getattr(args, argument, None) or ()
         words: list[str] = [said] if isinstance(said, str) else list(said)
         for word in words:
             close = difflib.get_close_matches(word, known, 1)

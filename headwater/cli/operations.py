@@ -16,48 +16,48 @@ from headwater.rest.routes import BY_OPERATION
 
 Fields = dict[str, Any]
 FIELDS: dict[str, Callable[[argparse.Namespace], Fields]] = {
-    "DeclareTable": lambda given: {"location": given.location, "properties": dict(given.set) or None},
-    "RegisterTable": lambda given: {
-        "location": given.location, "mode": given.mode, "properties": dict(given.set) or None
+    "DeclareTable": lambda args: {"location": args.location, "properties": dict(args.set) or None},
+    "RegisterTable": lambda args: {
+        "location": args.location, "mode": args.mode, "properties": dict(args.set) or None
     },
-    "DeregisterTable": lambda given: {},
-    "ExplainTableQueryPlan": lambda given: {
-        "query": {"k": 10, "vector": {}, "filter": given.where}, "verbose": given.verbose or None
+    "DeregisterTable": lambda args: {},
+    "ExplainTableQueryPlan": lambda args: {
+        "query": {"k": 10, "vector": {}, "filter": args.where}, "verbose": args.verbose or None
     },
-    "AnalyzeTableQueryPlan": lambda given: {"k": 10, "vector": {}, "filter": given.where},
-    "DescribeTableVersion": lambda given: {"version": given.version, "branch": given.branch},
-    "BatchDeleteTableVersions": lambda given: {"ranges": given.versions, "branch": given.branch},
-    "UpdateTableSchemaMetadata": lambda given: {"metadata": dict(given.set), "branch": given.branch},
-    "DescribeTransaction": lambda given: {},
+    "AnalyzeTableQueryPlan": lambda args: {"k": 10, "vector": {}, "filter": args.where},
+    "DescribeTableVersion": lambda args: {"version": args.version, "branch": args.branch},
+    "BatchDeleteTableVersions": lambda args: {"ranges": args.versions, "branch": args.branch},
+    "UpdateTableSchemaMetadata": lambda args: {"metadata": dict(args.set), "branch": args.branch},
+    "DescribeTransaction": lambda args: {},
 }  # fmt: skip
 """The fields of each request, from the arguments of its verb."""
 
 
-def run(given: argparse.Namespace) -> int:
+def run(args: argparse.Namespace) -> int:
     """Call one operation. DeclareTable also makes the catalog and the namespaces above the table."""
-    request, method = _request(given), BY_OPERATION[given.operation].method
-    if given.operation == "BatchDeleteTableVersions":
-        ask(given, f"`headwater delete-versions {given.id}` cannot be taken back everywhere.")
-    creates = given.operation == "DeclareTable"
-    namespace = given.target.opening.writing() if creates else given.target.opening.reading()
+    request, method = _request(args), BY_OPERATION[args.operation].method
+    if args.operation == "BatchDeleteTableVersions":
+        ask(args, f"`headwater delete-versions {args.id}` cannot be taken back everywhere.")
+    creates = args.operation == "DeclareTable"
+    namespace = args.target.opening.writing() if creates else args.target.opening.reading()
     try:
         answer = getattr(namespace, method)(request)
     except NamespaceNotFoundError:
         if not creates or len(request.id) < 2:
             raise
-        given.target.made().create_namespace(request.id[:-1], exist_ok=True)
+        args.target.made().create_namespace(request.id[:-1], exist_ok=True)
         answer = getattr(namespace, method)(request)
-    show(answer, given.json)
+    show(answer, args.json)
     return 0
 
 
-def _request(given: argparse.Namespace) -> Any:
-    named = given.name_of(given.id)
+def _request(args: argparse.Namespace) -> Any:
+    named = args.name_of(args.id)
     if not named:
-        raise InvalidInputError(f"`headwater {given.command.name}` needs the name of a table.")
-    fields = {name: value for name, value in FIELDS[given.operation](given).items() if value is not None}
+        raise InvalidInputError(f"`headwater {args.command.name}` needs the name of a table.")
+    fields = {name: value for name, value in FIELDS[args.operation](args).items() if value is not None}
     try:
-        return getattr(api, BY_OPERATION[given.operation].request_model).from_dict({"id": list(named), **fields})
+        return getattr(api, BY_OPERATION[args.operation].request_model).from_dict({"id": list(named), **fields})
     except ValidationError as error:
         problems = "; ".join(f"{'.'.join(map(str, p['loc']))}: {p['msg']}" for p in error.errors(include_url=False))
-        raise InvalidInputError(f"{given.command.name}: {problems}") from None
+        raise InvalidInputError(f"{args.command.name}: {problems}") from None

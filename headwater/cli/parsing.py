@@ -66,22 +66,22 @@ def read(arguments: Sequence[str]) -> argparse.Namespace:
     if "-h" in _options_of(rest) or "--help" in _options_of(rest):
         parser.print_help()
         sys.exit(0)
-    given, words = _options(command, rest)
+    args, words = _options(command, rest)
     if command.catalog:
-        named = given.catalog or catalog
-        free = command.name in ("serve", "doctor") or getattr(given, "keys", None) is not None
-        is_told = getattr(given, "impl", None) is not None and command.name == "serve"
-        given.catalog, words = _catalog(parser, named, words, free, is_told)
-        given.target = Target(given.catalog, given.property)
-        delimiter = given.delimiter
-        given.name_of = lambda text: parse_name(text, delimiter)
+        named = args.catalog or catalog
+        free = command.name in ("serve", "doctor") or getattr(args, "keys", None) is not None
+        is_told = getattr(args, "impl", None) is not None and command.name == "serve"
+        args.catalog, words = _catalog(parser, named, words, free, is_told)
+        args.target = Target(args.catalog, args.property)
+        delimiter = args.delimiter
+        args.name_of = lambda text: parse_name(text, delimiter)
     else:
-        given.json = getattr(given, "json", False)
-    _words(command, parser, words, given)
+        args.json = getattr(args, "json", False)
+    _words(command, parser, words, args)
     for key, value in command.fixed.items():
-        setattr(given, key, value)
-    given.command = command
-    return given
+        setattr(args, key, value)
+    args.command = command
+    return args
 
 
 def find_command(rest: list[str]) -> tuple[Command, str | None, list[str]]:
@@ -153,11 +153,11 @@ def _options(command: Command, rest: list[str]) -> tuple[argparse.Namespace, lis
     own = tuple(arg for arg in command.args if arg.is_option)
     parser = LineParser(command).add(own).add(_common(command))
     before = list(_options_of(rest))
-    given, words = parser.parse_known_args(before)
+    args, words = parser.parse_known_args(before)
     for word in words:
         if word.startswith("-") and len(word) > 1 and not _is_negative(word):
             parser.unknown(word)
-    return given, words + rest[len(before) + 1 :]
+    return args, words + rest[len(before) + 1 :]
 
 
 def _is_negative(word: str) -> bool:
@@ -192,12 +192,12 @@ def _default(parser: LineParser) -> str | None:
         parser.error(str(error))
 
 
-def _words(command: Command, parser: LineParser, words: list[str], given: argparse.Namespace) -> None:
+def _words(command: Command, parser: LineParser, words: list[str], args: argparse.Namespace) -> None:
     most = command.most
     if most is not None and len(words) > most:
         parser.error(f"there is no room for {words[most][:200]!r}: it takes {_count(most)}")
     positional = LineParser(command).add(command.words)
-    positional.parse_args(["--", *words] if words else [], given)
+    positional.parse_args(["--", *words] if words else [], args)
 
 
 def _count(most: int) -> str:

@@ -37,41 +37,41 @@ from headwater.work.engines import PipelineEngine, parse_engine
 from headwater.work.spark_jobs import step_jobs
 
 
-def _open(given: argparse.Namespace) -> Catalog:
-    catalog: Catalog = given.target.catalog()
+def _open(args: argparse.Namespace) -> Catalog:
+    catalog: Catalog = args.target.catalog()
     return catalog
 
 
-def run(given: argparse.Namespace) -> int:
-    pipeline = read_pipeline(given.file)
-    pipeline = replace(pipeline, engine=pipeline.engine.chosen(given.engine, given.master, os.environ))
-    if given.plan:
-        _, plan = plan_pipeline(pipeline, given.select, given.full_refresh, given.again, _say)
+def run(args: argparse.Namespace) -> int:
+    pipeline = read_pipeline(args.file)
+    pipeline = replace(pipeline, engine=pipeline.engine.chosen(args.engine, args.master, os.environ))
+    if args.plan:
+        _, plan = plan_pipeline(pipeline, args.select, args.full_refresh, args.again, _say)
         places = [place_of(step, pipeline) for step in plan.steps]
-        show(_plan_object(plan, places) if given.json else shown_plan(plan, places), given.json)
+        show(_plan_object(plan, places) if args.json else shown_plan(plan, places), args.json)
         return 0
-    if given.watch:
-        return _watch_pipeline(given, pipeline)
-    asked = (given.select, given.full_refresh, given.plan_id)
-    with telling(given.json) as tell:
-        done = run_pipeline(pipeline, None, *asked, _say, given.again, tell)
-    if given.json:
+    if args.watch:
+        return _watch_pipeline(args, pipeline)
+    asked = (args.select, args.full_refresh, args.plan_id)
+    with telling(args.json) as tell:
+        done = run_pipeline(pipeline, None, *asked, _say, args.again, tell)
+    if args.json:
         show({"run": done.id, "plan": done.plan.id, "reports": [asdict(each) for each in done.reports]}, True)
     else:
         show("\n".join([*(_line(each) for each in done.reports), _ended(done.plan, done.seconds)]), False)
     return 0
 
 
-def _watch_pipeline(given: argparse.Namespace, pipeline: Pipeline) -> int:
+def _watch_pipeline(args: argparse.Namespace, pipeline: Pipeline) -> int:
     """Run a pipeline again and again until Ctrl-C or SIGTERM, which end it after the step in hand."""
-    if given.plan_id or given.full_refresh or given.again:
+    if args.plan_id or args.full_refresh or args.again:
         raise InvalidInputError("--watch does what is new: it takes no --plan-id, --full-refresh or --again.")
     stop = SignalledStop()
-    with telling(given.json) as tell:
-        rounds = watch_pipeline(pipeline, stop, given.every, given.select, _say, tell, given.metrics, _on_signals(stop))
+    with telling(args.json) as tell:
+        rounds = watch_pipeline(pipeline, stop, args.every, args.select, _say, tell, args.metrics, _on_signals(stop))
         for done in rounds:
             for report in done.reports:
-                show(asdict(report) if given.json else _line(report), given.json)
+                show(asdict(report) if args.json else _line(report), args.json)
             sys.stdout.flush()
     return 0
 
@@ -148,15 +148,15 @@ def _where(report: jobs.Report) -> str:
     return f"{where.place} ({many(where.jobs, 'job')}, {many(where.tasks, 'task')})" if where.tasks else where.place
 
 
-def _show(report: jobs.Report, given: argparse.Namespace) -> int:
-    show(asdict(report) if given.json else _line(report), given.json)
+def _show(report: jobs.Report, args: argparse.Namespace) -> int:
+    show(asdict(report) if args.json else _line(report), args.json)
     return 0
 
 
 @contextmanager
-def _engine(given: argparse.Namespace, catalog: Catalog) -> Iterator[Runner]:
+def _engine(args: argparse.Namespace, catalog: Catalog) -> Iterator[Runner]:
     """Yield the runner of a single verb."""
-    engine = _of_profile(given).of_verb(given.engine, given.master)
+    engine = _of_profile(args).of_verb(args.engine, args.master)
     if not engine.is_spark:
         yield runner_of(None)
         return
@@ -167,41 +167,41 @@ def _engine(given: argparse.Namespace, catalog: Catalog) -> Iterator[Runner]:
         yield runner_of(session, driver_rows=engine.driver_rows)
 
 
-def _of_profile(given: argparse.Namespace) -> PipelineEngine:
+def _of_profile(args: argparse.Namespace) -> PipelineEngine:
     """Return the engine that the profile of the catalog names."""
-    name = given.target.resolved.shown
+    name = args.target.resolved.shown
     found = load_profile(name) or {}
     told = {key.removeprefix(SPARK_PREFIX): value for key, value in found.items() if key.startswith(SPARK_PREFIX)}
     engine, master = (found.get(key) for key in ENGINE_KEYS)
     return parse_engine(engine, master, told, f"The profile {name!r}:")
 
 
-def _job(given: argparse.Namespace, about: str, act: Callable[[Any, Catalog, Teller], jobs.Report]) -> int:
+def _job(args: argparse.Namespace, about: str, act: Callable[[Any, Catalog, Teller], jobs.Report]) -> int:
     """Do one job on the engine that the line or the profile names, and show its report."""
-    catalog = _open(given)
-    with telling(given.json) as tell, _engine(given, catalog) as spark, naming_failures():
+    catalog = _open(args)
+    with telling(args.json) as tell, _engine(args, catalog) as spark, naming_failures():
         with step_jobs(spark.spark, f"headwater: {about}") as counted:
             done = act(spark, catalog, tell)
-        return _show(replace(done, where=counted.where), given)
+        return _show(replace(done, where=counted.where), args)
 
 
-def ingest(given: argparse.Namespace) -> int:
-    source = given.source if "://" in given.source else Path(given.source)
-    options = options_of(given.format, dict(given.option))
-    check_format(given.format, options)
-    if given.watch:
-        catalog = _open(given)
-        with _engine(given, catalog) as spark:
-            return _watch(given, spark, catalog, source, options)
-    asked = (given.table, source, given.format, given.name, given.strict)
+def ingest(args: argparse.Namespace) -> int:
+    source = args.source if "://" in args.source else Path(args.source)
+    options = options_of(args.format, dict(args.option))
+    check_format(args.format, options)
+    if args.watch:
+        catalog = _open(args)
+        with _engine(args, catalog) as spark:
+            return _watch(args, spark, catalog, source, options)
+    asked = (args.table, source, args.format, args.name, args.strict)
 
     def act(spark: Any, catalog: Catalog, tell: Teller) -> jobs.Report:
-        return jobs.ingest(spark, catalog, *asked, again=given.again, tell=tell, **options)
+        return jobs.ingest(spark, catalog, *asked, again=args.again, tell=tell, **options)
 
-    return _job(given, f"ingest {given.table}", act)
+    return _job(args, f"ingest {args.table}", act)
 
 
-def _watch(given: argparse.Namespace, spark: Any, catalog: Catalog, source: Any, options: Mapping[str, Any]) -> int:
+def _watch(args: argparse.Namespace, spark: Any, catalog: Catalog, source: Any, options: Mapping[str, Any]) -> int:
     """Take files until Ctrl-C or SIGTERM: the file that is being taken is finished, and so is the command."""
     stop = SignalledStop()
 
@@ -209,54 +209,54 @@ def _watch(given: argparse.Namespace, spark: Any, catalog: Catalog, source: Any,
         print(f"{file.path} was not taken: {error}", file=sys.stderr, flush=True)
 
     _on_signals(stop)
-    how = {"stop": stop, "every": given.every, "publishes": given.publish, "failed": failed}
-    for report in watch(spark, catalog, given.table, source, given.format, given.name, **how, **options):
-        _show(report, given)
+    how = {"stop": stop, "every": args.every, "publishes": args.publish, "failed": failed}
+    for report in watch(spark, catalog, args.table, source, args.format, args.name, **how, **options):
+        _show(report, args)
         sys.stdout.flush()
     return 0
 
 
-def publish(given: argparse.Namespace) -> int:
-    if not given.tables:
+def publish(args: argparse.Namespace) -> int:
+    if not args.tables:
         raise InvalidInputError("Name the stream tables to publish.")
-    about = f"publish {', '.join(given.tables)}"
-    return _job(given, about, lambda spark, catalog, tell: jobs.publish(spark, catalog, *given.tables, tell=tell))
+    about = f"publish {', '.join(args.tables)}"
+    return _job(args, about, lambda spark, catalog, tell: jobs.publish(spark, catalog, *args.tables, tell=tell))
 
 
-def backfill(given: argparse.Namespace) -> int:
+def backfill(args: argparse.Namespace) -> int:
     def act(spark: Any, catalog: Catalog, tell: Teller) -> jobs.Report:
-        return jobs.backfill(spark, catalog, given.table, given.rows, given.batch, tell)
+        return jobs.backfill(spark, catalog, args.table, args.rows, args.batch, tell)
 
-    return _job(given, f"backfill {given.table}", act)
+    return _job(args, f"backfill {args.table}", act)
 
 
-def index(given: argparse.Namespace) -> int:
+def index(args: argparse.Namespace) -> int:
     def act(spark: Any, catalog: Catalog, tell: Teller) -> jobs.Report:
-        return keeping.index(spark, catalog, given.table, given.column, given.type, tell=tell)
+        return keeping.index(spark, catalog, args.table, args.column, args.type, tell=tell)
 
-    return _job(given, f"index {given.table}", act)
+    return _job(args, f"index {args.table}", act)
 
 
-def maintain(given: argparse.Namespace) -> int:
+def maintain(args: argparse.Namespace) -> int:
     return _job(
-        given, "maintain", lambda spark, catalog, tell: keeping.maintain(spark, catalog, *given.tables, tell=tell)
+        args, "maintain", lambda spark, catalog, tell: keeping.maintain(spark, catalog, *args.tables, tell=tell)
     )
 
 
-def undo(given: argparse.Namespace) -> int:
+def undo(args: argparse.Namespace) -> int:
     def act(spark: Any, catalog: Catalog, tell: Teller) -> jobs.Report:
-        return jobs.undo(spark, catalog, given.table, given.source, given.file, given.digest)
+        return jobs.undo(spark, catalog, args.table, args.source, args.file, args.digest)
 
-    return _job(given, f"undo {given.table or given.source}", act)
+    return _job(args, f"undo {args.table or args.source}", act)
 
 
-def lineage(given: argparse.Namespace) -> int:
-    if given.upstream and given.downstream:
+def lineage(args: argparse.Namespace) -> int:
+    if args.upstream and args.downstream:
         raise InvalidInputError("Say one of --upstream and --downstream.")
-    catalog = _open(given)
-    way = DOWNSTREAM if given.downstream else UPSTREAM
-    if given.open_lineage:
-        export_lineage(open_lineage(catalog, [given.table]), given.open_lineage, given.token)
-    node = (downstream if given.downstream else upstream)(catalog, given.table)
-    show(asdict(node) if given.json else "\n".join(drawing(node, way)), given.json)
+    catalog = _open(args)
+    way = DOWNSTREAM if args.downstream else UPSTREAM
+    if args.open_lineage:
+        export_lineage(open_lineage(catalog, [args.table]), args.open_lineage, args.token)
+    node = (downstream if args.downstream else upstream)(catalog, args.table)
+    show(asdict(node) if args.json else "\n".join(drawing(node, way)), args.json)
     return 0

@@ -15,57 +15,57 @@ from headwater.sql import queries
 from headwater.tables.expressions import quoted
 
 
-def head(given: argparse.Namespace) -> int:
-    rows = _search(given, open_table(given), vector=_vector(given)) if given.vector else _rows(given, open_table(given))
-    _write(given, rows)
+def head(args: argparse.Namespace) -> int:
+    rows = _search(args, open_table(args), vector=_vector(args)) if args.vector else _rows(args, open_table(args))
+    _write(args, rows)
     return 0
 
 
-def _rows(given: argparse.Namespace, table: Any) -> pa.RecordBatchReader:
-    found: pa.RecordBatchReader = table.to_batches(given.column, given.where, given.limit)
+def _rows(args: argparse.Namespace, table: Any) -> pa.RecordBatchReader:
+    found: pa.RecordBatchReader = table.to_batches(args.column, args.where, args.limit)
     return found
 
 
-def _write(given: argparse.Namespace, rows: pa.RecordBatchReader) -> None:
-    write_rows(rows, given.out, given.format, given.json)
+def _write(args: argparse.Namespace, rows: pa.RecordBatchReader) -> None:
+    write_rows(rows, args.out, args.format, args.json)
 
 
-def query(given: argparse.Namespace) -> int:
+def query(args: argparse.Namespace) -> int:
     """One SELECT; or, as in early versions, the rows of one table."""
-    if not queries.is_sql(given.sql):
-        given.table, given.limit = given.sql, 100 if given.limit is None else given.limit
-        return head(given)
+    if not queries.is_sql(args.sql):
+        args.table, args.limit = args.sql, 100 if args.limit is None else args.limit
+        return head(args)
     for option in ("version", "tag", "branch", "where", "column", "vector"):
-        if getattr(given, option) is not None:
+        if getattr(args, option) is not None:
             raise InvalidInputError(f"--{option} is for one table: say it in the SELECT.")
-    catalog, is_near = given.target.catalog(), given.target.server is None
-    answer = queries.run(given.sql, catalog, is_near, given.limit, moment_of(given), given.dialect)
-    _write(given, answer.to_reader())
+    catalog, is_near = args.target.catalog(), args.target.server is None
+    answer = queries.run(args.sql, catalog, is_near, args.limit, moment_of(args), args.dialect)
+    _write(args, answer.to_reader())
     return 0
 
 
-def search(given: argparse.Namespace) -> int:
-    said = [name for name in ("text", "vector", "like_row") if getattr(given, name) is not None]
+def search(args: argparse.Namespace) -> int:
+    said = [name for name in ("text", "vector", "like_row") if getattr(args, name) is not None]
     if not said or ("like_row" in said and len(said) > 1):
         raise InvalidInputError("Say what to search for: --text, --vector (or both), or --like-row KEY.")
-    table = open_table(given)
+    table = open_table(args)
     serving = table.serving
-    like = given.like_row
-    vector = vector_like(serving, like, given.key, given.on) if like is not None else _vector(given)
-    _write(given, _search(given, serving, vector=vector, text=given.text, column=given.on))
+    like = args.like_row
+    vector = vector_like(serving, like, args.key, args.on) if like is not None else _vector(args)
+    _write(args, _search(args, serving, vector=vector, text=args.text, column=args.on))
     return 0
 
 
-def _search(given: argparse.Namespace, table: Any, **what: Any) -> pa.RecordBatchReader:
-    found: pa.Table = table.search(k=max(given.limit or 0, 1), filter=given.where, columns=given.column, **what)
-    return found.slice(0, given.limit).to_reader()
+def _search(args: argparse.Namespace, table: Any, **what: Any) -> pa.RecordBatchReader:
+    found: pa.Table = table.search(k=max(args.limit or 0, 1), filter=args.where, columns=args.column, **what)
+    return found.slice(0, args.limit).to_reader()
 
 
-def _vector(given: argparse.Namespace) -> list[float] | None:
-    if given.vector is None:
+def _vector(args: argparse.Namespace) -> list[float] | None:
+    if args.vector is None:
         return None
     try:
-        return [float(part) for part in given.vector.split(",")]
+        return [float(part) for part in args.vector.split(",")]
     except ValueError:
         raise InvalidInputError("--vector takes numbers with commas between, such as 0.1,0.2.") from None
 
@@ -96,13 +96,13 @@ def _number(text: str) -> str:
         raise InvalidInputError(f"--like-row {text[:200]!r}: the key column holds numbers.") from None
 
 
-def count(given: argparse.Namespace) -> int:
-    table = open_table(given)
-    if given.where is not None and table.is_stream:
-        total = table.to_arrow(None, given.where, None).num_rows
+def count(args: argparse.Namespace) -> int:
+    table = open_table(args)
+    if args.where is not None and table.is_stream:
+        total = table.to_arrow(None, args.where, None).num_rows
     else:
-        total = table.count(given.where) if given.where is not None else table.count()
-    if given.json:
+        total = table.count(args.where) if args.where is not None else table.count()
+    if args.json:
         show({"count": total}, True)
     else:
         print(total)

@@ -34,12 +34,12 @@ _DURATION = re.compile(r"^(\d+)([smhd])$")
 _SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 
 
-def scoped_of(given: argparse.Namespace) -> ScopedSettings | None:
-    if not given.vend_scoped:
+def scoped_of(args: argparse.Namespace) -> ScopedSettings | None:
+    if not args.vend_scoped:
         return None
-    if given.vend_credentials:
+    if args.vend_credentials:
         raise InvalidInputError("--vend-credentials hands out everything, --vend-scoped one table: choose one.")
-    return ScopedSettings(given.vend_role_arn, given.vend_external_id, given.vend_seconds, given.vend_endpoint)
+    return ScopedSettings(args.vend_role_arn, args.vend_external_id, args.vend_seconds, args.vend_endpoint)
 
 
 def open_served(target: str | None, properties: dict[str, str]) -> LanceNamespace:
@@ -50,37 +50,37 @@ def open_served(target: str | None, properties: dict[str, str]) -> LanceNamespac
     return namespace
 
 
-def run_serve(given: argparse.Namespace) -> int:
+def run_serve(args: argparse.Namespace) -> int:
     try:
         from headwater.rest.serve import ServePlan, serve
         from headwater.web import page
     except ModuleNotFoundError as missing:
         raise UnsupportedOperationError(f"`headwater serve` needs {missing.name}: install headwater[server].") from None
-    if given.workers < 1:
+    if args.workers < 1:
         raise InvalidInputError("--workers must be at least 1.")
-    if given.data_workers < 0 or min(given.data_memory, given.long_memory or given.data_memory) < MIN_DATA_MEMORY:
+    if args.data_workers < 0 or min(args.data_memory, args.long_memory or args.data_memory) < MIN_DATA_MEMORY:
         raise InvalidInputError(
             f"--data-workers is 0 or more, --data-memory and --long-memory at least {MIN_DATA_MEMORY} MiB."
         )
-    profile = (load_profile(given.catalog) if given.catalog else None) or {}
-    told = {"impl": given.impl} if given.impl is not None else {}
+    profile = (load_profile(args.catalog) if args.catalog else None) or {}
+    told = {"impl": args.impl} if args.impl is not None else {}
     plan = ServePlan(
-        target=given.catalog,
-        properties={**properties_of(given.property), **told},
+        target=args.catalog,
+        properties={**properties_of(args.property), **told},
         open=open_served,
-        settings=settings_of(given, profile),
-        host=given.host,
-        port=given.port,
-        workers=given.workers,
-        insecure=given.insecure,
-        data_workers=given.data_workers,
-        data_memory=given.data_memory * MIB,
-        face=None if given.no_page else page,
-        keys=given.keys,
-        far=_back_end(given.catalog, {**properties_of(given.property), **told}),
-        long_memory=given.long_memory * MIB,
+        settings=settings_of(args, profile),
+        host=args.host,
+        port=args.port,
+        workers=args.workers,
+        insecure=args.insecure,
+        data_workers=args.data_workers,
+        data_memory=args.data_memory * MIB,
+        face=None if args.no_page else page,
+        keys=args.keys,
+        far=_back_end(args.catalog, {**properties_of(args.property), **told}),
+        long_memory=args.long_memory * MIB,
     )
-    shown = given.catalog or given.impl or "the default profile"
+    shown = args.catalog or args.impl or "the default profile"
     return serve(plan, lambda url: print(f"Headwater serves {shown} at {url}", flush=True))
 
 
@@ -90,34 +90,34 @@ def _back_end(target: str | None, properties: dict[str, str]) -> str:
     return "" if not impl or is_own(impl) else impl
 
 
-def settings_of(given: argparse.Namespace, profile: dict[str, Any]) -> Settings:
+def settings_of(args: argparse.Namespace, profile: dict[str, Any]) -> Settings:
     """The settings of a server: the command line first, then the profile."""
     told: dict[str, Any] = {
-        "arrow_body": given.max_body,
-        "page": given.max_page,
-        "request_seconds": given.timeout,
-        "requests_per_second": given.rate_limit,
-        "spooled": given.max_spool,
-        "spooled_per_caller": given.max_spool // 2 if given.max_spool is not None else None,
-        "connections": given.max_connections,
-        "running_per_caller": given.max_concurrent,
+        "arrow_body": args.max_body,
+        "page": args.max_page,
+        "request_seconds": args.timeout,
+        "requests_per_second": args.rate_limit,
+        "spooled": args.max_spool,
+        "spooled_per_caller": args.max_spool // 2 if args.max_spool is not None else None,
+        "connections": args.max_connections,
+        "running_per_caller": args.max_concurrent,
     }
     limits = Limits(**{key: value for key, value in told.items() if value is not None})
     return Settings(
         limits=limits,
-        jwt=jwt_of(given, profile),
-        api_key=server_key(given.api_key_file),
-        scoped=scoped_of(given),
-        audit_log=given.audit_log,
-        access_log=not given.no_access_log,
-        vend_credentials=given.vend_credentials,
-        host_names=tuple(given.host_name),
-        any_address=given.insecure,
-        proxies=tuple(given.proxy),
-        tls_cert=given.tls_cert,
-        tls_key=given.tls_key,
-        read_only=given.read_only,
-        base_path=base_path(given.base_path),
+        jwt=jwt_of(args, profile),
+        api_key=server_key(args.api_key_file),
+        scoped=scoped_of(args),
+        audit_log=args.audit_log,
+        access_log=not args.no_access_log,
+        vend_credentials=args.vend_credentials,
+        host_names=tuple(args.host_name),
+        any_address=args.insecure,
+        proxies=tuple(args.proxy),
+        tls_cert=args.tls_cert,
+        tls_key=args.tls_key,
+        read_only=args.read_only,
+        base_path=base_path(args.base_path),
     )
 
 
@@ -139,9 +139,9 @@ def server_key(path: str | None) -> str | None:
     return key
 
 
-def jwt_of(given: argparse.Namespace, profile: dict[str, Any]) -> JwtSettings | None:
+def jwt_of(args: argparse.Namespace, profile: dict[str, Any]) -> JwtSettings | None:
     def chosen(name: str) -> Any:
-        value = getattr(given, name)
+        value = getattr(args, name)
         return profile.get(name) if value is None else value
 
     issuers, audience, jwks = chosen("jwt_issuer"), chosen("jwt_audience"), chosen("jwt_jwks")
@@ -154,8 +154,7 @@ def jwt_of(given: argparse.Namespace, profile: dict[str, Any]) -> JwtSettings | 
     if algorithms:
         more["algorithms"] = tuple(name.strip() for name in algorithms.split(","))
     listed, sources = (
-        [part.strip() for part in given.split(",")] if isinstance(given, str) else list(given)
-        for given in (issuers, jwks)
+        [part.strip() for part in args.split(",")] if isinstance(args, str) else list(args) for args in (issuers, jwks)
     )
     kept = {key: value for key, value in more.items() if value is not None}
     return JwtSettings(tuple(listed), audience, key_sets(listed, sources), **kept)
@@ -174,29 +173,29 @@ def key_sets(issuers: list[str], sources: list[str]) -> str | dict[str, str]:
     return found
 
 
-def run_token(given: argparse.Namespace) -> int:
-    store, clock = _store(given), SystemClock()
-    if given.action == "create":
-        return _create(given, store, clock)
-    if given.action == "change":
-        scope = None if given.scope is None else _scope(given)
-        changed = change_key(store, given.id, given.role, scope, _expiry(given.expires, clock))
-        show(shown(changed, clock.now_ms()), given.json)
+def run_token(args: argparse.Namespace) -> int:
+    store, clock = _store(args), SystemClock()
+    if args.action == "create":
+        return _create(args, store, clock)
+    if args.action == "change":
+        scope = None if args.scope is None else _scope(args)
+        changed = change_key(store, args.id, args.role, scope, _expiry(args.expires, clock))
+        show(shown(changed, clock.now_ms()), args.json)
         return 0
-    if given.action == "revoke":
-        ask(given, f"Key {given.id} is revoked for good.")
-        show({"revoked": revoke_key(store, clock, given.id).id}, given.json)
+    if args.action == "revoke":
+        ask(args, f"Key {args.id} is revoked for good.")
+        show({"revoked": revoke_key(store, clock, args.id).id}, args.json)
         return 0
     records = [shown(record, clock.now_ms()) for record in list_keys(store)]
-    if records or given.json:
-        show(records, given.json)
+    if records or args.json:
+        show(records, args.json)
     return 0
 
 
-def _create(given: argparse.Namespace, store: Store, clock: Clock) -> int:
-    scope = [] if given.scope is None else _scope(given)
-    record, text = create_key(store, clock, given.role, scope, given.name, _expiry(given.expires, clock))
-    if given.json:
+def _create(args: argparse.Namespace, store: Store, clock: Clock) -> int:
+    scope = [] if args.scope is None else _scope(args)
+    record, text = create_key(store, clock, args.role, scope, args.name, _expiry(args.expires, clock))
+    if args.json:
         show({"key": text, **shown(record, clock.now_ms())}, True)
         return 0
     print(text)
@@ -204,25 +203,25 @@ def _create(given: argparse.Namespace, store: Store, clock: Clock) -> int:
     return 0
 
 
-def _scope(given: argparse.Namespace) -> list[str]:
+def _scope(args: argparse.Namespace) -> list[str]:
     """The scope as names; everything is said by leaving --scope out, so that a slip does not mean it."""
-    scope = list(given.name_of(given.scope))
+    scope = list(args.name_of(args.scope))
     if not scope:
-        raise InvalidInputError(f"--scope {given.scope!r} names nothing: leave --scope out for the whole catalog.")
+        raise InvalidInputError(f"--scope {args.scope!r} names nothing: leave --scope out for the whole catalog.")
     return scope
 
 
-def run_role(given: argparse.Namespace) -> int:
-    store = _store(given)
-    if given.action == "set":
-        permissions = define_role(store, given.name, given.permissions)
-        show({"role": given.name, "permissions": names_of(permissions)}, given.json)
-    elif given.action == "remove":
-        remove_role(store, given.name)
-        show({"removed": given.name}, given.json)
+def run_role(args: argparse.Namespace) -> int:
+    store = _store(args)
+    if args.action == "set":
+        permissions = define_role(store, args.name, args.permissions)
+        show({"role": args.name, "permissions": names_of(permissions)}, args.json)
+    elif args.action == "remove":
+        remove_role(store, args.name)
+        show({"removed": args.name}, args.json)
     else:
         known = {**ROLES, **defined_roles(store)}
-        show([{"role": name, "permissions": ",".join(names_of(role))} for name, role in known.items()], given.json)
+        show([{"role": name, "permissions": ",".join(names_of(role))} for name, role in known.items()], args.json)
     return 0
 
 
@@ -249,15 +248,15 @@ def _expiry(text: str | None, clock: Clock) -> int | None:
     return clock.now_ms() + int(match[1]) * _SECONDS[match[2]] * 1000
 
 
-def _store(given: argparse.Namespace) -> Store:
-    if given.keys is not None:
-        return open_store(given.keys)
-    opening = given.target.opening
-    namespace = opening.writing() if given.action == "create" else opening.reading()
+def _store(args: argparse.Namespace) -> Store:
+    if args.keys is not None:
+        return open_store(args.keys)
+    opening = args.target.opening
+    namespace = opening.writing() if args.action == "create" else opening.reading()
     store = abilities_of(namespace).store
     if store is None:
         raise UnsupportedOperationError(
-            f"{given.target.shown} has no storage of its own for keys: create them where the catalog is, not through "
+            f"{args.target.shown} has no storage of its own for keys: create them where the catalog is, not through "
             "REST, or in a folder that its server is told (--keys DIR)."
         )
     return store

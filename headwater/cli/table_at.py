@@ -35,16 +35,16 @@ def moment(text: str, now: datetime | None = None) -> int | datetime:
         ) from None
 
 
-def check_one(given: argparse.Namespace) -> None:
+def check_one(args: argparse.Namespace) -> None:
     """Raise InvalidInput (13) for more than one of --version, --tag and --at."""
-    said = [name for name in ("version", "tag", "at") if getattr(given, name, None) is not None]
+    said = [name for name in ("version", "tag", "at") if getattr(args, name, None) is not None]
     if len(said) > 1:
         raise InvalidInputError(f"Say one of {' and '.join(f'--{name}' for name in said)}.")
 
 
-def moment_of(given: argparse.Namespace) -> int | datetime | str | None:
+def moment_of(args: argparse.Namespace) -> int | datetime | str | None:
     """Return the moment of `--at`; None without it."""
-    return None if given.at is None else at(given.target, given.at)
+    return None if args.at is None else at(args.target, args.at)
 
 
 def at(target: Target, text: str) -> int | datetime | str:
@@ -59,16 +59,16 @@ def at(target: Target, text: str) -> int | datetime | str:
         return text
 
 
-def open_table(given: argparse.Namespace, name: str | None = None) -> Any:
+def open_table(args: argparse.Namespace, name: str | None = None) -> Any:
     """Return the table of a command line: a `CatalogTable`, or a `CatalogStream` for a stream table."""
-    check_one(given)
-    catalog = given.target.catalog()
-    asked = given.name_of(given.table if name is None else name)
+    check_one(args)
+    catalog = args.target.catalog()
+    asked = args.name_of(args.table if name is None else name)
     if not asked:
-        raise InvalidInputError(f"`headwater {given.command.name}` needs the name of a table.")
-    version, tag, branch = (getattr(given, key, None) for key in ("version", "tag", "branch"))
-    said = moment_of(given) if hasattr(given, "at") else None
-    table = None if said is None else _of_then(given.target, asked, said)
+        raise InvalidInputError(f"`headwater {args.command.name}` needs the name of a table.")
+    version, tag, branch = (getattr(args, key, None) for key in ("version", "tag", "branch"))
+    said = moment_of(args) if hasattr(args, "at") else None
+    table = None if said is None else _of_then(args.target, asked, said)
     if table is not None:
         said = None
     else:

@@ -17,42 +17,42 @@ from headwater.names import format_name
 Action = Callable[[argparse.Namespace, Any], None]
 
 
-def _act(given: argparse.Namespace, actions: Mapping[str, Action]) -> Any:
+def _act(args: argparse.Namespace, actions: Mapping[str, Action]) -> Any:
     """Do what was asked for; the table, to list what there is now."""
-    table = given.target.catalog()[given.name_of(given.table)].serving
-    if given.action == "list":
+    table = args.target.catalog()[args.name_of(args.table)].serving
+    if args.action == "list":
         return table
-    if given.action not in actions:
+    if args.action not in actions:
         raise InvalidInputError(
-            f"`headwater {given.command.name} T` is followed by one of {', '.join(('list', *actions))}."
+            f"`headwater {args.command.name} T` is followed by one of {', '.join(('list', *actions))}."
         )
-    actions[given.action](given, table)
+    actions[args.action](args, table)
     return table
 
 
-def _need(given: argparse.Namespace, name: str) -> Any:
-    value = getattr(given, name)
+def _need(args: argparse.Namespace, name: str) -> Any:
+    value = getattr(args, name)
     if value is None:
-        raise InvalidInputError(f"`headwater {given.command.name} T {given.action}` needs the {name}.")
+        raise InvalidInputError(f"`headwater {args.command.name} T {args.action}` needs the {name}.")
     return value
 
 
-def columns(given: argparse.Namespace) -> int:
+def columns(args: argparse.Namespace) -> int:
     actions = {"add": _add_columns, "drop": _drop_columns, "rename": _rename_column, "cast": _cast_column}
-    table = _act(given, actions)
-    show_records(columns_of(_on_branch(given, table).schema), given.json)
+    table = _act(args, actions)
+    show_records(columns_of(_on_branch(args, table).schema), args.json)
     return 0
 
 
-def _on_branch(given: argparse.Namespace, table: Any) -> Any:
-    return table if given.branch is None else table.at(branch=given.branch)
+def _on_branch(args: argparse.Namespace, table: Any) -> Any:
+    return table if args.branch is None else table.at(branch=args.branch)
 
 
-def _add_columns(given: argparse.Namespace, table: Any) -> None:
-    words = _words(given, "NAME TYPE, or any number of NAME=SQL and NAME:TYPE")
+def _add_columns(args: argparse.Namespace, table: Any) -> None:
+    words = _words(args, "NAME TYPE, or any number of NAME=SQL and NAME:TYPE")
     if len(words) == 2 and not any("=" in word or ":" in word for word in words):
         words = [":".join(words)]
-    _on_branch(given, table).add_columns(dict(_new_column(word) for word in words))
+    _on_branch(args, table).add_columns(dict(_new_column(word) for word in words))
 
 
 def _new_column(word: str) -> tuple[str, Any]:
@@ -66,33 +66,33 @@ def _new_column(word: str) -> tuple[str, Any]:
     return name, column_type(kind)
 
 
-def _words(given: argparse.Namespace, what: str, count: int | None = None) -> list[str]:
-    words: list[str] = given.words
+def _words(args: argparse.Namespace, what: str, count: int | None = None) -> list[str]:
+    words: list[str] = args.words
     if not words or (count is not None and len(words) != count):
-        raise InvalidInputError(f"`headwater columns T {given.action}` is followed by {what}.")
+        raise InvalidInputError(f"`headwater columns T {args.action}` is followed by {what}.")
     return words
 
 
-def _drop_columns(given: argparse.Namespace, table: Any) -> None:
-    names = _words(given, "the columns to drop")
-    ask(given, f"The columns {', '.join(names)} of {format_name(table.id.names)} are dropped.")
-    _on_branch(given, table).drop_columns(*names)
+def _drop_columns(args: argparse.Namespace, table: Any) -> None:
+    names = _words(args, "the columns to drop")
+    ask(args, f"The columns {', '.join(names)} of {format_name(table.id.names)} are dropped.")
+    _on_branch(args, table).drop_columns(*names)
 
 
-def _rename_column(given: argparse.Namespace, table: Any) -> None:
-    old, new = _words(given, "OLD NEW", 2)
-    _on_branch(given, table).rename_columns({old: new})
+def _rename_column(args: argparse.Namespace, table: Any) -> None:
+    old, new = _words(args, "OLD NEW", 2)
+    _on_branch(args, table).rename_columns({old: new})
 
 
-def _cast_column(given: argparse.Namespace, table: Any) -> None:
-    name, kind = _words(given, "NAME TYPE", 2)
-    _on_branch(given, table).cast_columns({name: column_type(kind)})
+def _cast_column(args: argparse.Namespace, table: Any) -> None:
+    name, kind = _words(args, "NAME TYPE", 2)
+    _on_branch(args, table).cast_columns({name: column_type(kind)})
 
 
-def tags(given: argparse.Namespace) -> int:
-    table = _act(given, {"add": _add_tag, "move": _move_tag, "drop": _drop_tag})
+def tags(args: argparse.Namespace) -> int:
+    table = _act(args, {"add": _add_tag, "move": _move_tag, "drop": _drop_tag})
     listed = ({"tag": name, "version": version, "branch": _branch(table, name)} for name, version in table.tags.items())
-    show_records(islice(listed, given.limit), given.json)
+    show_records(islice(listed, args.limit), args.json)
     return 0
 
 
@@ -101,29 +101,29 @@ def _branch(table: Any, tag: str) -> str | None:
     return found
 
 
-def _newest(given: argparse.Namespace, table: Any) -> int:
-    version: int = given.version if given.version is not None else _on_branch(given, table).versions()[-1].version
+def _newest(args: argparse.Namespace, table: Any) -> int:
+    version: int = args.version if args.version is not None else _on_branch(args, table).versions()[-1].version
     return version
 
 
-def _add_tag(given: argparse.Namespace, table: Any) -> None:
-    table.tags.create(_need(given, "tag"), _newest(given, table), given.branch)
+def _add_tag(args: argparse.Namespace, table: Any) -> None:
+    table.tags.create(_need(args, "tag"), _newest(args, table), args.branch)
 
 
-def _move_tag(given: argparse.Namespace, table: Any) -> None:
-    name = _need(given, "tag")
+def _move_tag(args: argparse.Namespace, table: Any) -> None:
+    name = _need(args, "tag")
     _ = table.tags[name]  # a tag that is not there is not made
-    table.tags[name] = _newest(given, table)
+    table.tags[name] = _newest(args, table)
 
 
-def _drop_tag(given: argparse.Namespace, table: Any) -> None:
-    del table.tags[_need(given, "tag")]
+def _drop_tag(args: argparse.Namespace, table: Any) -> None:
+    del table.tags[_need(args, "tag")]
 
 
-def branches(given: argparse.Namespace) -> int:
-    table = _act(given, {"add": _add_branch, "drop": _drop_branch})
+def branches(args: argparse.Namespace) -> int:
+    table = _act(args, {"add": _add_branch, "drop": _drop_branch})
     listed = (_branch_record(name, found) for name, found in table.branches.items())
-    show_records(islice(listed, given.limit), given.json)
+    show_records(islice(listed, args.limit), args.json)
     return 0
 
 
@@ -135,22 +135,22 @@ def _branch_record(name: str, found: Any) -> dict[str, Any]:
     }
 
 
-def _add_branch(given: argparse.Namespace, table: Any) -> None:
-    table.branches.create(_need(given, "branch"), given.version, given.source)
+def _add_branch(args: argparse.Namespace, table: Any) -> None:
+    table.branches.create(_need(args, "branch"), args.version, args.source)
 
 
-def _drop_branch(given: argparse.Namespace, table: Any) -> None:
-    del table.branches[_need(given, "branch")]
+def _drop_branch(args: argparse.Namespace, table: Any) -> None:
+    del table.branches[_need(args, "branch")]
 
 
-def index(given: argparse.Namespace) -> int:
-    if given.action == "stats":
-        table = given.target.catalog()[given.name_of(given.table)].serving
-        show(table.indices.stats(_need(given, "column")), given.json)
+def index(args: argparse.Namespace) -> int:
+    if args.action == "stats":
+        table = args.target.catalog()[args.name_of(args.table)].serving
+        show(table.indices.stats(_need(args, "column")), args.json)
         return 0
-    table = _act(given, {"add": _add_index, "drop": _drop_index})
+    table = _act(args, {"add": _add_index, "drop": _drop_index})
     listed = (_index_record(table, name, item) for name, item in table.indices.items())
-    show_records(islice(listed, given.limit), given.json)
+    show_records(islice(listed, args.limit), args.json)
     return 0
 
 
@@ -165,11 +165,11 @@ def _index_record(table: Any, name: str, item: Any) -> dict[str, Any]:
     }
 
 
-def _add_index(given: argparse.Namespace, table: Any) -> None:
-    told = {"name": given.name, "distance_type": given.distance}
+def _add_index(args: argparse.Namespace, table: Any) -> None:
+    told = {"name": args.name, "distance_type": args.distance}
     options = {key: value for key, value in told.items() if value is not None}
-    table.create_index(_need(given, "column"), given.type, **options)
+    table.create_index(_need(args, "column"), args.type, **options)
 
 
-def _drop_index(given: argparse.Namespace, table: Any) -> None:
-    del table.indices[_need(given, "column")]
+def _drop_index(args: argparse.Namespace, table: Any) -> None:
+    del table.indices[_need(args, "column")]

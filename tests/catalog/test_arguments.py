@@ -83,6 +83,7 @@ def test_every_public_method_that_takes_options_refuses_one_that_it_does_not_kno
         StreamTable.ingest_file: [],  # as ingest, for files that were found
         StreamTable.ingest_files: [],
         NamespaceStream.ingest_files: [],
+        RemoteStream.ingest_files: [],
         configure: [],  # as settings
     }
     for each in (near["t"], far["t"]):
