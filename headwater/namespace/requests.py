@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import Any, TypeVar
 
-from pydantic import BaseModel, ValidationError
+from pydantic import BaseModel, Field, ValidationError
 
 from headwater.errors import InvalidInputError
 
@@ -28,8 +28,8 @@ class AlterNamespaceRequest(BaseModel):
     """The request of AlterNamespaceProperties: properties to set, and names of properties to remove."""
 
     id: list[str] | None = None
-    properties: dict[str, str] = {}
-    removed: list[str] = []
+    properties: dict[str, str] = Field(default_factory=dict)
+    removed: list[str] = Field(default_factory=list)
 
 
 class CleanUpRequest(BaseModel):
@@ -56,15 +56,15 @@ class StreamRequest(BaseModel):
     """The request of an operation on a stream table: each takes the fields that are its arguments (docs/streams.md)."""
 
     id: list[str] | None = None
-    keys: list[str] = []
-    sequence: list[str] = []
-    partition_by: list[str] = []
-    properties: dict[str, str | None] = {}
+    keys: list[str] = Field(default_factory=list)
+    sequence: list[str] = Field(default_factory=list)
+    partition_by: list[str] = Field(default_factory=list)
+    properties: dict[str, str | None] = Field(default_factory=dict)
     token: str | None = None
     source: str | None = None
     format: str = "rows"
     strict: bool = False
-    options: dict[str, Any] = {}
+    options: dict[str, Any] = Field(default_factory=dict)
     file: str | None = None
     digest: str | None = None
     undone: bool = False
@@ -80,10 +80,10 @@ class StreamRequest(BaseModel):
     read: int | None = None
     read_of: str | None = None
     of: str | None = None
-    add: dict[str, str] = {}
-    rename: dict[str, str] = {}
-    widen: dict[str, str] = {}
-    drop: list[str] = []
+    add: dict[str, str] = Field(default_factory=dict)
+    rename: dict[str, str] = Field(default_factory=dict)
+    widen: dict[str, str] = Field(default_factory=dict)
+    drop: list[str] = Field(default_factory=list)
 
 
 class PublishRequest(BaseModel):

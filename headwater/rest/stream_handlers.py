@@ -10,7 +10,6 @@ import contextlib
 import tempfile
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict
-from functools import partial
 from pathlib import PurePath
 from typing import Any
 
@@ -19,7 +18,7 @@ import pyarrow as pa
 from lance_namespace import LanceNamespace
 
 from headwater.decoding.arrow import read_stream
-from headwater.decoding.bounds import REQUEST
+from headwater.decoding.bounds import REQUEST, Accept
 from headwater.errors import InvalidInputError, LanceNamespaceError, UnsupportedOperationError
 from headwater.names import object_id
 from headwater.namespace.abilities import CatalogAbilities, abilities_of
@@ -39,6 +38,8 @@ from headwater.streams.statements import KINDS, StatementRows
 from headwater.streams.table import StreamTable
 from headwater.streams.user_functions import without_folders
 
+FEW_BYTES = 1 << 20
+"""A body that decodes to this many bytes is decoded before its columns are compared with the table's."""
 DESCRIBED = ("definition", "position", "published", "readers", "id")
 """What DescribeStreamTable tells, unless asked for some of it: a transaction relies on what it was told."""
 
@@ -58,25 +59,34 @@ def able(namespace: LanceNamespace) -> CatalogAbilities:
     return can
 
 
-def _body(call: Call) -> pa.RecordBatchReader:
+def _body(call: Call, accept: Accept | None = None) -> pa.RecordBatchReader:
     body = call.body.buffer if isinstance(call.body, BodySpool) else pa.py_buffer(call.body)
-    return read_stream(body, call.accept)
+    return read_stream(body, accept or call.accept)
 
 
 def _fitting_rows(call: Call, check: Callable[[Given | None], Any]) -> Any:
-    """Return the rows, or the text, of a write. `check` is called before they are decoded, with no rows but their
+    """Return the rows, or the text, of a write. `check` is called before many rows are decoded, with no rows but their
     columns, or None for a text: it raises InvalidInput (13) for columns that the table refuses.
 
-    A repeated token is not checked: its rows landed under the definition of that time.
+    Few rows are decoded at once: the landing itself checks them. A repeated token is not checked: its rows landed under
+    the definition of that time.
     """
-    body = _body(call)
-    if call.request.token is None:
+    decoded = 0
+
+    def accept(size: int) -> None:
+        nonlocal decoded
+        decoded = size
+        if call.accept is not None:
+            call.accept(size)
+
+    body = _body(call, accept)
+    if decoded > FEW_BYTES and call.request.token is None:
         check(None if body.schema.names == [TEXT] else given(unpack(body.schema.empty_table())))
     return unpack(body.read_all())
 
 
-def _shaping(definition: Definition, contract: str = REFUSE) -> Callable[[Given | None], Any]:
-    return lambda rows: None if rows is None else shape(definition, rows, contract)
+def _shaping(table: StreamTable, contract: str = REFUSE) -> Callable[[Given | None], Any]:
+    return lambda rows: None if rows is None else shape(table.definition, rows, contract)
 
 
 def create(namespace: LanceNamespace, call: Call) -> dict[str, Any]:
@@ -113,21 +123,17 @@ def describe(namespace: LanceNamespace, call: Call) -> dict[str, Any]:
 
 def append(namespace: LanceNamespace, call: Call) -> dict[str, Any]:
     table = stream_of(namespace, call)
-    return _report(
-        table.append(_fitting_rows(call, _shaping(table.definition)), call.request.token, call.request.source)
-    )
+    return _report(table.append(_fitting_rows(call, _shaping(table)), call.request.token, call.request.source))
 
 
 def upsert(namespace: LanceNamespace, call: Call) -> dict[str, Any]:
     table = stream_of(namespace, call)
-    return _report(
-        table.upsert(_fitting_rows(call, _shaping(table.definition)), call.request.token, call.request.source)
-    )
+    return _report(table.upsert(_fitting_rows(call, _shaping(table)), call.request.token, call.request.source))
 
 
 def delete(namespace: LanceNamespace, call: Call) -> dict[str, Any]:
     table = stream_of(namespace, call)
-    what = _fitting_rows(call, partial(check_columns, table.definition))
+    what = _fitting_rows(call, lambda rows: check_columns(table.definition, rows))
     return _report(table.delete(what, call.request.token, call.request.source))
 
 
@@ -137,7 +143,7 @@ def ingest(namespace: LanceNamespace, call: Call) -> dict[str, Any]:
     check_format(asked.format, asked.options)
     if asked.file is None:
         contract = table.definition.contract
-        rows = _fitting_rows(call, _shaping(table.definition, contract) if asked.format == "rows" else lambda _: None)
+        rows = _fitting_rows(call, _shaping(table, contract) if asked.format == "rows" else lambda _: None)
         origin = BatchOrigin(asked.source, asked.token, digest=asked.digest if asked.token is not None else None)
         return _report(table.take(rows, asked.format, origin, asked.strict, asked.options))
     with _file(_body(call), asked.file) as (path, digest):
@@ -303,7 +309,7 @@ def _projection(namespace: LanceNamespace, call: Call) -> Projection:
 
 
 def _report(report: LandingReport) -> dict[str, Any]:
-    return asdict(report)
+    return dict(vars(report))
 
 
 def _published(found: Published | None) -> dict[str, Any] | None:

@@ -49,10 +49,15 @@ def needs_worker(call: Call) -> bool:
 class Work(Protocol):
     """Does the work of calls somewhere else."""
 
+    @property
+    def most_held(self) -> int:
+        """Return how many answers may hold their worker while they are read slowly."""
+        ...
+
     def takes(self, call: Call) -> bool: ...
 
     def respond(self, call: Call) -> Any:
-        """The response, as the protocol's model or as JSON; of rows the chunks of an Arrow file."""
+        """Return the response, as the protocol's model or as JSON; of rows an Arrow file, in chunks or as bytes."""
         ...
 
 
@@ -90,6 +95,10 @@ class InWorkers:
         self._pool = pool
         self._everything = isinstance(namespace, FarNamespace)
         self._metastore = abilities_of(namespace).metastore
+
+    @property
+    def most_held(self) -> int:
+        return self._pool.limits.most_long
 
     def takes(self, call: Call) -> bool:
         return self._everything or needs_worker(call)

@@ -5,6 +5,7 @@ Started as a program of its own, never forked: pylance and its threads do not su
 
 from __future__ import annotations
 
+import gc
 import importlib
 import mmap
 import os
@@ -19,10 +20,20 @@ from typing import Any
 import pyarrow as pa
 
 from headwater.workers import callbacks
-from headwater.workers.channel import BrokenChannelError, Channel, Chunk, reader_of_chunks, stream_chunks
+from headwater.workers.channel import (
+    BrokenChannelError,
+    Channel,
+    Chunk,
+    parts_of,
+    reader_of_chunks,
+    size_of,
+    stream_chunks,
+)
 from headwater.workers.told_errors import failure
 
 MIB = 1 << 20
+SHORT = 1 << 18
+"""A first chunk of fewer bytes may be the whole answer."""
 MIN_WORK = 0.02
 """Seconds of processor time and MiB read or written between two beats: less is only waiting."""
 
@@ -41,6 +52,7 @@ def main() -> None:
     except Exception as error:
         channel.send({"error": failure(error)})
         return
+    gc.freeze()  # what is there stays: no collection of garbage walks it again
     limit = MemoryLimit(first["most_memory"])
     limit.set(first["memory"])
     channel.send({"ok": os.getpid()})
@@ -106,7 +118,7 @@ def answer(channel: Channel, hosted: Any, call: dict[str, Any]) -> None:
         with callbacks.called_by(channel), _progress(channel, call["beat"]):
             found = getattr(hosted, method)(call["arguments"], body)
             stream = _stream(found)
-            first = next(stream, b"") if stream is not None else b""
+            begun, is_whole = _begin(stream) if stream is not None else ([], False)
     except Exception as error:
         _discard(chunks)
         channel.send({"error": failure(error)})
@@ -114,8 +126,19 @@ def answer(channel: Channel, hosted: Any, call: dict[str, Any]) -> None:
     _discard(chunks)
     if stream is None:
         channel.send({"ok": found})
+    elif is_whole:
+        channel.send({"ok": None, "whole": True}, [part for chunk in begun for part in parts_of(chunk)])
     else:
-        _send_stream(channel, first, stream)
+        _send_stream(channel, begun, stream)
+
+
+def _begin(stream: Iterator[Chunk]) -> tuple[list[Chunk], bool]:
+    """Make the first chunk, and return True beside it if there is no other: a short answer is sent whole."""
+    first = next(stream, b"")
+    if size_of(first) >= SHORT:
+        return [first], False
+    second = next(stream, None)
+    return ([first], True) if second is None else ([first, second], False)
 
 
 @contextmanager
@@ -159,13 +182,13 @@ def _discard(chunks: Iterator[bytes]) -> None:
         pass
 
 
-def _send_stream(channel: Channel, first: Chunk, rest: Iterator[Chunk]) -> None:
+def _send_stream(channel: Channel, begun: list[Chunk], rest: Iterator[Chunk]) -> None:
     """The chunks, then how it went: an error in the middle of the rows is told too."""
     problem: list[BaseException] = []
 
     def chunks() -> Iterator[Chunk]:
         try:
-            yield first
+            yield from begun
             yield from rest
         except Exception as error:
             problem.append(error)
