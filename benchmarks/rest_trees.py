@@ -4,8 +4,9 @@
     python -m benchmarks.rest_trees ../before [rounds] [request ...]
 
 Each tree serves a metastore catalog of its own to one client. A round is a number of one request; the CPU time of all
-processes of the server is read before and after it. A ratio above 1 says that this tree is slower. A run of all requests
-writes `results/rest-trees.md`.
+processes of the server is read before and after it. A ratio above 1 says that this tree is slower. A run of all
+requests writes `results/rest-trees.md`. With `taskset -c 0 chrt -f 5` before the command, which takes root, what else
+runs on the machine counts little.
 """
 
 from __future__ import annotations
@@ -154,6 +155,13 @@ class Served:
         workers = [int(child) for task in tasks for child in (task / "children").read_text().split()]
         return {pid: time.clock_gettime((~pid << 3) | 2) for pid in (self._process.pid, *workers)}
 
+    def settle(self) -> None:
+        """Wait until the server rests: a worker that is being started would count."""
+        used = -1.0
+        while (now := sum(self._cpu().values())) - used > 0.05:
+            used = now
+            time.sleep(1)
+
     def close(self) -> None:
         self._process.terminate()
         self._process.wait(30)
@@ -175,6 +183,8 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         served = [Served(tree, f"{folder}/{number}") for number, tree in enumerate((before, HERE))]
         try:
+            for each in served:
+                each.settle()
             report = Report("rest-trees", f"python -m benchmarks.rest_trees BEFORE {rounds}", COLUMNS)
             for name in names:
                 turns = [[each.round(name) for each in served] for _ in range(rounds + 1)][1:]
