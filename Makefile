@@ -14,7 +14,7 @@ ifneq ($(RAM),)
 test test-all test-lowest: export TMPDIR ?= $(RAM)
 endif
 
-.PHONY: demo test test-all test-lowest check bench sbom vendor clean pin
+.PHONY: demo test test-all test-lowest test-pythons check bench sbom vendor clean pin
 demo: $(READY)
 	$(BIN)/python examples/demo.py
 
@@ -31,6 +31,13 @@ test-lowest: $(LOWEST)/.ready
 		--deselect "tests/data/test_bombs.py::test_a_body_that_says_one_thing_many_times_is_measured_by_what_it_says[views of a list]" \
 		tests/streams tests/data tests/versions tests/interop/postgres
 
+# The tests with every supported Python of this machine, each in an environment of its own.
+test-pythons:
+	@for version in 3.11 3.12 3.13; do \
+		if command -v python$$version > /dev/null; then \
+			$(MAKE) test PYTHON=python$$version VENV=build/python$$version || exit 1; \
+		else echo "NOT TESTED: python$$version is not installed here."; fi; done
+
 check: $(READY)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
@@ -40,29 +47,29 @@ bench: $(READY)
 	$(BIN)/python -m benchmarks
 
 sbom: $(READY)
-	$(BIN)/python sbom.py build/sbom.cdx.json
+	$(BIN)/python -m tools.sbom build/sbom.cdx.json
 
 vendor: $(READY)
-	$(BIN)/python -m headwater.web.vendor
+	$(BIN)/python -m tools.vendor
 
-$(READY): requirements.txt pyproject.toml
+$(READY): requirements/development.txt pyproject.toml
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements.txt
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements/development.txt
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .
 	touch $(READY)
 
-$(LOWEST)/.ready: tests/lowest.txt pyproject.toml
+$(LOWEST)/.ready: requirements/lowest.txt pyproject.toml
 	$(PYTHON) -m venv $(LOWEST)
-	$(LOWEST)/bin/python -m pip install --quiet --disable-pip-version-check --require-hashes -r tests/lowest.txt
+	$(LOWEST)/bin/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements/lowest.txt
 	touch $@
 
 pin:
-	uv pip compile pyproject.toml --all-extras --group dev --generate-hashes --python-version 3.11 --no-header -o requirements.txt
-	uv pip compile tests/docs/clients.in -c requirements.txt --generate-hashes --python-version 3.11 --no-header --no-annotate -o tests/docs/clients.txt
-	uv pip compile tests/interop/postgres/engine.in --generate-hashes --python-version 3.11 --no-header --no-annotate -o tests/interop/postgres/engine.txt
-	uv pip compile pyproject.toml tests/lowest.in --extra server --extra pipeline --resolution lowest-direct --generate-hashes --python-version 3.11 --no-header --no-annotate -o tests/lowest.txt
-	uv pip compile pyproject.toml --extra server --extra pipeline -c requirements.txt --generate-hashes --python-version 3.12 --no-header --no-annotate -o examples/container/requirements.txt
-	uv pip compile examples/container/build.in -c requirements.txt --generate-hashes --python-version 3.12 --no-header --no-annotate -o examples/container/build.txt
+	uv pip compile pyproject.toml --all-extras --group dev --generate-hashes --python-version 3.11 --no-header -o requirements/development.txt
+	uv pip compile requirements/clients.in -c requirements/development.txt --generate-hashes --python-version 3.11 --no-header --no-annotate -o requirements/clients.txt
+	uv pip compile requirements/debezium.in --generate-hashes --python-version 3.11 --no-header --no-annotate -o requirements/debezium.txt
+	uv pip compile pyproject.toml requirements/lowest.in --extra server --extra sql --resolution lowest-direct --generate-hashes --python-version 3.11 --no-header --no-annotate -o requirements/lowest.txt
+	uv pip compile pyproject.toml --extra server --extra sql -c requirements/development.txt --generate-hashes --python-version 3.12 --no-header --no-annotate -o examples/container/requirements.txt
+	uv pip compile examples/container/build.in -c requirements/development.txt --generate-hashes --python-version 3.12 --no-header --no-annotate -o examples/container/build.txt
 
 clean:
 	rm -rf $(VENV) dist build .mypy_cache .ruff_cache .pytest_cache

@@ -6,6 +6,7 @@ generated client, about a second of CPU that a look-up at the command line has n
 
     lance                             imported when something of it is first used: a server that only names things
                                       never does
+    sqlglot, duckdb                   the same: only SQL uses them, and they come with an extra
 
 Nothing is left out or changed: who calls or makes something gets it checked as ever. If the package has been imported
 already, there is nothing to save.
@@ -30,7 +31,7 @@ CLIENT = "lance_namespace_urllib3_client"
 
 
 def prepare() -> None:
-    """Called once, when `headwater` is imported."""
+    """Install the lazy imports. `headwater` calls it once."""
     if PROTOCOL in sys.modules:
         return
     _load_errors()
@@ -84,7 +85,7 @@ class _Loader(Loader):
 
 @contextmanager
 def built_when_used() -> Iterator[None]:
-    """Validators of what is defined in this block are built when they are first used, as pydantic can."""
+    """Defer pydantic's validators of classes in this block until their first use."""
     import pydantic
 
     call, config = pydantic.validate_call, pydantic.BaseModel.model_config
@@ -128,7 +129,7 @@ class _WhenUsed:
 
 
 def warm() -> None:
-    """Import `lance` now, where it will be used anyway: the first to use it does not wait."""
+    """Import `lance` now, so that its first use does not wait."""
     _ = lance.LanceDataset
 
 
@@ -138,3 +139,6 @@ if TYPE_CHECKING:
     import lance.optimize
 else:
     lance = _WhenUsed("lance")
+sqlglot: Any = _WhenUsed("sqlglot")
+exp: Any = _WhenUsed("sqlglot.expressions")
+duckdb: Any = _WhenUsed("duckdb")

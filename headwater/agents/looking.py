@@ -1,4 +1,4 @@
-"""What the tools do: look at one catalog, and answer in bounded JSON. Hosted in a worker."""
+"""The read-only tools for agents: each reads one catalog and returns bounded JSON. They run in a worker process."""
 
 from __future__ import annotations
 
@@ -11,7 +11,6 @@ from typing import Any
 import pyarrow as pa
 
 from headwater.agents.answers import MAX_ROWS, AgentAnswer, cells
-from headwater.cli import sql
 from headwater.cli.look import columns_of, namespace_record, table_record
 from headwater.cli.lookups import names_of, walk
 from headwater.cli.near import NAMES, near_name
@@ -26,6 +25,7 @@ from headwater.errors import (
 )
 from headwater.names import format_name, parse_name
 from headwater.pipeline.lineage import downstream, upstream
+from headwater.sql import queries
 
 Asked = dict[str, Any]
 Method = Callable[["Looking", Asked, Any], str]
@@ -51,13 +51,13 @@ def _helpful(method: Method) -> Method:
 
 
 class Looking:
-    """One catalog, as agents see it. Each method is a tool and takes what `asking` says."""
+    """The tools over one catalog. Each method takes the arguments of its class in `serving`."""
 
     def __init__(self, target: Target) -> None:
         self._target = target
 
     def check(self, arguments: Asked, body: Any) -> str:
-        """Whether there is a catalog to look at: its error, if there is none."""
+        """Raise the error of the catalog if it does not exist."""
         names_of(self._target).children(())
         return ""
 
@@ -134,10 +134,11 @@ class Looking:
         return AgentAnswer().rows("rows", rows, NARROW, arguments["limit"]).text()
 
     def query(self, arguments: Asked, body: Any) -> str:
-        if not sql.is_sql(arguments["sql"]):
+        if not queries.is_sql(arguments["sql"]):
             raise InvalidInputError("A query is one SELECT, such as SELECT name, count(*) FROM prod.users GROUP BY 1.")
         limit = min(arguments["limit"], MAX_ROWS)
-        found = sql.run(arguments["sql"], self._target.catalog(), self._target.server is None, limit + 1)
+        catalog, is_near = self._target.catalog(), self._target.server is None
+        found = queries.run(arguments["sql"], catalog, is_near, limit + 1, dialect=arguments["dialect"])
         return AgentAnswer().rows("rows", _rows(found, short=False), f"{NARROW}, or raise `limit`", limit).text()
 
     @_helpful
@@ -184,7 +185,7 @@ def _rows(table: pa.Table, short: bool = True) -> Iterator[dict[str, Any]]:
 
 
 def host(named: str | None, properties: dict[str, str]) -> Looking:
-    """The catalog that a path, a URI or a profile stands for, ready to be asked."""
+    """Open the catalog of a path, URI or profile for the tools."""
     import lance  # noqa: F401  # the first call does not wait for it
 
     target = Target(named)

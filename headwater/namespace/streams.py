@@ -16,10 +16,10 @@ from headwater.streams.landing import LandingReport
 from headwater.streams.layout import DELTA, QUARANTINE
 from headwater.streams.position_views import Published
 from headwater.streams.publishing import stage
-from headwater.streams.serving_copy import Lake, lake
-from headwater.streams.shares import Hands
+from headwater.streams.serving_copy import CatalogLocation, Lake, catalog_location, lake
 from headwater.streams.table import StreamTable, check_once, create_stream_table, publish_tables
 from headwater.streams.within import landing, own_log
+from headwater.work import HERE, Runner
 
 if TYPE_CHECKING:
     from headwater.namespace.metastore import MetastoreNamespace
@@ -127,11 +127,11 @@ def publish_streams(
     namespace: MetastoreNamespace,
     ids: Sequence[ObjectId],
     lineage: Mapping[str, Mapping[str, Any]] | None = None,
-    hands: Hands | None = None,
+    runner: Runner = HERE,
 ) -> list[Published]:
     """Publish tables at one slot, that of the transaction which is open here if there is one.
 
-    `lineage` by name is kept with the versions, `hands` do the shares of large ones, but not in a transaction.
+    `lineage` by name is kept with the versions, `runner` folds and writes their rows, but not in a transaction.
     Quarantines come last: the publish of their table may land rows in them.
     """
     if isinstance(namespace.session, Within):
@@ -143,7 +143,13 @@ def publish_streams(
         return [made[id] for id in ids]
     namespace.registry.check_writable()
     found = lake(namespace.metastore, namespace.properties.root, dict(namespace.properties.storage))
-    return publish_tables(found, [id.names for id in ids], lineage, hands)
+    return publish_tables(found, [id.names for id in ids], lineage, runner)
+
+
+def location_in(namespace: MetastoreNamespace) -> CatalogLocation:
+    """Return the address of a catalog's storage, as executors open it."""
+    known = namespace.properties
+    return catalog_location(lake(namespace.metastore, known.root, dict(known.storage)))
 
 
 def check_alone(namespace: MetastoreNamespace, doing: str) -> None:

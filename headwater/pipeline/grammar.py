@@ -19,17 +19,17 @@ import pyarrow as pa
 
 from headwater.errors import InvalidInputError, TableColumnNotFoundError
 from headwater.pipeline.columns import parse_columns
-from headwater.pipeline.sql_names import names_in
+from headwater.sql.parsing import names_in, parse_condition, parse_query
 from headwater.streams.checks import EXPECT, Check
 from headwater.streams.columns import parse_type
 from headwater.streams.definition import DERIVED, define
 from headwater.streams.sources.formats import FORMATS, check_format
 from headwater.streams.user_functions import with_folder
 from headwater.tables.indices import index_type
-from headwater.tables.sql import check_sql
+from headwater.work.engine import Engine, parse_engine
 
 SECTIONS = ("pipeline", "source", "table", "view", "publish")
-PIPELINE = ("name", "catalog")
+PIPELINE = ("name", "catalog", "engine", "master", "spark")
 SOURCE = ("name", "path", "format", "into")
 TABLE = ("schema", "keys", "sequence_by", "lateness", "contract", "stored_as_scd_type", *EXPECT, "columns", "index")
 COLUMN = ("function", "inputs", "type", "version")
@@ -93,6 +93,7 @@ class Pipeline:
     file: str = "pipeline.toml"
     digest: str = ""
     """Of all that the file says."""
+    engine: Engine = field(default_factory=Engine)
 
     def table(self, name: str) -> TableSpec:
         return next(table for table in self.tables if table.name == name)
@@ -159,7 +160,9 @@ def _pipeline(values: Mapping[str, Any], folder: Path, file: str) -> Pipeline:
     in_order(views)
     catalog = _text(head.get("catalog"), "[pipeline] catalog")
     name = _text(head.get("name"), "[pipeline] name")
-    return Pipeline(name, catalog, folder, sources, tuple(written.values()), views, tables, file)
+    spark = _mapping(head.get("spark", {}), "[pipeline.spark]")
+    engine = parse_engine(head.get("engine"), head.get("master"), spark, "[pipeline]")
+    return Pipeline(name, catalog, folder, sources, tuple(written.values()), views, tables, file, engine=engine)
 
 
 def _source(place: int, values: Any) -> Source:
@@ -201,7 +204,8 @@ def _checks(where: str, values: Mapping[str, Any]) -> tuple[Check, ...]:
     found = []
     for kind, action in EXPECT.items():
         for name, sql in _mapping(values.get(kind, {}), f"{where} {kind}").items():
-            check_sql(f"{where} {kind}.{name}", _text(sql, f"{where} {kind}.{name}"))
+            with naming_section(f"{where} {kind}.{name}"):
+                parse_condition(_text(sql, "SQL"))
             found.append(Check(name, sql, action))
     _distinct([check.name for check in found], f"expectation of {where}")
     return tuple(found)
@@ -241,7 +245,10 @@ def _view(name: str, values: Any) -> ViewSpec:
             f"{where} needs keys: the columns that tell its rows apart, such as those of its GROUP BY. Only rows that "
             "changed are written, and that is how they are known."
         )
-    return ViewSpec(name, _text(values.get("sql"), f"{where} sql"), keys)
+    sql = _text(values.get("sql"), f"{where} sql")
+    with naming_section(where):
+        parse_query(sql)
+    return ViewSpec(name, sql, keys)
 
 
 def in_order(views: Sequence[ViewSpec]) -> list[ViewSpec]:

@@ -14,13 +14,17 @@ from typing import Any, NamedTuple
 
 from headwater.errors import InvalidInputError
 from headwater.pipeline.grammar import Pipeline, TableSpec, ViewSpec, WantedIndex, in_order
-from headwater.pipeline.sql_names import names_in
+from headwater.sql.parsing import SPARK, names_in
 from headwater.streams.definition import DERIVED
 from headwater.wording import many
+from headwater.work import DRIVER, EMBEDDED, EXECUTORS
 
 CREATE, ALTER, REFRESH, INGEST = "create", "alter", "refresh", "ingest"
 PUBLISH, BACKFILL, INDEX, VIEW = "publish", "backfill", "index", "view"
 WAITS = "it has no schema, and no file of it has come that would tell its columns"
+OTHER_DIALECT = "its SQL is read as Spark SQL now"
+BYTES_OF_A_ROW = 200
+"""The size of a row of a source file, as far as a plan can know it."""
 FIXED = frozenset(("keys", "sequence_by", "column types"))
 
 
@@ -334,8 +338,8 @@ def why_whole(
     """
     if record.get("sql") != sql_digest(view):
         return "its SQL changed"
-    if "engine" not in record:
-        return "an older release made it"
+    if record.get("dialect") != SPARK:
+        return OTHER_DIALECT
     if record["position"] != position:
         return "its rows were changed by others"
     tables: Mapping[str, Sequence[Any]] = record["tables"]
@@ -357,11 +361,29 @@ def _why_view(facts: Facts, view: ViewSpec, fact: TableFact | None, inputs: Sequ
         return "it was never made"
     if fact.inputs.get("sql") != sql_digest(view):
         return "its SQL changed"
+    if fact.inputs.get("dialect") != SPARK:
+        return OTHER_DIALECT
     new = [name for name in inputs if name in changing]
     if not new:
         known = fact.inputs.get("tables", {})
         new = [name for name in inputs if known.get(name) != facts.tables[name].moment]
     return f"{', '.join(new)} changed" if new else ""
+
+
+def place_of(step: Step, pipeline: Pipeline) -> str:
+    """Return the place where a step will run, by the pipeline's engine and by the size that is known beforehand."""
+    if not pipeline.engine.is_spark:
+        return EMBEDDED
+    if step.do in (CREATE, ALTER, REFRESH):
+        return DRIVER
+    derives = step.do == PUBLISH and any(key.startswith(DERIVED) for key in pipeline.table(step.table).properties)
+    if derives or step.do in (BACKFILL, VIEW):
+        return EXECUTORS
+    rows = step.rows if step.rows is not None else (step.bytes or 0) // BYTES_OF_A_ROW
+    known = step.rows is not None or step.bytes is not None
+    if rows > pipeline.engine.driver_rows or not pipeline.engine.driver_rows:
+        return EXECUTORS
+    return DRIVER if known else f"{DRIVER}, or {EXECUTORS} above {many(pipeline.engine.driver_rows, 'row')}"
 
 
 def inputs_of(view: ViewSpec, tables: set[str]) -> list[str]:

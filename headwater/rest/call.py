@@ -23,19 +23,21 @@ if TYPE_CHECKING:
 
 _REQUEST_ID = re.compile(r"[A-Za-z0-9._:-]{1,128}")
 KEY = "headwater.call"
-"""Where the call stands in an ASGI scope."""
+"""The key of the call in an ASGI scope."""
 AT = "x-headwater-at"
 """The header that asks for the catalog as it was: a slot, a time with a zone, or the name of a snapshot,
 percent-encoded."""
 TRANSACTION = "x-headwater-transaction"
 """The header that has an operation made inside an open transaction: its id."""
+UNREAD = "x-headwater-unread-rows"
+"""The header of an answer that lacks rows of a table: they are in a write-ahead log of Lance's (MemWAL)."""
 ELSEWHERE = frozenset({AT, TRANSACTION})
 WHOLE = frozenset({"host", "origin", "sec-fetch-site", "x-forwarded-for"})
 
 
 @dataclass(slots=True)
 class Call:
-    """What is asked (route, id, delimiter, request), by whom (caller, address), and how it came."""
+    """One request: its route, id, delimiter and arguments, its caller and address, its headers and body."""
 
     route: Route = NO_ROUTE
     id: ObjectId = ROOT
@@ -63,6 +65,8 @@ class Call:
     is_noted: bool = False
     accept: Callable[[int], None] | None = None
     """Told how many bytes the Arrow body unpacks to, and may refuse them."""
+    unread: set[str] = field(default_factory=set)
+    """The names of tables that the work opened and that have rows in a write-ahead log, which the answer lacks."""
     stop: Callable[[], None] | None = None
     """Ends the work on the call, where somebody can: for a client that is gone."""
 
@@ -87,7 +91,7 @@ class Call:
 
     @property
     def payer(self) -> str:
-        """Whose limits the call counts against: its caller, or where it came from when nobody is asked who they are."""
+        """The name whose limits the call counts against: its caller, or its address without authentication."""
         known = self.caller
         return f"address:{self.address}" if known is None or known.name == "owner" else str(known.name)
 

@@ -75,14 +75,14 @@ class Channel:
         for option in (socket.SO_RCVTIMEO, socket.SO_SNDTIMEO):
             self._socket.setsockopt(socket.SOL_SOCKET, option, limit)
 
-    def send(self, message: dict[str, Any], body: Chunk | None = None, file: int | None = None) -> None:
-        """Send a message, and `body` as the one chunk of a stream after it. `file` is a descriptor to send along."""
+    def send(self, message: dict[str, Any], stream: Sequence[Chunk] | None = None, file: int | None = None) -> None:
+        """Send a message, and after it `stream`, all chunks of one. `file` is a descriptor to send along."""
         encoded = _encode(message).encode()
         if len(encoded) > MAX_MESSAGE:
             raise ValueError(f"a message of {len(encoded)} bytes is longer than {MAX_MESSAGE}")
         frames = [_HEAD.pack(MESSAGE, len(encoded)), encoded]
-        if body is not None:
-            frames += (*_chunk_frames(body), _END)
+        if stream is not None:
+            frames += (*(part for chunk in stream for part in _chunk_frames(chunk)), _END)
         self._put(frames, file)
 
     def share(self, file: int) -> None:

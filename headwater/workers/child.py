@@ -24,7 +24,6 @@ from headwater.workers.channel import (
     BrokenChannelError,
     Channel,
     Chunk,
-    parts_of,
     reader_of_chunks,
     size_of,
     stream_chunks,
@@ -32,8 +31,8 @@ from headwater.workers.channel import (
 from headwater.workers.told_errors import failure
 
 MIB = 1 << 20
-SHORT = 1 << 18
-"""A first chunk of fewer bytes may be the whole answer."""
+SHORT, AHEAD = 1 << 18, 3
+"""First chunks that are fewer and have fewer bytes may be the whole answer."""
 MIN_WORK = 0.02
 """Seconds of processor time and MiB read or written between two beats: less is only waiting."""
 
@@ -127,18 +126,20 @@ def answer(channel: Channel, hosted: Any, call: dict[str, Any]) -> None:
     if stream is None:
         channel.send({"ok": found})
     elif is_whole:
-        channel.send({"ok": None, "whole": True}, [part for chunk in begun for part in parts_of(chunk)])
+        channel.send({"ok": None, "whole": True}, begun)
     else:
         _send_stream(channel, begun, stream)
 
 
 def _begin(stream: Iterator[Chunk]) -> tuple[list[Chunk], bool]:
-    """Make the first chunk, and return True beside it if there is no other: a short answer is sent whole."""
-    first = next(stream, b"")
-    if size_of(first) >= SHORT:
-        return [first], False
-    second = next(stream, None)
-    return ([first], True) if second is None else ([first, second], False)
+    """Make the first chunks, and return True beside them if there are no others: a short answer is sent whole."""
+    begun: list[Chunk] = []
+    while len(begun) < AHEAD and sum(map(size_of, begun)) < SHORT:
+        chunk = next(stream, None)
+        if chunk is None:
+            return begun, True
+        begun.append(chunk)
+    return begun, False
 
 
 @contextmanager

@@ -132,7 +132,7 @@ class Worker:
         is_long: bool = False,
         answers: Answers | None = None,
     ) -> Any:
-        """Return the answer: a JSON value, the chunks of a stream, or the bytes of a short one.
+        """Return the answer: a JSON value, the chunks of a stream, or of a short one a list of them.
 
         Any error but the catalog's own ends the worker.
         """
@@ -143,7 +143,7 @@ class Worker:
         try:
             self._send(method, arguments, body, is_long)
             told = self._told(answers)
-            whole = b"".join(self._channel.receive_chunks()) if "whole" in told else None
+            whole = list(self._channel.receive_chunks()) if "whole" in told else None
         except TimeoutError:
             raise self._overdue(changes) from None
         except (BrokenChannelError, OSError):
@@ -176,7 +176,7 @@ class Worker:
             self._channel.send({**message, "body": "stream"})
             self._channel.send_chunks(stream_chunks(body))
         else:
-            self._channel.send({**message, "body": "bytes"}, [body])
+            self._channel.send({**message, "body": "bytes"}, [[body]])
 
     def _chunks(self, changes: bool) -> Generator[bytes, None, None]:
         try:

@@ -4,6 +4,7 @@
 
 An input is fine if it is read, or refused with an error of the error table. A crash, another error, and more
 memory than `MAX_GROWTH` are failures; each is printed with the seed and the number that make it again (`--only`).
+`tests/decoding/fuzz_server.py` sends the same inputs to a running server.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ import pyarrow as pa
 from headwater.decoding.arrow import read_arrow, read_file, read_schema, read_stream
 from headwater.decoding.bounds import Bounds
 from headwater.decoding.files import OrcRows
-from headwater.decoding.parquet_files import ParquetRows
+from headwater.decoding.parquet import ParquetRows
 from headwater.decoding.text import read_bytes, read_csv, read_json_lines
 from headwater.errors import LanceNamespaceError
 from headwater.streams.columns import parse_type

@@ -44,11 +44,10 @@ from headwater.registries.metastore.sessions import (
     Session,
     SessionState,
     Within,
-    Work,
     past_is_past,
 )
 from headwater.registries.metastore.summary import summary
-from headwater.registries.refused import fed_by_its_log
+from headwater.registries.refusals import fed_by_its_log
 from headwater.registry import Capabilities, Kind, Registry
 from headwater.retry import ATTEMPTS, retry
 
@@ -294,18 +293,6 @@ class MetastoreRegistry(Registry):
             return [Replace(Namespace(ROOT, before), Namespace(ROOT, after))] if after != before else []
 
         retry(self.clock, ATTEMPTS, look, lambda changes: self.commit(changes) if changes else None)
-
-    def alias(self, id: ObjectId, name: str) -> None:
-        """One more name for a namespace or table, beside its own: errors 1, 2, 4, 5, 13."""
-        self._edit(f"alias {name}", lambda tx, _: tx.alias(id.names, name))
-
-    def unalias(self, id: ObjectId, name: str) -> None:
-        self._edit(f"unalias {name}", lambda tx, _: tx.unalias(id.names, name))
-
-    def _edit(self, message: str, work: Work) -> None:
-        """What is no change of the catalog's words: made anew on the newest state when another was first."""
-        self.check_writable()
-        retry(self.clock, ATTEMPTS, self.session.state, lambda _: self.session.commit(message, work))
 
     def _new_stream_id(self) -> str:
         return f"{LANCE_FORMAT}-{self.clock.hex(8)}"

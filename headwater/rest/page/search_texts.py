@@ -18,7 +18,7 @@ from headwater.metastore.columns import columns_at
 from headwater.rest.auth.object_rights import Projection
 from headwater.rest.call import Call
 from headwater.rest.page.page_facts import Hit, SearchFacts
-from headwater.rest.time_handlers import metastore_of
+from headwater.verbs.verb import metastore_of
 
 MAX_FOUND = 200
 CATCH_UP = 500
@@ -57,7 +57,7 @@ def search(namespace: LanceNamespace, call: Call) -> SearchFacts:
 
 
 def _in_columns(text: str, low: str) -> str:
-    """Which column has a word in its name, or in its comment."""
+    """Return the column that has a word in its name, or in its comment."""
     line = next((line for line in text.split("\n") if low in line), "\t")
     name, _, _ = line.partition("\t")
     return f"column {name}" if low in name else f"comment of {name}"
