@@ -95,7 +95,7 @@ class Metastore:
         self._listener: Callable[[], None] | None = None
         self._log = Log(self.store, self.clock)
         self._committer = Committer(self._log, MAX_LOCAL_KEY if self.store.abilities.path else MAX_REMOTE_KEY)
-        self._send: Callable[[bytes], int | None] | None = None
+        self._send: Callable[[bytes], Sequence[int] | None] | None = None
         self._snapshots = Snapshots(self._log)
         self._collecting = threading.Lock()
         self._log.open()
@@ -132,16 +132,20 @@ class Metastore:
             view = IndexView(index, known.base)
         return Transaction(known.draft(view), self._log, self.clock, known.header, self._commit)
 
-    def commit_by(self, send: Callable[[bytes], int | None]) -> None:
+    def commit_by(self, send: Callable[[bytes], Sequence[int] | None]) -> None:
         """Have another process of this root commit by its `commit_saved`, which groups what comes together.
 
-        `send` takes a transaction there and returns its slot; None: nobody takes it, and it is committed here.
+        `send` takes a transaction there and returns the answer; None: nobody takes it, and it is committed here.
         """
         self._send = send
 
-    def commit_saved(self, data: bytes) -> int:
-        """Commit a transaction of another process; its slot. Conflict (14) as if it had been made here."""
-        return self.reopen(_saved.decode(data)).commit()
+    def commit_saved(self, data: bytes) -> list[int]:
+        """Commit a transaction of another process; Conflict (14) as if it had been made here.
+
+        Return its slot, and the positions that its deltas have got, in their order.
+        """
+        tx = self.reopen(_saved.decode(data))
+        return [tx.commit(), *(append.position or 0 for append in tx.draft.appends)]
 
     def slot_of(self, txn: str, since_ms: int) -> int:
         """The slot of a transaction that was committed after a time; TransactionNotFound (10) if there is none."""
@@ -279,11 +283,13 @@ class Metastore:
     def _commit(self, tx: Transaction) -> int:
         if tx.draft.empty:
             return tx.draft.base.at
-        slot = None if self._send is None else self._send(msgspec.msgpack.encode(saved(tx.header, tx.draft)))
-        if slot is None:
+        done = None if self._send is None else self._send(msgspec.msgpack.encode(saved(tx.header, tx.draft)))
+        if done is None:
             slot = self._committer.commit(tx.draft, tx.header)
         else:
-            self._log.refresh()
+            slot = done[0]  # the next read folds it
+            for append, position in zip(tx.draft.appends, done[1:], strict=True):
+                append.position = position
         taken = [
             item.revision for item in tx.draft.items.values() if item.node.kind == "snapshot" and item.revision.alive
         ]

@@ -36,6 +36,7 @@ class ComposedNamespace(LanceNamespace):
         storage_options: Mapping[str, str],
         like: TableVersions | None = None,
     ) -> None:
+        self.kept: dict[Any, Any] | None = None
         self.storage_options = dict(storage_options)
         self.store = store
         self.clock = clock
@@ -56,6 +57,7 @@ class ComposedNamespace(LanceNamespace):
             managed=client is not None,
             in_transaction=self.versions.in_transaction,
             refs=self.refs_of(table),
+            kept=self.kept,
         )
 
     def refs_of(self, table: Table) -> Callable[[], KnownRefs | None] | None:

@@ -88,6 +88,8 @@ class MetastoreNamespace(RegisteredNamespace):
             properties.storage,
             None if like is None else like.versions,
         )
+        self.kept = None if session is None or session.moment is None else {}
+        self._able: CatalogAbilities | None = None
         self.mirror: Mirror = (
             Mirror(metastore, self.versions, properties.root, dict(properties.storage), clock)
             if other is None
@@ -259,6 +261,11 @@ class MetastoreNamespace(RegisteredNamespace):
         return self._over(Moment(self.metastore.at(moment)))
 
     def abilities(self) -> CatalogAbilities:
+        if self._able is None:  # made once: every call of a stream table's route asks for it
+            self._able = self._abilities()
+        return self._able
+
+    def _abilities(self) -> CatalogAbilities:
         return replace(
             super().abilities(),
             metastore=self.metastore,
