@@ -26,7 +26,6 @@ from headwater.names import ObjectId
 from headwater.namespace.abilities import abilities_of
 from headwater.namespace.metastore import MetastoreNamespace
 from headwater.namespace.requests import format_moment
-from headwater.namespace.streams import publish_streams
 from headwater.rest.remote_streams import create_remote
 from headwater.streams.definition import Definition
 from headwater.streams.opening import undrop
@@ -138,7 +137,7 @@ class NearSide:
         return create_stream(self._near, serving.id, definition)
 
     def publish(self, ids: Sequence[ObjectId]) -> list[Any]:
-        return publish_streams(self._near, ids)
+        return self._near.publish(ids)
 
     @property
     def mirrored(self) -> MetastoreNamespace:

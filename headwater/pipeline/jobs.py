@@ -22,7 +22,6 @@ from headwater.errors import (
     UnsupportedOperationError,
     error_for,
 )
-from headwater.namespace.streams import publish_streams
 from headwater.pipeline.executors import Intake, ingest_files, ingest_frame
 from headwater.pipeline.hands import SparkCrew, SparkHands, storehouse_of
 from headwater.pipeline.progress import NOBODY, Teller
@@ -183,7 +182,7 @@ def publish(
     else:
         namespace = metastore_of(lake.namespace)
         hands = SparkHands(spark, storehouse_of(namespace), tell) if spark is not None else None
-        done = publish_streams(namespace, [stream.id for stream in streams], lineage, hands)
+        done = namespace.publish([stream.id for stream in streams], lineage, hands)
     tell.step()
     parts = []
     for place, stream in enumerate(streams):

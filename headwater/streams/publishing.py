@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from headwater.errors import ConcurrentModificationError
-from headwater.metastore import DataFile, Snapshot, Transaction
+from headwater.metastore import DataFile, Reading, Transaction
 from headwater.streams.batch_lines import read_tail
 from headwater.streams.derived import computed
 from headwater.streams.evolving import evolve_copy, published_columns
@@ -65,7 +65,7 @@ def stage(
     return _publish(lake, tx, work, lineage or {}, hands)
 
 
-def work_of(snapshot: Snapshot, stream: Stream) -> Publish:
+def work_of(snapshot: Reading, stream: Stream) -> Publish:
     """What a publish of the table at a slot has to do: the same wherever it is asked."""
     view, before = view_at(snapshot, stream), newest_published(snapshot, stream)
     return Publish(view, before, head_of(snapshot, stream), snapshot.slot)

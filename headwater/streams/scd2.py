@@ -16,7 +16,7 @@ import numpy as np
 import pyarrow as pa
 from msgspec import structs
 
-from headwater.metastore import Delta, Snapshot, Transaction
+from headwater.metastore import Delta, Reading, Transaction
 from headwater.streams.definition import VALID_FROM as FROM
 from headwater.streams.definition import VALID_TO as TO
 from headwater.streams.definition import Column, Definition, from_properties, to_properties
@@ -150,14 +150,12 @@ def _parts(
         yield _changes(lake, stream, history, view, known, walk)
 
 
-def _deltas(snapshot: Snapshot, stream: Stream, after: int, view: PositionView) -> list[Delta]:
+def _deltas(snapshot: Reading, stream: Stream, after: int, view: PositionView) -> list[Delta]:
     found = snapshot.deltas(stream.path, after, version=stream.version)
     return [delta for delta in found if delta.position <= view.position]
 
 
-def _caught_up(
-    lake: Lake, snapshot: Snapshot, history: Stream, start: PositionView, known: Published | None
-) -> TxnStep:
+def _caught_up(lake: Lake, snapshot: Reading, history: Stream, start: PositionView, known: Published | None) -> TxnStep:
     """From the open rows of the history to the state at a publish, in one step: the log between them is collected."""
     stream, state = start.stream, whole_state(lake, start)
     rules = narrowed(stream.definition, None)
