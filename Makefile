@@ -40,29 +40,29 @@ bench: $(READY)
 	$(BIN)/python -m benchmarks
 
 sbom: $(READY)
-	$(BIN)/python sbom.py build/sbom.cdx.json
+	$(BIN)/python -m tools.sbom build/sbom.cdx.json
 
 vendor: $(READY)
-	$(BIN)/python -m headwater.web.vendor
+	$(BIN)/python -m tools.vendor
 
-$(READY): requirements.txt pyproject.toml
+$(READY): requirements/development.txt pyproject.toml
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements.txt
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements/development.txt
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .
 	touch $(READY)
 
-$(LOWEST)/.ready: tests/lowest.txt pyproject.toml
+$(LOWEST)/.ready: requirements/lowest.txt pyproject.toml
 	$(PYTHON) -m venv $(LOWEST)
-	$(LOWEST)/bin/python -m pip install --quiet --disable-pip-version-check --require-hashes -r tests/lowest.txt
+	$(LOWEST)/bin/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements/lowest.txt
 	touch $@
 
 pin:
-	uv pip compile pyproject.toml --all-extras --group dev --generate-hashes --python-version 3.11 --no-header -o requirements.txt
-	uv pip compile tests/docs/clients.in -c requirements.txt --generate-hashes --python-version 3.11 --no-header --no-annotate -o tests/docs/clients.txt
-	uv pip compile tests/interop/postgres/engine.in --generate-hashes --python-version 3.11 --no-header --no-annotate -o tests/interop/postgres/engine.txt
-	uv pip compile pyproject.toml tests/lowest.in --extra server --extra pipeline --resolution lowest-direct --generate-hashes --python-version 3.11 --no-header --no-annotate -o tests/lowest.txt
-	uv pip compile pyproject.toml --extra server --extra pipeline -c requirements.txt --generate-hashes --python-version 3.12 --no-header --no-annotate -o examples/container/requirements.txt
-	uv pip compile examples/container/build.in -c requirements.txt --generate-hashes --python-version 3.12 --no-header --no-annotate -o examples/container/build.txt
+	uv pip compile pyproject.toml --all-extras --group dev --generate-hashes --python-version 3.11 --no-header -o requirements/development.txt
+	uv pip compile requirements/clients.in -c requirements/development.txt --generate-hashes --python-version 3.11 --no-header --no-annotate -o requirements/clients.txt
+	uv pip compile requirements/debezium.in --generate-hashes --python-version 3.11 --no-header --no-annotate -o requirements/debezium.txt
+	uv pip compile pyproject.toml requirements/lowest.in --extra server --extra sql --resolution lowest-direct --generate-hashes --python-version 3.11 --no-header --no-annotate -o requirements/lowest.txt
+	uv pip compile pyproject.toml --extra server --extra sql -c requirements/development.txt --generate-hashes --python-version 3.12 --no-header --no-annotate -o examples/container/requirements.txt
+	uv pip compile examples/container/build.in -c requirements/development.txt --generate-hashes --python-version 3.12 --no-header --no-annotate -o examples/container/build.txt
 
 clean:
 	rm -rf $(VENV) dist build .mypy_cache .ruff_cache .pytest_cache

@@ -2,7 +2,8 @@
 
 A small shop in a folder of its own (never in one that is there, and nothing is removed): Debezium files of customers
 and orders, and products with texts, go through a pipeline file, twice: everything, then what is new. Then it shows
-what is there, where it comes from, searches, travels in time, and undoes a file. Neither Spark nor Java is needed.
+what is there, where it comes from, searches, travels in time, and undoes a file. It runs on Spark on this machine, and
+says which steps ran as which jobs; without PySpark or Java it runs embedded, and says so.
 """
 
 from __future__ import annotations
@@ -10,12 +11,15 @@ from __future__ import annotations
 import importlib
 import itertools
 import json
+import os
 import random
 import shutil
 import sys
 import time
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -23,10 +27,15 @@ from typing import Any
 import pyarrow as pa
 
 from headwater.catalog import Catalog
+from headwater.errors import UnsupportedOperationError
 from headwater.pipeline import Report, plan_pipeline, read_pipeline, run_pipeline, undo
 from headwater.pipeline.lineage import drawing, upstream
+from headwater.spark.engine import engine_session
+from headwater.work import EMBEDDED
+from headwater.work.engine import Engine
 
 FOLDER = "headwater-demo"
+MASTER = "local[2]"
 SHOP = Path(__file__).parent / "shop"
 CUSTOMERS, ORDERS, PRODUCTS = 2_000, 20_000, 600
 CITIES = ("Basel", "Graz", "Lyon", "Porto", "Turin", "Ghent")
@@ -109,18 +118,39 @@ class Shop:
 
 
 def show_reports(reports: Iterable[Report]) -> None:
-    for report in (part for each in reports for part in (each.parts or (each,))):
-        told = {name: getattr(report, name) for name in ("files", "quarantined", "late", "position", "version")}
-        counts = ", ".join(f"{name} {value:,}" for name, value in told.items() if value)
-        print(f"    {report.job:9}{report.table:15}{report.rows:>7,} rows  {counts}")
+    for each in reports:
+        for report in each.parts or (each,):
+            told = {name: getattr(report, name) for name in ("files", "quarantined", "late", "position", "version")}
+            counts = ", ".join(f"{name} {value:,}" for name, value in told.items() if value)
+            print(f"    {report.job:9}{report.table:15}{report.rows:>7,} rows  {counts}")
+        if each.where is not None and each.where.tasks:
+            print(f"    {'':9}on Spark: {each.where.jobs} jobs, {each.where.tasks} tasks ({each.where.place})")
+        elif each.where is not None:
+            print(f"    {'':9}in the place: {each.where.place}")
 
 
-def run(folder: Path) -> None:
+@contextmanager
+def spark_or_none() -> Iterator[Any]:
+    """A Spark session for the whole demo; None, with a line that says why, where PySpark or Java is missing."""
+    engine = Engine(master=MASTER).chosen(None, None, os.environ)
+    with ExitStack() as stack:
+        spark = None
+        try:
+            if engine.is_spark:
+                spark = stack.enter_context(engine_session(engine, say=lambda text: print(f"    {text}")))
+        except UnsupportedOperationError as missing:
+            print(f"    embedded, in this process, without Spark: {missing}")
+        yield spark
+
+
+def run(folder: Path, spark: Any) -> None:
     pipeline = read_pipeline(folder / "pipeline.toml")
+    if spark is None:
+        pipeline = replace(pipeline, engine=Engine(EMBEDDED))
     _, plan = plan_pipeline(pipeline)
     for step in plan.steps:
         print(f"    will {step.do:9}{step.table:15}{step.why}")
-    done = run_pipeline(pipeline, plan_id=plan.id)
+    done = run_pipeline(pipeline, spark, plan_id=plan.id)
     show_reports(done.reports)
     print(f"    {'nothing was new' if not plan.steps else f'plan {plan.id} done'} in {done.seconds:.1f} s")
 
@@ -164,6 +194,12 @@ def own_folder(given: str | None) -> Path:
 def main(given: str | None = None) -> Catalog:
     folder = own_folder(given)
     say = Progress()
+    say("Spark starts on this machine")
+    with spark_or_none() as spark:
+        return tour(folder, say, spark)
+
+
+def tour(folder: Path, say: Progress, spark: Any) -> Catalog:
     say(f"A shop in {folder}: a pipeline file, and Debezium files as a database's log would give them")
     for name in ("pipeline.toml", "features.py"):
         shutil.copy(SHOP / name, folder / name)
@@ -172,15 +208,15 @@ def main(given: str | None = None) -> Catalog:
     shop.write("orders/0001.json", shop.first_orders())
     shop.write("products/0001.json", shop.products(0, PRODUCTS))
     say("The first run takes everything")
-    run(folder)
+    run(folder, spark)
     lake = Catalog(str(folder / "lake"))
     first = lake.slot
     say("Orders are paid, deleted and added, two events come late, a product gets another text: that is all it takes")
     shop.write("orders/0002.json", shop.later_orders())
     shop.write("products/0002.json", [{"sku": "P0001", "title": "brass lamp", "text": "reading light, made to last"}])
-    run(folder)
+    run(folder, spark)
     say("A third run finds nothing to do")
-    run(folder)
+    run(folder, spark)
     say("What is there, and its versions")
     print("    " + lake.tree().replace("\n", "\n    "))
     for name in ("raw.orders", "raw.products", "mart.spend"):
@@ -202,10 +238,10 @@ def main(given: str | None = None) -> Catalog:
     rows = [{**row, "status": "wrong"} for row in itertools.islice(shop.orders.values(), 1_000, 3_000)]
     late = (START + timedelta(days=22)).isoformat()
     wrong = shop.write("orders/0003.json", [shop.event("u", None, {**row, "updated_at": late}) for row in rows])
-    run(folder)
-    show_reports([undo(None, lake, "raw.orders", "orders_cdc", str(wrong))])
+    run(folder, spark)
+    show_reports([undo(spark, lake, "raw.orders", "orders_cdc", str(wrong))])
     wrong.rename(wrong.with_suffix(".wrong"))
-    run(folder)
+    run(folder, spark)
     wrong_rows = lake["raw.orders"].to_arrow(columns=["id"], filter="status = 'wrong'").num_rows
     print(f"    orders of the wrong file now: {wrong_rows}")
     say("Done")

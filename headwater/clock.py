@@ -10,35 +10,35 @@ from typing import Protocol
 
 
 class Clock(Protocol):
-    """What the catalog asks of the world outside it. Nothing is ever ordered by `now_ms`."""
+    """The source of time, sleep, ids and randomness. Nothing is ever ordered by `now_ms`."""
 
     def now_ms(self) -> int:
-        """Milliseconds since the epoch."""
+        """Return milliseconds since the epoch."""
         ...
 
     def uuid(self) -> str:
-        """A new UUID V4."""
+        """Return a new UUID V4."""
         ...
 
     def hex(self, digits: int) -> str:
-        """So many random lower-case hex digits."""
+        """Return a number of random lower-case hex digits."""
         ...
 
     def pause(self, attempt: int) -> None:
-        """Wait a little, longer and more randomly with each attempt, before looking again."""
+        """Wait before a retry: longer and more randomly with each attempt."""
         ...
 
     def monotonic(self) -> float:
-        """Seconds since some moment; they only grow."""
+        """Return seconds of a clock that never goes back."""
         ...
 
     def sleep(self, seconds: float) -> None:
-        """Wait so long."""
+        """Wait for a number of seconds."""
         ...
 
 
 def unique_hex(digits: int) -> str:
-    """Random hex that no seed repeats: secrets, and file names that must differ between processes that replay one."""
+    """Return random hex that ignores seeds: for secrets, and file names that must differ between replays."""
     return os.urandom((digits + 1) // 2).hex()[:digits]
 
 
@@ -65,7 +65,7 @@ _drawn = _Drawn()
 
 
 class SystemClock:
-    """Real time and real randomness."""
+    """The clock of real time and randomness."""
 
     def now_ms(self) -> int:
         return time.time_ns() // 1_000_000

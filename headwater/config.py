@@ -28,11 +28,11 @@ from headwater.errors import InvalidInputError, NamespaceNotFoundError, Unsuppor
 from headwater.metastore import Metastore
 from headwater.metastore.layout import TXNS
 from headwater.metastore.rebuild import check_not_lost, is_metastore
-from headwater.references import OWN_KINDS, check_foreign, followed
+from headwater.references import OWN_KINDS, SPARK_PREFIX, check_foreign, followed
 from headwater.registries.layout import DIRECTORY_MARKER
-from headwater.registries.openable import check_finished, is_directory
+from headwater.registries.refusals import check_finished, is_directory
 from headwater.store import is_file_uri, is_local, is_there, open_store
-from headwater.store.layout import OWN_FOLDER
+from headwater.store.seam import OWN_FOLDER
 
 if TYPE_CHECKING:
     from lance_namespace import LanceNamespace
@@ -52,6 +52,8 @@ DIRECTORY_KEYS = frozenset(("manifest_enabled", "dir_listing_enabled", "table_ve
 """Properties that only a directory catalog has."""
 SERVER_KEYS = ("jwt_issuer", "jwt_audience", "jwt_jwks", "jwt_algorithms", "jwt_role_claim", "jwt_scope_claim")
 """What a profile may hold for `headwater serve`: settings of the server, not of the catalog."""
+ENGINE_KEYS = ("engine", "master")
+"""What a profile may hold for the verbs of the pipeline, beside settings of Spark (`spark.*`)."""
 
 
 @dataclass(frozen=True)
@@ -110,7 +112,7 @@ def resolve(target: str | None = None, properties: Mapping[str, Any] | None = No
     profile = None if alone else load_profile(name, given)
     if target is None and profile is None and not given:
         raise InvalidInputError(f"No catalog was named: give a path or a URI, or write a profile in {CONFIG_FILE}.")
-    values = {key: value for key, value in (profile or {}).items() if key not in SERVER_KEYS} | given
+    values = {key: value for key, value in (profile or {}).items() if not _is_of_others(key)} | given
     if profile is None and target is not None:
         values = {"uri" if target.startswith(("http://", "https://")) else "root": target, **values}
     early = values.pop("type", None)
@@ -119,6 +121,11 @@ def resolve(target: str | None = None, properties: Mapping[str, Any] | None = No
     if impl in DIRECTORY and "uri" in values:
         raise InvalidInputError(f"The catalog {name!r} has both impl=dir and uri: a directory has a root.")
     return Resolved(name, impl, values)
+
+
+def _is_of_others(key: str) -> bool:
+    """Return True for a key of a profile that is no property of its catalog: a server's, or an engine's."""
+    return key in SERVER_KEYS or key in ENGINE_KEYS or key.startswith(SPARK_PREFIX)
 
 
 def is_own(impl: str) -> bool:

@@ -1,8 +1,8 @@
-"""The one error table: code, exception, HTTP status and CLI exit status of everything that can go wrong.
+"""The one error table: code, exception, HTTP status and CLI exit status of every error.
 
 The exceptions are those of `lance_namespace`, so a caller catches the same classes whichever catalog it
-talks to. Three kinds must never be confused: *conflict* (14: look again and decide anew), *unknown*
-(`CommitStateUnknownError`: it may have landed, look before repeating), and the rest (fix the call).
+talks to. Three kinds must never be confused: *conflict* (14: read again and retry), *unknown*
+(`CommitStateUnknownError`: it may have landed, check before a retry), and the rest (fix the call).
 """
 
 from __future__ import annotations
@@ -75,11 +75,11 @@ __all__ = [
 
 
 class CommitStateUnknownError(ServiceUnavailableError):
-    """The store did not answer a commit and could not be asked again: it may have landed."""
+    """A commit that the store did not answer, and that may have landed."""
 
 
 class CorruptFileError(InternalError):
-    """A file of the catalog cannot be read as what it should be. `key` is relative to the catalog's root."""
+    """A damaged file of the catalog. `key`: relative to the catalog's root."""
 
     def __init__(self, key: str, reason: str) -> None:
         super().__init__(f"The catalog file {key!r} is damaged: {reason}. The rest of the catalog is not affected.")
@@ -89,7 +89,7 @@ class CorruptFileError(InternalError):
 
 @dataclass(frozen=True)
 class ErrorRow:
-    """One row of the table: how one error code shows on each face."""
+    """One row of the error table: an error code with its HTTP status and exit status."""
 
     code: ErrorCode
     name: str
@@ -137,13 +137,13 @@ ERRORS: dict[int, ErrorRow] = {
 
 
 def error_for(code: int, message: str) -> LanceNamespaceError:
-    """The exception of a code received from elsewhere; an unknown code is Internal."""
+    """Return the exception for a code from a server; Internal (18) for an unknown code."""
     row = ERRORS.get(code, ERRORS[int(ErrorCode.INTERNAL)])
     return row.exception(message)
 
 
 def place_of(error: BaseException) -> str:
-    """Where an error came from, for a log: the last place of ours, and no stack."""
+    """Return the last place in our code that an error came from, for a log line without a stack."""
     place, traceback = "", error.__traceback__
     while traceback is not None:
         code = traceback.tb_frame.f_code

@@ -30,7 +30,7 @@ CLIENT = "lance_namespace_urllib3_client"
 
 
 def prepare() -> None:
-    """Called once, when `headwater` is imported."""
+    """Install the lazy imports. `headwater` calls it once."""
     if PROTOCOL in sys.modules:
         return
     _load_errors()
@@ -84,7 +84,7 @@ class _Loader(Loader):
 
 @contextmanager
 def built_when_used() -> Iterator[None]:
-    """Validators of what is defined in this block are built when they are first used, as pydantic can."""
+    """Defer pydantic's validators of classes in this block until their first use."""
     import pydantic
 
     call, config = pydantic.validate_call, pydantic.BaseModel.model_config
@@ -128,7 +128,7 @@ class _WhenUsed:
 
 
 def warm() -> None:
-    """Import `lance` now, where it will be used anyway: the first to use it does not wait."""
+    """Import `lance` now, so that its first use does not wait."""
     _ = lance.LanceDataset
 
 

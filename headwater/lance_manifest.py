@@ -1,13 +1,15 @@
-"""What the manifest of a version says of it: when it was committed, and which files of the table it names. Pure."""
+"""A reader of Lance manifests: commit time, files, fragments and base paths of a version. Pure but for local links."""
 
 from __future__ import annotations
 
 import dataclasses
 import hashlib
+import os
 import struct
 import uuid
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from urllib.parse import unquote
 
 from headwater.protobuf import Value, as_bytes, as_number, pair, parse, pick
 
@@ -68,7 +70,7 @@ def section(data: bytes, position: int) -> bytes:
 
 
 def footer(data: bytes) -> tuple[int, int]:
-    """Where the manifest proper is, and the minor version of the format."""
+    """Return the offset of the manifest message, and the minor version of the format."""
     if len(data) < FOOTER.size:
         raise ValueError("the manifest file is too short")
     position, _, minor, magic = FOOTER.unpack(data[-FOOTER.size :])
@@ -78,7 +80,7 @@ def footer(data: bytes) -> tuple[int, int]:
 
 
 def committed_ms(data: bytes) -> int | None:
-    """When the version was committed, as its manifest says; None when it does not."""
+    """Return the commit time of a manifest in milliseconds; None if it has none."""
     try:
         times = pick(manifest_message(data), TIMESTAMP)
         return _milliseconds(as_bytes(times[-1])) if times else None
@@ -200,3 +202,52 @@ def _milliseconds(timestamp: bytes) -> int | None:
     values: dict[int, Value] = {field: value for field, value, _ in parse(timestamp)}
     found = as_number(values.get(1, 0)) * 1000 + as_number(values.get(2, 0)) // 1_000_000
     return found if 0 < found <= MAX_MS else None
+
+
+BASE_PATHS = 18
+"""The field of a manifest, and in it the field of a base's path."""
+PATH = 4
+
+
+def outside(paths: Iterable[str], table_uri: str) -> str | None:
+    """Return the first base path outside the table's own folder; None if there is none.
+
+    A server reads with its own rights: a version with the base path of another table would give that table away.
+    """
+    return next((path for path in paths if not _is_inside(path, table_uri)), None)
+
+
+def bases_of(manifest: bytes) -> list[str]:
+    """Return the base paths of a Lance manifest (its message, without the footer). ValueError: this is no manifest."""
+    return [as_bytes(path).decode() for base in pick(manifest, BASE_PATHS) for path in pick(as_bytes(base), PATH)]
+
+
+def message_of(data: bytes) -> bytes:
+    """Return the manifest message of a manifest file, at the offset in its footer."""
+    start = int.from_bytes(data[-16:-8], "little")
+    length = int.from_bytes(data[start : start + 4], "little")
+    return data[start + 4 : start + 4 + length]
+
+
+def _is_inside(path: str, table_uri: str) -> bool:
+    if _is_local(path) or _is_local(table_uri):
+        return _is_local(path) and _is_local(table_uri) and _inside_folder(path, table_uri)
+    scheme, _, rest = path.partition("://")
+    own_scheme, _, own = table_uri.partition("://")
+    parts = rest.rstrip("/").split("/")
+    if scheme.lower() != own_scheme.lower() or any(unquote(part) in ("", ".", "..") for part in parts):
+        return False
+    return any(parts[: len(table)] == table for table in (own.split("/"), unquote(own).split("/")))
+
+
+def _is_local(path: str) -> bool:
+    return "://" not in path or path.lower().startswith("file://")
+
+
+def _inside_folder(path: str, table: str) -> bool:
+    folder = os.path.realpath(_plain(table))
+    return os.path.realpath(_plain(path)).startswith(folder + os.sep) or os.path.realpath(_plain(path)) == folder
+
+
+def _plain(path: str) -> str:
+    return unquote(path[len("file://") :]) if path.lower().startswith("file://") else path

@@ -1,4 +1,4 @@
-"""What a catalog holds, and the changes that can be made to it. Values only.
+"""The objects of a catalog (namespaces, tables, versions) and the changes of a commit. Values only.
 
 A change carries its own precondition, so that a plan made from facts that are no longer true is refused
 where it is applied, and two racing operations can never leave an orphan or a duplicate behind.
@@ -22,7 +22,7 @@ class Namespace:
 
 @dataclass(frozen=True, slots=True)
 class Known:
-    """What a registry saw of a table when it found it: what a plan may rely on, and no part of what the table is."""
+    """Facts about a table that the registry saw when it found the table. They are not part of the table."""
 
     managed: bool = False
     """Its versions are records of the catalog."""
@@ -75,14 +75,14 @@ CatalogObject = Namespace | Table | Version
 
 @dataclass(frozen=True, slots=True)
 class Add:
-    """A new object; refused if anything has its id, or if its parent is gone."""
+    """A new object. It conflicts if its id exists, or if its parent does not."""
 
     object: CatalogObject
 
 
 @dataclass(frozen=True, slots=True)
 class Replace:
-    """An object takes the place of `old`; refused unless `old` is still there as it was."""
+    """A replacement of `old` by another object. It conflicts unless `old` is unchanged."""
 
     old: CatalogObject
     object: CatalogObject
@@ -90,7 +90,7 @@ class Replace:
 
 @dataclass(frozen=True, slots=True)
 class Remove:
-    """An object goes; refused unless it is still there as it was, or if it has namespaces or tables below it.
+    """A removal of an object. It conflicts unless the object is unchanged, and without namespaces or tables below it.
 
     A table's version records go with it.
     `keep_data` tells DeregisterTable (True) from DropTable (False).
@@ -102,7 +102,7 @@ class Remove:
 
 @dataclass(frozen=True, slots=True)
 class Move:
-    """A table takes another id and stays where it is; refused as `Remove` of the old and `Add` of the new are.
+    """A rename of a table, whose location stays. It conflicts as `Remove` of the old id and `Add` of the new one do.
 
     A namespace does so with all below it, in registries whose capabilities say `rename_namespaces`.
     """
@@ -113,7 +113,7 @@ class Move:
 
 @dataclass(frozen=True, slots=True)
 class RequireLocation:
-    """No table but `table` itself may be at the location, inside it or around it."""
+    """A precondition: no table other than `table` is at, inside or around the location."""
 
     location: str
     table: ObjectId
@@ -121,7 +121,7 @@ class RequireLocation:
 
 @dataclass(frozen=True, slots=True)
 class RequireTable:
-    """The table must still be where it was, with `newest` as its newest version (0: it has none)."""
+    """A precondition: the table is at its location, with `newest` as its newest version (0: none)."""
 
     table: Table
     newest: int
@@ -129,7 +129,7 @@ class RequireTable:
 
 @dataclass(frozen=True, slots=True)
 class RequireRefs:
-    """The record of a table's tags and branches must still be the one of so many changes (0: there is none)."""
+    """A precondition: the record of a table's tags and branches is at its change number (0: no record)."""
 
     table: ObjectId
     count: int

@@ -16,10 +16,10 @@ from headwater.errors import InvalidInputError
 
 DELIMITER = "$"
 DOT, QUOTE = ".", '"'
-"""How people write names: dots between, and quotes around one that has a dot itself."""
+"""The separator and quote of qualified names: `prod."a.b"`."""
 MAX_NAME_BYTES = 255
 REMEMBERED = 16_384
-"""So many names are judged once: every request names some."""
+"""The size of the cache of checked names."""
 MAX_DEPTH = 64
 _PLAIN = re.compile(r"[A-Za-z0-9_-]{1,255}")
 INVISIBLE = ("Cf", "Zl", "Zp")
@@ -32,7 +32,7 @@ _SPECIAL = re.compile(r"[^A-Za-z0-9_-]")
 
 @dataclass(frozen=True, order=True, slots=True)
 class ObjectId:
-    """The identifier of a namespace or table: the names on the way from the root. The root's is empty."""
+    """The identifier of a namespace or table: the names from the root to it. The root has no names."""
 
     names: tuple[str, ...] = ()
 
@@ -61,7 +61,7 @@ class ObjectId:
 
     @property
     def ancestors(self) -> tuple[ObjectId, ...]:
-        """Every namespace above this object, the root left out, outermost first."""
+        """Yield every namespace above this object without the root, outermost first."""
         return tuple(ObjectId(self.names[:end]) for end in range(1, len(self.names)))
 
     def child(self, name: str) -> ObjectId:
@@ -71,11 +71,11 @@ class ObjectId:
         return len(self.names) > len(other.names) and self.names[: len(other.names)] == other.names
 
     def format(self, delimiter: str = DELIMITER) -> str:
-        """String style. The root is the empty string (see `format_route` for URLs)."""
+        """Return the string style. The root is the empty string (see `format_route` for URLs)."""
         return delimiter.join(self.names)
 
     def format_route(self, delimiter: str = DELIMITER) -> str:
-        """String style as clients put it in a URL, where the root is the delimiter itself."""
+        """Return the string style for a URL, where the root is the delimiter itself."""
         return self.format(delimiter) or delimiter
 
     def __str__(self) -> str:
@@ -87,7 +87,7 @@ ROOT = ObjectId()
 
 
 def parse(text: str, delimiter: str = DELIMITER) -> ObjectId:
-    """String style to identifier; the root is the empty string or the delimiter itself."""
+    """Parse the string style of an identifier; the root is the empty string or the delimiter itself."""
     check_delimiter(delimiter)
     if text in ("", delimiter):
         return ROOT
@@ -138,14 +138,14 @@ def check_new_name(name: str) -> None:
 
 
 def is_name(name: str, delimiter: str = DELIMITER) -> bool:
-    """Whether an object of this name can be asked for. What cannot is not listed either."""
+    """Return True for a valid name. Lists leave out objects with other names."""
     if _PLAIN.fullmatch(name) and delimiter[0] not in name:
         return True
     return _problem(name, delimiter) is None
 
 
 def nameable(names: Sequence[str], delimiter: str = DELIMITER) -> list[str]:
-    """Those of the names that can be asked for: mostly all, which one look at them together tells."""
+    """Return the valid names. Mostly all are, which one test of the joined names shows."""
     text = "".join(names)
     if not _SPECIAL.search(text) and delimiter[0] not in text and all(names) and max(map(len, names), default=0) <= 255:
         return list(names)
@@ -192,7 +192,7 @@ def _is_control(char: str) -> bool:
 
 
 def parse_name(text: str, delimiter: str | None = None) -> tuple[str, ...]:
-    """`prod.users`, `prod."a.b"`; with a delimiter of the caller's choice, nothing is quoted."""
+    """Parse `prod.users` or `prod."a.b"`. With an own delimiter, nothing is quoted."""
     if delimiter is not None:
         return parse(text, delimiter).names
     if text in ("", DOT):
@@ -230,7 +230,7 @@ def _quoted(text: str, at: int) -> tuple[str, int]:
 
 
 def format_name(names: Sequence[str]) -> str:
-    """Names as `parse_name` reads them."""
+    """Format names for `parse_name`."""
     return DOT.join(_quote(name) if DOT in name or name.startswith(QUOTE) else name for name in names)
 
 

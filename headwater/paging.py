@@ -1,4 +1,4 @@
-"""Paging, the one rule of every list: a page continues after the last name of the page before, sorted by bytes.
+"""The paging of every list: a page continues after the last name of the page before, sorted by bytes.
 
 Because the token is a name and not a position, an entry that does not change is never skipped or repeated
 while others come and go.
@@ -16,11 +16,11 @@ from headwater.errors import InvalidInputError
 
 MAX_TOKEN_CHARS = 4096
 PAGE = 1000
-"""So much is asked for at once where a whole list is wanted."""
+"""The page size for reading a whole list."""
 
 
 def page(names: Sequence[str], token: str | None, limit: int | None) -> tuple[list[str], str | None]:
-    """The page of the sorted `names` that follows `token`, and the token of the next one (None when done)."""
+    """Return the page of the sorted `names` after `token`, and the token of the next page (None at the end)."""
     count = check_limit(limit)
     start = bisect_right(names, after(token)) if token else 0
     if count is None or start + count >= len(names):
@@ -30,7 +30,7 @@ def page(names: Sequence[str], token: str | None, limit: int | None) -> tuple[li
 
 
 def all_pages(operation: Callable[[Any], Any], request: Any, field: str, limit: int | None = PAGE) -> Iterator[Any]:
-    """What is in a field of every page of a list."""
+    """Return the values of one field from every page of a list."""
     token = None
     while True:
         answer = operation(request.model_copy(update={"page_token": token, "limit": limit}))
@@ -42,7 +42,7 @@ def all_pages(operation: Callable[[Any], Any], request: Any, field: str, limit: 
 
 
 def check_limit(limit: int | None) -> int | None:
-    """A limit is a positive number; None and the absent limit mean everything."""
+    """Raise InvalidInput (13) unless the limit is a positive number or None, which means everything."""
     if limit is None:
         return None
     if isinstance(limit, bool) or not isinstance(limit, int) or limit < 1:
@@ -51,12 +51,12 @@ def check_limit(limit: int | None) -> int | None:
 
 
 def token_after(name: str) -> str:
-    """An opaque token that says: continue after this name."""
+    """Return the opaque token that continues after this name."""
     return base64.urlsafe_b64encode(name.encode()).decode().rstrip("=")
 
 
 def after(token: str) -> str:
-    """The name a token continues after."""
+    """Return the name after which a token continues."""
     if len(token) <= MAX_TOKEN_CHARS:
         try:
             return base64.b64decode(token + "=" * (-len(token) % 4), altchars=b"-_", validate=True).decode()

@@ -1,7 +1,7 @@
-"""The few rules of protobuf's wire format that a Lance manifest needs. Pure.
+"""A reader and writer of protobuf's wire format, as far as Lance manifests need it. Pure.
 
-A message is a sequence of numbered fields. One that is not understood keeps its bytes, so that a message can be
-changed in one place and written again without loss.
+A message is a sequence of numbered fields. Unknown fields keep their bytes, so that a message can be changed in one
+place and written again without loss.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ _FIXED = {1: 8, 5: 4}
 
 
 def parse(message: bytes) -> Iterator[tuple[int, Value, bytes]]:
-    """Each field's number, its value, and the bytes of the whole field. ValueError: this is no message."""
+    """Yield each field's number, its value and the bytes of the whole field. ValueError: this is no message."""
     at = 0
     while at < len(message):
         begin = at
@@ -37,8 +37,10 @@ def parse(message: bytes) -> Iterator[tuple[int, Value, bytes]]:
 
 
 def pick(message: bytes, wanted: int) -> list[Value]:
-    """The values of one field, as `parse` has them. The others are passed over: a manifest has a field for each of its
-    fragments, of which there may be thousands. ValueError: this is no message."""
+    """Yield the values of one field and skip the others: a manifest may have thousands of fragments.
+
+    ValueError: this is no message.
+    """
     found: list[Value] = []
     at, end, last = 0, len(message), len(message) - 1
     while at < end:
@@ -71,7 +73,7 @@ def number(field: int, value: int) -> bytes:
 
 
 def text(field: int, value: bytes | str) -> bytes:
-    """A text, or a message."""
+    """Encode a text or a message as a field."""
     data = value.encode() if isinstance(value, str) else value
     return varint(field << 3 | 2) + varint(len(data)) + data
 
@@ -82,12 +84,12 @@ def packed(field: int, values: Iterable[int]) -> bytes:
 
 
 def pairs(field: int, values: Mapping[str, str]) -> bytes:
-    """A map of texts."""
+    """Encode a map of texts as a field."""
     return b"".join(text(field, text(1, key) + text(2, value)) for key, value in values.items())
 
 
 def pair(entry: bytes) -> tuple[str, str]:
-    """One entry of a map of texts."""
+    """Decode one entry of a map of texts."""
     key = value = b""
     for field, content, _ in parse(entry):
         if field == 1:
@@ -98,7 +100,7 @@ def pair(entry: bytes) -> tuple[str, str]:
 
 
 def numbers(content: Value) -> list[int]:
-    """The numbers of one occurrence of a repeated field, packed or not."""
+    """Return the numbers of one occurrence of a repeated field, packed or not."""
     if isinstance(content, int):
         return [content]
     found, at = [], 0
@@ -121,7 +123,7 @@ def as_number(content: Value) -> int:
 
 
 def varint(value: int) -> bytes:
-    """Seven bits a byte, the lowest first; a negative number is written in 64 bits."""
+    """Encode a number as a varint; a negative number in 64 bits."""
     value &= 2**64 - 1
     if value < 0x80:
         return value.to_bytes(1, "little")

@@ -1,4 +1,4 @@
-"""Secrets by reference: a property may say where its value stands instead of the value itself.
+"""Secrets by reference: a property may name the place of its value instead of the value.
 
     storage.secret_access_key = "env:LAKE_SECRET"      headers.x-api-key = "file:~/.headwater/key"
 
@@ -18,6 +18,7 @@ from typing import Any
 from headwater.errors import InvalidInputError
 
 SECRET_PREFIXES = ("storage.", "headers.", "header.")
+SPARK_PREFIX = "spark."
 VARIABLE, FILE = "env:", "file:"
 MAX_SECRET_BYTES = 64 * 1024
 REGION = re.compile(r"storage\.(aws_)?(default_)?region", re.ASCII)
@@ -33,7 +34,7 @@ DESTINATIONS = ("root", "path", "uri", "impl", "type")
 
 
 def follow(value: str, name: str) -> str:
-    """The value itself, or what stands where it points: `env:VARIABLE`, `file:PATH` (its last newline is left out)."""
+    """Return the value, or the value that it refers to: `env:VARIABLE`, `file:PATH` (without the last newline)."""
     if value.startswith(VARIABLE):
         variable = value.removeprefix(VARIABLE)
         found = os.environ.get(variable)
@@ -46,7 +47,7 @@ def follow(value: str, name: str) -> str:
 
 
 def read_secret(path: str, name: str) -> str:
-    """The secret in a file; InvalidInput (13) that names the file and never what is in it."""
+    """Return the secret in a file. InvalidInput (13) names the file and never its contents."""
     try:
         with open(Path(path).expanduser(), encoding="utf-8") as file:
             text = file.read(MAX_SECRET_BYTES + 1)
@@ -60,7 +61,7 @@ def read_secret(path: str, name: str) -> str:
 
 
 def followed(properties: Mapping[str, Any]) -> dict[str, Any]:
-    """Properties with the references of those that hold secrets followed."""
+    """Return the properties with references resolved in those that hold secrets."""
     return {
         key: follow(value, key) if isinstance(value, str) and key.startswith(SECRET_PREFIXES) else value
         for key, value in properties.items()
@@ -68,8 +69,10 @@ def followed(properties: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def followed_all(properties: Mapping[str, Any]) -> dict[str, Any]:
-    """The same for a back end of others, whose secrets have names of their own: `env:` everywhere, `file:` where
-    the name is a secret's, because elsewhere it is the beginning of a URI."""
+    """Return the properties of another back end with references resolved: `env:` in all, `file:` in names of secrets.
+
+    Elsewhere `file:` begins a URI.
+    """
     found = followed(properties)
     for key, value in found.items():
         if isinstance(value, str) and (value.startswith(VARIABLE) or (_is_secret(key) and value.startswith(FILE))):
@@ -78,7 +81,7 @@ def followed_all(properties: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def is_bare_secret(key: str, value: str) -> bool:
-    """Whether a property holds a secret itself, to be told that a command line can be seen by others."""
+    """Return True for a property that holds a secret itself: other users can see it on a command line."""
     return _is_secret(key) and not _is_reference(value)
 
 
@@ -93,7 +96,7 @@ def _is_secret(key: str) -> bool:
 def check_foreign(
     name: str, profile: Mapping[str, Any], given: Mapping[str, Any], environment: Mapping[str, str]
 ) -> None:
-    """InvalidInput (13) if a profile of a file that nobody named would take keys that are not its own somewhere.
+    """Raise InvalidInput (13) if a profile of the working directory could send foreign keys to a place of its choice.
 
     The working directory may be anybody's: a cloned repository, an unpacked archive. Its file may describe a catalog,
     with keys of its own if it needs any. It may not hold references, nor choose where keys from the environment or
@@ -111,6 +114,10 @@ def _problem(profile: Mapping[str, Any], given: Mapping[str, Any], environment: 
     impl = str(profile.get("impl") or profile.get("type") or "")
     if impl and impl not in OWN_KINDS:
         return f"names a back end of others, whose code would run here (impl = {impl[:80]!r})"
+    if not str(profile.get("master", "local")).startswith("local") or any(
+        key.startswith(SPARK_PREFIX) for key in profile
+    ):
+        return "chooses the Spark that would run code and get the keys of the storage"
     references = [key for key in profile if key.startswith(SECRET_PREFIXES) and _is_reference(profile[key])]
     if references:
         return f"has a reference to a secret ({references[0]})"

@@ -1,4 +1,4 @@
-"""SEAM 2: where names live. Find objects, page through children, commit changes all or nothing.
+"""Seam 2, the registry of names: finds objects, lists children, commits changes all or nothing.
 
 `Proposal` is the pure rule that every registry with an index applies before it commits: it holds a set of
 changes over a state and refuses the ones whose precondition no longer holds.
@@ -34,7 +34,7 @@ _SAFE = re.compile(r"[^A-Za-z0-9._$@=+-]")
 
 
 class Kind(Enum):
-    """The kinds of children a list can ask for."""
+    """The kinds of children that a list returns."""
 
     NAMESPACE = "namespace"
     TABLE = "table"
@@ -42,11 +42,11 @@ class Kind(Enum):
 
 @dataclass(frozen=True)
 class Capabilities:
-    """What a kind of catalog can do. What it cannot is answered with Unsupported (0), and a test asserts it.
+    """The abilities of a kind of catalog. Other requests get UnsupportedOperation (0), and a test asserts it.
 
-    `current_state` names the state that a look-up of an id would be answered from, if that takes only memory: a
-    server keeps answers for as long as it is the current one. `markers`: a file in a declared table's folder says so to
-    others; without them the record alone does. `keeps_dropped`: the files of a dropped table stay until a collection.
+    `current_state`: returns the state of a look-up if it is in memory; a server keeps answers while it is current.
+    `markers`: marker files tell other readers of the storage that a table is declared; None: only the record does.
+    `keeps_dropped`: the files of a dropped table stay until a collection.
     """
 
     namespaces: bool
@@ -64,10 +64,10 @@ class Capabilities:
 
 
 class Markers(Protocol):
-    """The files in a table's folder by which a directory catalog tells other readers of the storage what it is."""
+    """The marker files in table folders, which tell other readers of the storage the state of a table."""
 
     def declare(self, table: Table) -> None:
-        """Say that the table is declared."""
+        """Mark the table as declared."""
         ...
 
     def withdraw(self, table: Table) -> None:
@@ -75,11 +75,11 @@ class Markers(Protocol):
         ...
 
     def is_declared(self, location: str) -> bool:
-        """Whether a folder without a version is that of a declared table, or of a creator at work; junk is not."""
+        """Return True if a folder without a version belongs to a declared table or to a running creation."""
         ...
 
     def hidden(self, id: ObjectId) -> Table | None:
-        """The deregistered table under this name, which a listing would show without its marker."""
+        """Return the deregistered table of this name, which a listing would show without its marker."""
         ...
 
     def reveal(self, location: str) -> None:
@@ -88,10 +88,10 @@ class Markers(Protocol):
 
 
 class Registry(ABC):
-    """Where names live. Four kinds: listing (V1), manifest (V2), compat (both), metastore.
+    """A registry of names. Four kinds: listing (V1), manifest (V2), compat (both), metastore.
 
-    A kind is `find`, `children` and `commit`, and says what it can do. The other answers follow from these; a kind
-    gives its own where it knows more, or faster.
+    A kind implements `find`, `children`, `commit` and `capabilities`. Defaults of the other methods use these; a kind
+    overrides them where it is faster.
     """
 
     @property
@@ -102,37 +102,36 @@ class Registry(ABC):
     def find(
         self, ids: Iterable[ObjectId], seen: bool = True, newest: bool = False
     ) -> Mapping[ObjectId, CatalogObject]:
-        """The objects that exist, of those asked for, as one consistent state, not older than the call.
+        """Return the existing objects of these ids, as one consistent state that is not older than the call.
 
-        A table comes with what is known of it, its newest version only if that is asked for. `seen`: also the tables
-        that are only seen as folders.
+        `seen`: also tables that exist only as folders. `newest`: tables come with their newest version.
         """
 
     @abstractmethod
     def children(self, parent: ObjectId, kind: Kind, after: str, limit: int | None) -> Sequence[str]:
-        """Names of the children of a kind that follow `after`, sorted by bytes, at most `limit` of them."""
+        """Return at most `limit` names of children after `after`, sorted by bytes."""
 
     @abstractmethod
     def commit(self, changes: Sequence[Change]) -> None:
-        """All of the changes or none; ConcurrentModification (14) if a precondition does not hold any more."""
+        """Commit all changes or none; ConcurrentModification (14) if a precondition no longer holds."""
 
     def descendants(self, parent: ObjectId) -> Sequence[CatalogObject]:
-        """Every namespace and table below `parent`, deepest first."""
+        """Return every namespace and table below `parent`, deepest first."""
         found = self.find([parent.child(name) for kind in Kind for name in self.children(parent, kind, "", None)])
         below = (self.descendants(item.id) for item in found.values() if isinstance(item, Namespace))
         return [*(item for items in below for item in items), *found.values()]
 
     def location_holders(self, location: str) -> set[ObjectId]:
-        """The recorded tables at this location, inside it and around it."""
+        """Return the recorded tables at, inside and around this location."""
         tables = (item for item in self.descendants(ROOT) if isinstance(item, Table))
         return {table.id for table in tables if overlap(table.location, location)}
 
     def place(self, id: ObjectId, hash: str) -> str:
-        """Where a new table of this name goes, relative to the root. `hash` is fresh random hex."""
+        """Return the location of a new table, relative to the root. `hash`: fresh random hex."""
         return hashed_folder(id, hash)
 
     def root_properties(self) -> Mapping[str, str]:
-        """The properties of the root namespace."""
+        """Return the properties of the root namespace."""
         found = self.find([ROOT]).get(ROOT)
         return found.properties if isinstance(found, Namespace) else {}
 
@@ -143,11 +142,11 @@ class Registry(ABC):
         )
 
     def require_refs(self, table: ObjectId) -> list[Change]:
-        """The condition that nobody changes a table's tags and branches from now on, where they are recorded."""
+        """Return the precondition that a table's tags and branches do not change, if they are recorded."""
         return []
 
     def check_writable(self) -> None:  # noqa: B027
-        """InvalidInput (13) if what is written this way would be discarded: another kind of handle is needed."""
+        """Raise InvalidInput (13) if a write through this registry would be discarded."""
 
 
 class VersionRecords(Protocol):
@@ -155,16 +154,16 @@ class VersionRecords(Protocol):
 
     @property
     def manages_versions(self) -> bool:
-        """Whether this catalog keeps them, not older than the call."""
+        """Return True if this catalog records the versions of its tables, by a state not older than the call."""
         ...
 
     @property
     def manages_new(self) -> bool:
-        """Whether it keeps those of a table that was just recorded: as last seen, without another look."""
+        """Return True if this catalog records the versions of a new table, by the last known state."""
         ...
 
     def manage_versions(self) -> None:
-        """From now on, and for good, this catalog keeps the versions of its tables."""
+        """Make this catalog record the versions of its tables, for good."""
         ...
 
     def find(
@@ -172,47 +171,46 @@ class VersionRecords(Protocol):
     ) -> Mapping[ObjectId, CatalogObject]: ...
 
     def versions(self, table: ObjectId) -> Sequence[int]:
-        """The numbers of the recorded versions, ascending."""
+        """Return the numbers of the recorded versions, ascending."""
         ...
 
     def keep_manifests(self, table: ObjectId, numbers: Sequence[int], staged: Sequence[str]) -> bool:
-        """Whether the manifests of versions that were forgotten, also under the names they were staged by, stay for now
-        and go by themselves later."""
+        """Return True if manifests of forgotten versions, also staged ones, stay until a later clean-up."""
         ...
 
     def version_page(self, table: ObjectId, after: int | None, limit: int | None, descending: bool) -> Sequence[int]:
-        """At most `limit` numbers that follow `after` in the order asked for."""
+        """Return at most `limit` version numbers after `after` in the given order."""
         ...
 
     def newest_version(self, table: ObjectId) -> int:
-        """The newest recorded version, 0 when there is none."""
+        """Return the newest recorded version; 0 if there is none."""
         ...
 
     def tables(self) -> Sequence[Table]:
-        """Every table that has a row."""
+        """Return every recorded table."""
         ...
 
     @property
     def replaces_records(self) -> bool:
-        """Whether a record is replaced once its manifest has its final name; else it has both names from the start."""
+        """True if a record is replaced when its manifest gets its final name; else it has both names at once."""
         ...
 
     @property
     def transaction_id(self) -> str | None:
-        """The open transaction that records are collected in; None where a commit of records is final."""
+        """Return the id of the open transaction that collects records; None if commits are final."""
         ...
 
     @property
     def is_newest(self) -> bool:
-        """Whether the newest records are the newest there are: not in the past, and not in an open transaction."""
+        """Return True if this registry shows the newest state: no snapshot of the past, no open transaction."""
         ...
 
     def kept_columns(self, table: ObjectId) -> Collection[str] | None:
-        """The columns that a table's log fills and no Lance client may change; None for a table without a log."""
+        """Return the columns that only a table's log may fill; None for a table without a log."""
         ...
 
     def finalized(self, table: Table, number: int) -> None:
-        """Told that a version's manifest has its final name now; for a registry that does not replace records."""
+        """Note that a version's manifest has its final name, in a registry that does not replace records."""
         ...
 
     def commit(self, changes: Sequence[Change]) -> None: ...
@@ -242,7 +240,7 @@ class Proposal:
         self._newest: dict[ObjectId, int] = {}
         self._thinned: set[ObjectId] = set()
         self.continued: dict[ObjectId, ObjectId] = {}
-        """Of the objects that were altered or moved, and not made anew: the ids they have in the state below."""
+        """Return the ids, in the base state, of objects that were altered or moved, without new ones."""
 
     def get(self, id: ObjectId) -> CatalogObject | None:
         return self.changed[id] if id in self.changed else self.base.get(id)
@@ -262,7 +260,7 @@ class Proposal:
         return sorted(numbers)
 
     def newest_version(self, table: ObjectId) -> int:
-        """As `versions(table)[-1]`, without looking at them all unless this proposal takes versions away."""
+        """Return `versions(table)[-1]`, without reading all versions unless this proposal removes some."""
         if table in self._thinned:
             return max(self.versions(table), default=0)
         return max(self.base.newest_version(table), self._newest.get(table, 0))
@@ -360,13 +358,13 @@ class Proposal:
 
 
 def overlap(first: str, second: str) -> bool:
-    """Whether one location is the other, or lies inside it."""
+    """Return True if one location is the other, or lies inside it."""
     shorter, longer = sorted((first.strip("/"), second.strip("/")), key=len)
     return longer == shorter or longer.startswith(shorter + "/")
 
 
 def hashed_folder(id: ObjectId, hash: str) -> str:
-    """`<hash>_<object_id>`, the folder of a table. The id is for people: readers follow the location.
+    """Return `<hash>_<object_id>`, the folder of a table. The id is for people: readers use the location.
 
     Characters that object stores spell differently are replaced, and a long id is cut.
     """

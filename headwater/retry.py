@@ -1,6 +1,6 @@
-"""The one bounded retry loop: a conflict means that what was looked at has changed, so look again and do it anew.
+"""The one bounded retry loop: after a conflict it reads the state again and repeats the action.
 
-A store that did not answer is asked again by it too. What may have landed is never done again.
+It also retries requests that a store did not answer. An action that may have landed is never repeated.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from headwater.errors import CommitStateUnknownError, ConcurrentModificationErro
 Looked = TypeVar("Looked")
 Answer = TypeVar("Answer")
 ATTEMPTS = 20
-"""How often the catalog's own operations look again."""
+"""The attempts of the catalog's own operations."""
 LONGEST = 8
 """From this attempt on, pauses grow no longer."""
 
@@ -28,10 +28,10 @@ def retry(
     on: type[LanceNamespaceError] = ConcurrentModificationError,
     eager: int = 0,
 ) -> Answer:
-    """What `act` answers to what `look` has seen; its last error when it failed so many times.
+    """Call `act(look())` until it succeeds, at most `attempts` times, then raise its last error.
 
-    Only what `act` raises `on` is tried again, so many times without a pause (`eager`): what `look` raises is the
-    answer.
+    `on`: the error of `act` that is retried. Errors of `look` are raised at once.
+    `eager`: the number of retries without a pause. `longest`: the attempt from which pauses stop growing.
     """
     attempt = 0
     while True:

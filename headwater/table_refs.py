@@ -1,10 +1,11 @@
-"""What stands on a version of a table: tags (also those of streams), and branches that begin at it.
+"""Tags and branches of Lance tables: rules for their names, and their files in the table's `_refs/` folder.
 
-Read from the table's `_refs/` folder, so also of a table that cannot be opened any more.
+The files are read directly, so also for a table that pylance cannot open.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -12,13 +13,15 @@ from urllib.parse import quote, unquote
 
 import msgspec
 
+from headwater.errors import InvalidInputError, TableVersionNotFoundError
+from headwater.names import ObjectId
 from headwater.store import Store
 
 REFS = "_refs"
 TAG, BRANCH = "tag", "branch"
 KINDS = {TAG: f"{REFS}/tags", BRANCH: f"{REFS}/branches"}
 BRANCH_TREE, BRANCH_VERSIONS = "tree", "_versions"
-"""Where Lance keeps the files of branches, and in one its versions."""
+"""Lance's folder of branches, and the folder of versions in a branch."""
 
 
 class _Contents(msgspec.Struct, rename="camel"):
@@ -49,7 +52,7 @@ class Ref:
     branch: str | None
     key: str
     size: int = 0
-    """How many bytes the manifest of that version has, if the file says so."""
+    """The size of that version's manifest in bytes, if the file has it."""
     stamp: str | None = None
 
     def __str__(self) -> str:
@@ -57,7 +60,7 @@ class Ref:
 
 
 def read_refs(store: Store, location: str) -> Iterator[Ref]:
-    """Every tag and branch of the table in a folder. A file that is none is passed over."""
+    """Return every tag and branch of the table in a folder. Other files are ignored."""
     for kind, folder in KINDS.items():
         keys = [entry.key for entry in store.children(f"{location}/{folder}").entries if entry.key.endswith(".json")]
         for key, data in zip(keys, store.get_all(keys), strict=True):
@@ -71,18 +74,18 @@ def branch_names(store: Store, location: str) -> list[str]:
 
 
 def is_written(store: Store, location: str, branch: str) -> bool:
-    """Whether a branch has a version of its own, beside the one that it was made with."""
+    """Return True if a branch has a version of its own, beyond the one at its creation."""
     found = store.children(f"{location}/{BRANCH_TREE}/{branch}/{BRANCH_VERSIONS}").entries
     return sum(entry.key.endswith(".manifest") for entry in found) > 1
 
 
 def held_versions(refs: Iterable[Ref], branch: str | None) -> Mapping[int, Ref]:
-    """The versions of one line that something stands on."""
+    """Return the versions of one branch that a tag or another branch refers to."""
     return {ref.version: ref for ref in refs if (ref.branch or None) == branch}
 
 
 def snapshot_refs(pinned: Mapping[int, str]) -> Iterator[Ref]:
-    """Named snapshots of the catalog, by the versions of a table that they need."""
+    """Return the named snapshots of the catalog by the versions of a table that they need."""
     for version, name in pinned.items():
         yield Ref("snapshot", name, version, None, "")
 
@@ -101,18 +104,20 @@ def _parse(kind: str, key: str, data: bytes) -> Ref | None:
 
 
 def ref_key(kind: str, location: str, name: str) -> str:
-    """The file of a tag or branch of the table in a folder."""
+    """Return the key of the file of a tag or branch."""
     return f"{location}/{KINDS[kind]}/{quote(name, safe='')}.json"
 
 
 def applied_key(location: str, record: str, number: int) -> str:
-    """Beside them, ours: a mark that the files are as a catalog's record, by its id, says up to this change. The number
-    is in the name, so that a mark which is written late takes nothing back: the highest counts."""
+    """Return the key of our mark that the files match a catalog's record up to this change.
+
+    The change number is in the name, so that a late write of an older mark has no effect: the highest counts.
+    """
     return f"{location}/{REFS}/headwater-{record}.{number}"
 
 
 def applied_marks(store: Store, location: str, record: str) -> dict[str, int]:
-    """The marks of a record by their keys. One without a number in its name has it in the file, as all once had."""
+    """Return the marks of a record by key. A mark without a number in its name has it in the file."""
     prefix = applied_key(location, record, 0).removesuffix(".0")
     keys = [entry.key for entry in store.children(f"{location}/{REFS}").entries if entry.key.startswith(prefix)]
     old = store.get_all([prefix])[0] or b"" if prefix in keys else b""
@@ -121,7 +126,53 @@ def applied_marks(store: Store, location: str, record: str) -> dict[str, int]:
 
 
 def tag_file(version: int, branch: str | None, size: int, time_ms: int, stamp: str) -> bytes:
-    """The file of a tag, as Lance writes it, with our stamp."""
+    """Return the file of a tag as Lance writes it, with our stamp."""
     time = datetime.fromtimestamp(time_ms / 1000, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
     contents = {"branch": branch, "version": version, "createdAt": time, "updatedAt": time, "manifestSize": size}
     return msgspec.json.encode({**contents, "metadata": {}, "headwater": stamp})
+
+
+MAIN = "main"
+MAX_REF_CHARS = 255
+MAX_VERSION = 2**63 - 1
+_TAG = re.compile(r"[\w.-]+", re.ASCII)
+
+
+def check_version(id: ObjectId, version: int | None) -> None:
+    """Raise InvalidInput (13) unless it is a version number, TableVersionNotFound (11) for an impossible one."""
+    if version is None:
+        return
+    if isinstance(version, bool) or not isinstance(version, int) or version < 0:
+        raise InvalidInputError(f"version must be a whole number, at least 1, not {version!r}.")
+    if version == 0 or version > MAX_VERSION:
+        raise TableVersionNotFoundError(f"Table {id} has no version {version}.")
+
+
+def branch_of(name: str | None) -> str | None:
+    """Return the checked name of a branch; None for the main branch."""
+    return None if name in (None, "", MAIN) else check_branch(name)
+
+
+def check_branch(name: object) -> str:
+    """Return a branch name; InvalidInput (13) unless it is tag-like names joined by '/', since it becomes a path."""
+    if not isinstance(name, str) or len(name) > MAX_REF_CHARS:
+        raise InvalidInputError(f"A branch name is a text of at most {MAX_REF_CHARS} characters.")
+    for segment in name.split("/"):
+        _check_segment("branch", name, segment)
+    return name
+
+
+def check_tag(name: object) -> str:
+    """Return a tag name; InvalidInput (13) unless it is letters, digits, '.', '-', '_': it becomes a file name."""
+    if not isinstance(name, str) or len(name) > MAX_REF_CHARS:
+        raise InvalidInputError(f"A tag name is a text of at most {MAX_REF_CHARS} characters.")
+    _check_segment("tag", name, name)
+    return name
+
+
+def _check_segment(kind: str, name: str, segment: str) -> None:
+    dotted = segment.startswith(".") or segment.endswith((".", ".lock")) or ".." in segment
+    if dotted or not _TAG.fullmatch(segment):
+        raise InvalidInputError(
+            f"The {kind} name {name[:80]!r} cannot be used: use ASCII letters, digits, '-', '_' and single dots inside."
+        )

@@ -1,12 +1,11 @@
-"""Who goes next: threads of one process share a piece of work, processes of one machine take turns at a file.
+"""Queues of writers: threads of one process share a commit, and processes of one machine take turns at a lock file.
 
-Only a courtesy. Nothing that is promised rests on a turn: it keeps writers from doing work that is bound to be
-refused. So the rules can be simple, and are the same for everybody:
+Turns are advisory. No promise rests on them; they keep writers from work that would conflict. The rules:
 
-- The dead hold nothing. A turn, or a note left for others, is a file that its owner has locked; the kernel lets go
-  of the lock when the owner dies.
-- A turn that is not used is void. Whoever waits looks at its age, and takes away the file of one that is too old.
-- Who waits in a `Bell` is told when the turn is free, those who wait longest first, and looks by itself besides.
+- A dead process holds nothing. A turn, or a note for others, is a file that its owner has locked; the kernel releases
+  the lock when the owner dies.
+- An unused turn expires. A process that waits checks its age, and deletes the file of one that is too old.
+- A process that waits in a `Bell` is woken when the turn is free, the longest waiting first, and polls besides.
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ WAITING = ".waiting"
 
 
 class Queued(Protocol):
-    """What a caller waits for: `done` once it is decided, with the error it ended in."""
+    """A piece of work that a caller waits for: `done` once it is decided, with its error."""
 
     done: bool
     error: BaseException | None
@@ -45,26 +44,26 @@ class _Place(Generic[Work]):
         self.leads = False
         self.left = False
         self.next: _Place[Work] | None = None
-        """Who is to be woken once this one is."""
+        """The thread to wake after this one."""
         self.woken = threading.Lock()
         self.woken.acquire()
 
 
 @dataclass
 class GroupedWork(Generic[Work]):
-    """Threads queue their work; whoever leads does that of all who wait, in one go.
+    """A queue of work from threads: the leading thread does the work of all that wait, in one call.
 
-    `lead` decides work by setting `done`; what it leaves undecided waits for the next go. When it fails, `told` makes
-    the error that everybody it had not decided yet is told. The leader also finishes what it decided (`finish`), and
-    then those who wait for it are woken, each by the one before it. So one thread is at work for all: Python runs one
-    at a time, and many that hand it on at every call of the system spend three times as long.
+    `lead`: decides work by setting `done`; undecided work waits for the next call. If it fails, `told` makes the error
+    of all undecided work. `finish`: called by the leader for decided work, before its owners are woken, each by the one
+    before it. One thread works for all, because Python runs one at a time: handing over at every system call took
+    three times as long.
     """
 
     lead: Callable[[Sequence[Work]], None]
     told: Callable[[BaseException], BaseException] = lambda error: error
     largest: int = 256
     gather_s: float = 0
-    """So long a leader waits for as many callers as the last leaders served; one that is alone never waits."""
+    """The longest time, in seconds, that a leader waits for as many callers as before. A single caller never waits."""
     finish: Callable[[Sequence[Work]], None] = lambda works: None
     """Called with the work that a leader decided, before those who wait for it are woken."""
     _waiting: list[_Place[Work]] = field(default_factory=list)
@@ -72,11 +71,11 @@ class GroupedWork(Generic[Work]):
     _led: bool = False
     _served: int = 1
     _awaited: threading.Lock | None = None
-    """What the leader sleeps on until as many have come as were served last."""
+    """The event that wakes the leader when enough callers have come."""
 
     @property
     def size(self) -> int:
-        """How many wait now."""
+        """The number of threads that wait."""
         return len(self._waiting)
 
     def run(self, mine: Work) -> None:
@@ -163,11 +162,11 @@ class Held:
     descriptor: int
 
     def is_ours(self) -> bool:
-        """Whether nobody has found it void meanwhile."""
+        """Return True if no other process has taken the turn as expired."""
         return _is_at(self.turn.path, self.descriptor)
 
     def refresh(self) -> None:
-        """It is being used: it is valid anew."""
+        """Restart the age of the turn, because it is in use."""
         self.turn.touch(self.descriptor, self.turn.valid_s)
 
     def release(self) -> None:
@@ -181,7 +180,7 @@ class Held:
 
 @dataclass(frozen=True)
 class Turn:
-    """The turn at one path, which one process has at a time. `lasting`: its file stays, to save making it anew."""
+    """A turn at one path, which one process has at a time. `lasting`: its file stays after use."""
 
     path: str
     clock: Clock
@@ -189,7 +188,7 @@ class Turn:
     lasting: bool = False
 
     def take(self, valid_s: float | None = None) -> Held | None:
-        """The turn, if it is free or void; with `valid_s` for a shorter time than usual."""
+        """Take the turn if it is free or expired; None otherwise. `valid_s`: a shorter time until it expires."""
         while True:
             descriptor = _open(self.path)
             if _lock(descriptor):
@@ -209,7 +208,7 @@ class Turn:
     def wait(
         self, longest_s: float, look_s: float, valid_s: float | None = None, until: Callable[[], bool] | None = None
     ) -> Held | None:
-        """As `take`, looking again every `look_s`; None after `longest_s`, or once `until` says so."""
+        """Call `take` every `look_s`. Returns None after `longest_s`, or when `until` returns True."""
         deadline = self.clock.monotonic() + longest_s
         while (held := self.take(valid_s)) is None:
             if (until is not None and until()) or self.clock.monotonic() > deadline:
@@ -224,7 +223,7 @@ class Turn:
         valid_s: float | None = None,
         meanwhile: Callable[[], object] | None = None,
     ) -> Held | None:
-        """As `wait`, told by whoever releases the turn. Whenever it looks in vain, it does `meanwhile`."""
+        """Wait for the turn until its owner wakes this process. `meanwhile` runs after each failed try."""
         held = self.take(valid_s)
         if held is not None:
             return held
@@ -237,7 +236,7 @@ class Turn:
         return held
 
     def touch(self, descriptor: int, valid_s: float) -> None:
-        """Its age counts from now on; less is left of one that is valid for a shorter time."""
+        """Restart the age of the turn; less time is left for one with a shorter validity."""
         since = self.clock.now_ms() / 1000 - self.valid_s + valid_s
         os.utime(descriptor, (since, since))
 
@@ -246,7 +245,7 @@ class Turn:
 
 
 class Bell:
-    """A pipe on which a waiting process is told that the turn is free. It only saves looking."""
+    """A pipe that wakes a waiting process when the turn is free. It only saves polling."""
 
     def __init__(self, turn: str, clock: Clock) -> None:
         name = f"{clock.now_ms():015d}-{os.getpid()}-{threading.get_ident()}"
@@ -271,7 +270,7 @@ class Bell:
 
 
 def ring(turn: str) -> None:
-    """Tell the process that waits longest for the turn."""
+    """Wake the process that has waited longest for the turn."""
     folder = f"{turn}{WAITING}"
     for name in sorted(names(folder)):
         path = os.path.join(folder, name)
@@ -288,7 +287,7 @@ def ring(turn: str) -> None:
 
 
 def names(folder: str) -> list[str]:
-    """The names in a folder that may not be there, and mostly is not."""
+    """Return the names in a folder; an empty list if there is no folder."""
     if not os.access(folder, os.F_OK):
         return []
     try:
@@ -298,7 +297,7 @@ def names(folder: str) -> list[str]:
 
 
 def is_abandoned(path: str) -> bool:
-    """Whether the owner of the file no longer locks it, or is dead. A file that is gone is abandoned."""
+    """Return True if no process locks the file, or the file is gone."""
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     except OSError:
@@ -330,7 +329,7 @@ def _open(path: str) -> int:
 
 
 def _is_at(path: str, descriptor: int) -> bool:
-    """Whether the open file is the one at the path."""
+    """Return True if the open file is the one at the path."""
     try:
         found = os.stat(path)
     except FileNotFoundError:

@@ -28,7 +28,7 @@ Field = Any
 
 BLOB = b"lance-encoding:blob"
 WIDE = 16
-"""How a value of Rust's widest types must be aligned."""
+"""The alignment of values of Rust's widest types, in bytes."""
 
 _SIMPLE: tuple[tuple[DataType, str], ...] = (
     (pa.null(), "void"),
@@ -94,12 +94,12 @@ def _plain(arrow: DataType) -> DataType:
 
 
 def is_blob(arrow: DataType) -> bool:
-    """Lance's own type of lazily read values, which are read and written here as plain bytes."""
+    """Return True for Lance's type of lazily read values, which are read and written here as plain bytes."""
     return isinstance(arrow, pa.BaseExtensionType) and arrow.extension_name.startswith("lance.blob")
 
 
 def written_schema(schema: pa.Schema) -> pa.Schema:
-    """The schema in which rows of a table are handed to Lance: its own, with blobs as bytes marked as such."""
+    """Return the schema in which Lance takes rows of a table: blobs are marked byte columns."""
     metadata: Any = schema.metadata
     return pa.schema([_written_field(field) for field in schema], metadata=metadata)
 
@@ -119,7 +119,7 @@ def _is_list_view(arrow: DataType) -> bool:
 
 
 def spark_type(arrow: DataType) -> SparkType:
-    """The Spark type (JSON form) in which values of an Arrow type are seen."""
+    """Return the Spark type (JSON form) of an Arrow type."""
     arrow = _plain(arrow)
     if _is_list(arrow):
         item = arrow.value_field
@@ -150,12 +150,12 @@ def spark_field(field: Field) -> dict[str, Any]:
 
 
 def spark_schema(schema: pa.Schema) -> dict[str, Any]:
-    """A table's schema as Spark sees it: `StructType.fromJson(spark_schema(s))`."""
+    """Return a table's schema in Spark: `StructType.fromJson(spark_schema(s))`."""
     return {"type": "struct", "fields": [spark_field(field) for field in schema]}
 
 
 def arrow_type(spark: SparkType) -> DataType:
-    """The Arrow type of a Spark type: Spark's own layout in UTC, list items named `element`."""
+    """Return the Arrow type of a Spark type: Spark's own layout in UTC, list items named `element`."""
     if isinstance(spark, str):
         return _arrow_leaf(spark)
     kind = spark.get("type")
@@ -193,12 +193,12 @@ def arrow_field(field: Mapping[str, Any]) -> Field:
 
 
 def arrow_schema(spark: Mapping[str, Any]) -> pa.Schema:
-    """Spark's own Arrow layout of a schema, as `to_arrow_schema(schema, timezone="UTC")` makes it."""
+    """Return Spark's own Arrow layout of a schema, as `to_arrow_schema(schema, timezone="UTC")` makes it."""
     return pa.schema([arrow_field(field) for field in spark["fields"]])
 
 
 def lance_schema(spark: Mapping[str, Any], properties: Mapping[str, str]) -> pa.Schema:
-    """The schema of a new Lance table made from Spark.
+    """Return the schema of a new Lance table that Spark creates.
 
     Two things Spark's types cannot say come from table properties: `vector.<column>` (or lance-spark's
     `<column>.arrow.fixed-size-list.size`) is the dimension of a vector column, `blob.<column>` = true (or
@@ -226,7 +226,7 @@ def _lance_field(field: Field, properties: Mapping[str, str]) -> Field:
 
 
 def wire_type(arrow: DataType) -> DataType:
-    """The Arrow type in which values of `arrow` travel to the JVM; equal to `arrow` wherever it can be."""
+    """Return the Arrow type in which values are sent to the JVM; equal to `arrow` if the JVM reads it."""
     plain = _plain(arrow)
     if pa.types.is_fixed_size_list(plain):
         return pa.list_(_wire_item(plain.value_field), plain.list_size)
@@ -252,7 +252,7 @@ def wire_schema(schema: pa.Schema) -> pa.Schema:
 
 
 def convert(array: Array, target: DataType, exact: bool = False) -> Array:
-    """The same values in another layout. Raises InvalidInput when a value has no place in it.
+    """Return the same values in another layout. InvalidInput (13) if a value does not fit.
 
     Spark's times are microseconds, so a finer time is cut unless `exact` is asked for.
     """
@@ -374,7 +374,7 @@ def _convert_map(array: Array, target: DataType, exact: bool) -> Array:
 
 
 def convert_batch(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
-    """A batch with the columns of `schema`, by name, each in its type there; a missing column is null."""
+    """Return a batch with the columns of `schema`, by name, in its types; a missing column is NULL."""
     if batch.schema.equals(schema, check_metadata=True):
         return batch
     present = {name: index for index, name in enumerate(batch.schema.names)}
@@ -388,7 +388,7 @@ def convert_batch(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
 
 
 def aligned(batch: pa.RecordBatch) -> pa.RecordBatch:
-    """The same batch with values at addresses Lance can read: an IPC stream aligns to 8 bytes, wide values need 16."""
+    """Return the batch with values at addresses that Lance reads: IPC aligns to 8 bytes, wide values need 16."""
     if all(_is_aligned(column) for column in batch.columns):
         return batch
     sink = pa.BufferOutputStream()
@@ -409,7 +409,7 @@ def _is_aligned(array: Array) -> bool:
 
 
 def is_wide(arrow: DataType) -> bool:
-    """Whether a type has values of 16 bytes and more in its memory: decimals, and the views of texts and bytes."""
+    """Return True for a type with values of 16 bytes or more in memory: decimals, and views of texts and bytes."""
     if isinstance(arrow, pa.BaseExtensionType):
         return is_wide(arrow.storage_type)
     if pa.types.is_decimal(arrow) or pa.types.is_string_view(arrow) or pa.types.is_binary_view(arrow):

@@ -1,8 +1,8 @@
-"""How texts for people count things."""
+"""Counts with nouns, for messages."""
 
 from __future__ import annotations
 
 
 def many(count: int, noun: str) -> str:
-    """`1 file`, `2,000 files`."""
+    """Return `1 file` or `2,000 files`."""
     return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"

@@ -14,6 +14,8 @@ settings.load_profile("headwater")  # how fast a machine is proves nothing
 
 os.environ.setdefault("JDK_JAVA_OPTIONS", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
 """A JVM of a test is young when it ends: what its best compiler makes of its code comes too late for it."""
+os.environ.setdefault("HEADWATER_ENGINE", "embedded")
+"""The engine of pipelines in tests that are not about Spark: a run of `make test` starts one JVM."""
 
 
 @pytest.hookimpl(trylast=True)

@@ -1,9 +1,8 @@
-"""Back ends of others: any implementation of `lance_namespace` as a catalog of ours, behind our server or command line.
+"""Adapters of other back ends: any implementation of `lance_namespace` as a catalog of ours.
 
 name or class ── loading ── AdaptedNamespace ── the back end
-                               │ failures: what it meant to say, by its exception and by looking
 
-What the back end cannot do is Unsupported (0), what it refuses has a code of the protocol, and no failure is a 500.
+A missing operation is UnsupportedOperation (0), an error has a code of the protocol, and no failure is a 500.
 """
 
 from headwater.adapter.adapted import AdaptedNamespace, adapt

@@ -1,8 +1,14 @@
-"""A back end of others as a catalog of ours: the same operations, with errors, models and pages of the protocol."""
+"""`AdaptedNamespace`: another back end with the errors, models and pages of the protocol.
+
+Implementations raise exceptions of their choice: `RuntimeError` for a missing name, an existing name, and a service
+that is down. Their texts are not parsed. The types in the exception chain decide, or else the names that the back end
+lists.
+"""
 
 from __future__ import annotations
 
 import logging
+from collections.abc import Iterator
 from functools import partial
 from typing import Any
 
@@ -17,10 +23,140 @@ from lance_namespace import (
 )
 from pydantic import BaseModel
 
-from headwater.adapter.failures import first_words, meant
-from headwater.errors import LanceNamespaceError, UnsupportedOperationError
+from headwater.errors import (
+    InvalidInputError,
+    LanceNamespaceError,
+    NamespaceAlreadyExistsError,
+    NamespaceNotEmptyError,
+    NamespaceNotFoundError,
+    PermissionDeniedError,
+    ServiceUnavailableError,
+    TableAlreadyExistsError,
+    TableNotFoundError,
+    ThrottlingError,
+    UnsupportedOperationError,
+)
+from headwater.names import ObjectId
 from headwater.namespace.abilities import Able, CatalogAbilities
-from headwater.paging import page
+from headwater.paging import all_pages, page
+
+MAX_WORDS = 300
+MAKES_TABLE = frozenset({"create_table", "declare_table", "register_table", "create_empty_table"})
+NAMESPACES = frozenset(
+    {"create_namespace", "describe_namespace", "drop_namespace", "namespace_exists", "list_namespaces", "list_tables"}
+)
+NAMED: dict[str, type[LanceNamespaceError]] = {
+    "NamespaceNotFoundException": NamespaceNotFoundError,
+    "NamespaceAlreadyExistsException": NamespaceAlreadyExistsError,
+    "TableNotFoundException": TableNotFoundError,
+    "TableAlreadyExistsException": TableAlreadyExistsError,
+    "InvalidInputException": InvalidInputError,
+    "AccessDeniedException": PermissionDeniedError,
+    "ThrottlingException": ThrottlingError,
+    "EndpointConnectionError": ServiceUnavailableError,
+    "ConnectTimeoutError": ServiceUnavailableError,
+    "ReadTimeoutError": ServiceUnavailableError,
+}
+"""Exceptions by the names of their classes, whose packages are not ours to import."""
+
+
+def first_words(error: BaseException) -> str:
+    """Return the first line of an exception, for the operator who starts a server, never for callers."""
+    text = str(error).strip().splitlines()
+    return (text[0][:MAX_WORDS].rstrip(".") if text else "") or type(error).__name__
+
+
+def meant(namespace: LanceNamespace, operation: str, request: Any, error: Exception) -> LanceNamespaceError:
+    """Return the error of the protocol for an exception of a back end."""
+    if isinstance(error, LanceNamespaceError):
+        return error
+    if isinstance(error, NotImplementedError):
+        return UnsupportedOperationError(f"The back end of this catalog has no {operation}.")
+    id = ObjectId(tuple(getattr(request, "id", None) or ()))
+    for each in _chain(error):
+        kind = NAMED.get(type(each).__name__)
+        if kind is not None:
+            return kind(_sentence(kind, id, operation))
+    seen = _looked(namespace, operation, id)
+    if seen is not None:
+        return seen
+    if isinstance(error, ValueError):
+        return InvalidInputError(f"The back end refuses {operation} of {id}: {first_words(error)}.")
+    return ServiceUnavailableError(
+        f"The back end could not {operation} {id} ({type(error).__name__}): the log of the server has the reason."
+    )
+
+
+def _chain(error: BaseException) -> Iterator[BaseException]:
+    """Yield the exception and its causes."""
+    seen: set[int] = set()
+    found: BaseException | None = error
+    while found is not None and id(found) not in seen:
+        seen.add(id(found))
+        yield found
+        found = found.__cause__ or found.__context__
+
+
+def _sentence(kind: type[LanceNamespaceError], id: ObjectId, operation: str) -> str:
+    said = {
+        NamespaceNotFoundError: f"There is no namespace {id}.",
+        NamespaceAlreadyExistsError: f"There is a namespace {id} already.",
+        NamespaceNotEmptyError: f"The namespace {id} is not empty: drop what is in it first.",
+        TableNotFoundError: f"There is no table {id}.",
+        TableAlreadyExistsError: f"There is a table {id} already.",
+        PermissionDeniedError: f"The back end does not allow this server to {operation} {id}.",
+        ThrottlingError: "The back end is asked too often: try again shortly.",
+        InvalidInputError: f"The back end refuses {operation} of {id} as it was asked.",
+    }
+    return said.get(kind, "The back end of this catalog cannot be reached now: try again shortly.")
+
+
+def _looked(namespace: LanceNamespace, operation: str, id: ObjectId) -> LanceNamespaceError | None:
+    """Return the error that the existing names imply for a failed call; None if they imply none."""
+    kind: type[LanceNamespaceError] | None
+    try:
+        if operation in NAMESPACES:
+            kind = None if id.is_root else _of_namespace(namespace, operation, id)
+        elif id.level < 1:
+            kind = None
+        elif not id.parent.is_root and not _has_namespace(namespace, id.parent):
+            return NamespaceNotFoundError(_sentence(NamespaceNotFoundError, id.parent, operation))
+        else:
+            there = _has_table(namespace, id)
+            kind = TableAlreadyExistsError if there and operation in MAKES_TABLE else None
+            kind = TableNotFoundError if not there and operation not in MAKES_TABLE else kind
+    except Exception:  # it fails at this too: it is not about the name
+        return None
+    return None if kind is None else kind(_sentence(kind, id, operation))
+
+
+def _of_namespace(namespace: LanceNamespace, operation: str, id: ObjectId) -> type[LanceNamespaceError] | None:
+    there = _has_namespace(namespace, id)
+    if operation == "create_namespace":
+        return NamespaceAlreadyExistsError if there else None
+    if not there:
+        return NamespaceNotFoundError
+    return NamespaceNotEmptyError if operation == "drop_namespace" and _has_children(namespace, id) else None
+
+
+def _has_namespace(namespace: LanceNamespace, id: ObjectId) -> bool:
+    return id.name in _names(namespace.list_namespaces, ListNamespacesRequest, id.parent, "namespaces")
+
+
+def _has_table(namespace: LanceNamespace, id: ObjectId) -> bool:
+    return id.name in _names(namespace.list_tables, ListTablesRequest, id.parent, "tables")
+
+
+def _has_children(namespace: LanceNamespace, id: ObjectId) -> bool:
+    return any(_names(namespace.list_tables, ListTablesRequest, id, "tables")) or any(
+        _names(namespace.list_namespaces, ListNamespacesRequest, id, "namespaces")
+    )
+
+
+def _names(list_all: Any, model: Any, parent: ObjectId, field: str) -> Iterator[str]:
+    """Yield every name in a namespace, page by page."""
+    return all_pages(list_all, model(id=list(parent.names)), field, limit=None)
+
 
 log = logging.getLogger("headwater.server.adapter")
 OWN_TOKEN = "headwater."
@@ -28,7 +164,7 @@ OWN_TOKEN = "headwater."
 
 
 class PassedOn:
-    """An operation as the back end has it, under the name that it is given in the class."""
+    """A descriptor that passes an operation to the back end under its own name."""
 
     def __set_name__(self, owner: type, name: str) -> None:
         self._operation = name
@@ -38,7 +174,7 @@ class PassedOn:
 
 
 class AdaptedNamespace(LanceNamespace):
-    """Every operation of a back end, each failure as the error that it means. `adapted` is the back end itself."""
+    """A back end with its failures translated to errors of the protocol. `adapted`: the back end itself."""
 
     def __init__(self, adapted: LanceNamespace, impl: str = "") -> None:
         self.adapted = adapted
@@ -48,11 +184,11 @@ class AdaptedNamespace(LanceNamespace):
         return self.adapted.namespace_id()
 
     def abilities(self) -> CatalogAbilities:
-        """What the interface says, and no more."""
+        """The abilities of the plain interface."""
         return CatalogAbilities()
 
     def ask(self, operation: str, *asked: Any) -> Any:
-        """One operation of the back end: its answer as the protocol's model, or the error of the protocol."""
+        """Call an operation of the back end. Returns a model of the protocol, or raises its error."""
         try:
             return _modelled(operation, getattr(self.adapted, operation)(*asked))
         except Exception as error:
@@ -120,14 +256,14 @@ class AdaptedNamespace(LanceNamespace):
         return self._page("list_tables", request, "tables")
 
     def table_exists(self, request: Any) -> Any:
-        """A back end that has no such operation is asked to describe it."""
+        """Call TableExists, or DescribeTable if the back end lacks it."""
         return self._or("table_exists", request, "describe_table", DescribeTableRequest)
 
     def namespace_exists(self, request: Any) -> Any:
         return self._or("namespace_exists", request, "describe_namespace", DescribeNamespaceRequest)
 
     def describe_table(self, request: DescribeTableRequest) -> Any:
-        """Details that a back end cannot give are left out of its answer."""
+        """Call DescribeTable, without details that the back end cannot give."""
         try:
             return self.ask("describe_table", request)
         except LanceNamespaceError as error:
@@ -144,7 +280,7 @@ class AdaptedNamespace(LanceNamespace):
             return None
 
     def _page(self, operation: str, request: Any, field: str) -> Any:
-        """A page; one of our own where the back end answers with more than was asked for."""
+        """Return a page of names, cut here if the back end returns more than the limit."""
         token, limit = request.page_token, request.limit
         own = token is not None and token.startswith(OWN_TOKEN)
         whole = request.model_copy(update={"page_token": None, "limit": None})
@@ -158,12 +294,12 @@ class AdaptedNamespace(LanceNamespace):
 
 
 def adapt(namespace: LanceNamespace) -> LanceNamespace:
-    """A catalog of ours as it is, and any other as one of ours."""
+    """Return Headwater catalogs unchanged, and wrap any other `LanceNamespace`."""
     return namespace if isinstance(namespace, Able) else AdaptedNamespace(namespace)
 
 
 def _modelled(operation: str, answer: Any) -> Any:
-    """Some back ends answer some operations with plain dictionaries."""
+    """Return the answer as a model of the protocol; some back ends return dictionaries."""
     model = getattr(lance_namespace, f"{operation.title().replace('_', '')}Response", None)
     if isinstance(answer, dict) and model is not None:
         return model.model_validate(answer)

@@ -1,4 +1,4 @@
-"""From a name or a class to a back end; what is wrong is one clear error at start."""
+"""Opens a back end by its name or class, with one clear error at start."""
 
 from __future__ import annotations
 
@@ -12,8 +12,7 @@ from typing import Any
 import lance_namespace
 from lance_namespace import LanceNamespace, ListNamespacesRequest
 
-from headwater.adapter.adapted import AdaptedNamespace
-from headwater.adapter.failures import first_words
+from headwater.adapter.adapted import AdaptedNamespace, first_words
 from headwater.errors import (
     InvalidInputError,
     LanceNamespaceError,
@@ -24,12 +23,12 @@ from headwater.references import followed_all
 
 IMPLS = "lance_namespace_impls"
 IMPLS_NAMES = ("glue", "hive2", "hive3", "iceberg", "polaris", "unity")
-"""What the package of implementations registers; known without it, so that its absence can be told."""
+"""Names that the package of implementations registers, listed here so that its absence can be reported."""
 ANSWER_SECONDS = 30.0
 
 
 def open_adapted(impl: str, properties: Mapping[str, Any]) -> AdaptedNamespace:
-    """The back end of a name (`glue`) or a class (`package.module.Class`); 13 or 0 that says what is missing."""
+    """Open the back end of a name (`glue`) or a class (`package.module.Class`). Errors 13, 0."""
     kind = find_class(impl)
     given = {key: str(value) for key, value in followed_all(properties).items()}
     try:
@@ -48,7 +47,7 @@ def open_adapted(impl: str, properties: Mapping[str, Any]) -> AdaptedNamespace:
 
 
 def find_class(impl: str) -> type[LanceNamespace]:
-    """The class of a name or of a dotted path."""
+    """Return the class of a name or of a dotted path."""
     path = _path(impl)
     module, _, name = path.rpartition(".")
     try:
@@ -84,7 +83,7 @@ def _path(impl: str) -> str:
 
 
 def check_answers(namespace: AdaptedNamespace, seconds: float = ANSWER_SECONDS) -> None:
-    """ServiceUnavailable (17) unless the back end answers now: a server of one that does not would never answer."""
+    """Raise ServiceUnavailable (17) unless the back end answers now."""
     failed: list[BaseException] = []
 
     def ask() -> None:

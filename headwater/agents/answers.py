@@ -1,4 +1,4 @@
-"""An answer to an agent: JSON within so many rows and bytes, which says what it left out. Pure."""
+"""Answers to agents: JSON within limits of rows and bytes, with a note on what was cut. Pure."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _ODD = re.compile(r"[^\x20-\x7e]")
 
 
 class AgentAnswer:
-    """Fields in the order they are added. A list gives way when there is no room; what is cut is said in `cut`."""
+    """An answer with fields in order of addition. Lists are cut at the limits, and `cut` names what was cut."""
 
     def __init__(self, room: int = MAX_BYTES) -> None:
         self._room = room - _ROOM_TO_SAY
@@ -31,14 +31,14 @@ class AgentAnswer:
         self._cut: list[str] = []
 
     def say(self, **fields: Any) -> AgentAnswer:
-        """Values as they are, the unknown (None) left out; one for which there is no room is cut away."""
+        """Add values, except None. A value beyond the limit is cut."""
         for key, value in fields.items():
             if value is not None and not self._add(key, as_json(shortened(value))):
                 self._cut.append(f"{key} is larger than an answer may be")
         return self
 
     def rows(self, key: str, found: Iterable[Any], advice: str, most: int = MAX_ROWS) -> AgentAnswer:
-        """A list, as far as there is room, in rows and bytes."""
+        """Add a list, as far as the limits of rows and bytes allow."""
         kept, used = list[str](), len(key) + 8
         for item in found:
             text = as_json(item)
@@ -55,7 +55,7 @@ class AgentAnswer:
         return self
 
     def text(self) -> str:
-        """The whole answer."""
+        """Return the answer as JSON."""
         cut = [f'"cut":{as_json(self._cut)}'] if self._cut else []
         return "{" + ",".join((*self._fields, *cut)) + "}"
 
@@ -69,7 +69,7 @@ class AgentAnswer:
 
 
 def shortened(value: Any) -> Any:
-    """The same with long texts cut, and how long they were."""
+    """Return the value with long texts cut, each with its length."""
     if isinstance(value, str) and len(value) > MAX_TEXT:
         return f"{value[:MAX_TEXT]}… ({len(value):,} characters)"
     if isinstance(value, Mapping):
@@ -78,7 +78,7 @@ def shortened(value: Any) -> Any:
 
 
 def cells(row: Mapping[str, Any], short: bool = True) -> dict[str, Any]:
-    """A row as JSON can say it: bytes by their number, and vectors, where `short`, by their first numbers."""
+    """Return a row as JSON values: bytes as their count and, if `short`, vectors as their first numbers."""
     return {key: _cell(value, short) for key, value in row.items()}
 
 
@@ -97,7 +97,7 @@ def _cell(value: Any, short: bool) -> Any:
 
 
 def as_json(value: Any) -> str:
-    """JSON in which no character acts on whoever prints it: those are written as escapes."""
+    """Return JSON with control characters escaped, so that no terminal obeys them."""
     text = msgspec.json.encode(value, enc_hook=_other).decode()
     return text if text.isascii() and text.isprintable() else _ODD.sub(_escaped, text)
 

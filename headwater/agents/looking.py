@@ -1,4 +1,4 @@
-"""What the tools do: look at one catalog, and answer in bounded JSON. Hosted in a worker."""
+"""The read-only tools for agents: each reads one catalog and returns bounded JSON. They run in a worker process."""
 
 from __future__ import annotations
 
@@ -51,13 +51,13 @@ def _helpful(method: Method) -> Method:
 
 
 class Looking:
-    """One catalog, as agents see it. Each method is a tool and takes what `asking` says."""
+    """The tools over one catalog. Each method takes the arguments of its class in `serving`."""
 
     def __init__(self, target: Target) -> None:
         self._target = target
 
     def check(self, arguments: Asked, body: Any) -> str:
-        """Whether there is a catalog to look at: its error, if there is none."""
+        """Raise the error of the catalog if it does not exist."""
         names_of(self._target).children(())
         return ""
 
@@ -184,7 +184,7 @@ def _rows(table: pa.Table, short: bool = True) -> Iterator[dict[str, Any]]:
 
 
 def host(named: str | None, properties: dict[str, str]) -> Looking:
-    """The catalog that a path, a URI or a profile stands for, ready to be asked."""
+    """Open the catalog of a path, URI or profile for the tools."""
     import lance  # noqa: F401  # the first call does not wait for it
 
     target = Target(named)

@@ -1,4 +1,4 @@
-"""The friendly face: dotted names, Arrow in and out, over any catalog.
+"""The Python API: a catalog of any kind by dotted names, with Arrow tables in and out.
 
 catalog = headwater.Catalog("./lake")
 catalog.create_table("prod.users", pa.table({"id": [1, 2]}))

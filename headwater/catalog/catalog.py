@@ -1,9 +1,9 @@
-"""A catalog by its dotted names."""
+"""`Catalog`: namespaces, tables, transactions and the past of a catalog, by dotted names."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from datetime import datetime
+from datetime import timedelta
 from typing import Any, Self, TypeVar
 
 import lance_namespace as api
@@ -11,34 +11,39 @@ import pyarrow as pa
 from lance_namespace import LanceNamespace
 
 from headwater.arguments import check_options, checked
-from headwater.catalog.batch import Batch
-from headwater.catalog.past import Past
-from headwater.catalog.sides import Side, side_of
 from headwater.catalog.table import CatalogTable
-from headwater.catalog.transactions import MAX_RUNS, CatalogTransaction, run
+from headwater.catalog.transactions import MAX_RUNS, Batch, CatalogTransaction, run
+from headwater.catalog.transport import Moment, Transport, transport_of
 from headwater.config import Opening
-from headwater.errors import InvalidInputError, LanceNamespaceError, NamespaceNotFoundError, UnsupportedOperationError
+from headwater.errors import InvalidInputError, LanceNamespaceError, NamespaceNotFoundError
+from headwater.metastore import LogEntry
+from headwater.metastore.objects import Collected, Diff, History, HistoryEntry, NamedSnapshot, Undone
 from headwater.names import ObjectId, check_delimiter, format_name, object_id, parse_name
 from headwater.namespace.abilities import abilities_of
 from headwater.namespace.mirror import MirrorState
-from headwater.namespace.requests import build
+from headwater.namespace.requests import build, format_moment
 from headwater.namespace.row_streams import write_rows
+from headwater.namespace.versions import VersionProblem
 from headwater.paging import all_pages
 from headwater.streams.definition import define, fields_of
-from headwater.tables.fitting import fit
-from headwater.tables.rows import reader_of
+from headwater.tables.write.input_rows import fit, reader_of
+from headwater.verbs import history as past
+from headwater.verbs.catalog_objects import AlterNamespaceProperties, RenameNamespace
 
 Name = str | Sequence[str]
 Answer = TypeVar("Answer")
+FIRST_PAGE, LARGEST_PAGE = 10, 1000
+"""Entries of the log that a reader is sent at once, first and at most: many readers want only a few."""
 
 
 @checked
-class Catalog(Past):
+class Catalog:
     """A catalog by path, URI, profile name, or an open `LanceNamespace`.
 
-    Names are joined by dots, and one with a dot in it stands in quotes (`prod."a.b"`) or is given as a list; with a
-    `delimiter` of your own, names are joined by that and nothing is quoted.
-    Reading a catalog that is not there is an error; creating a namespace or a table makes it, and says so.
+    Dots join names. A name with a dot in it stands in quotes (`prod."a.b"`), or the whole name is a list. With a
+    `delimiter` of your own, that joins names and nothing is quoted.
+    Reading a catalog that does not exist raises NamespaceNotFound. Creating a namespace or table creates the catalog
+    and logs a warning.
     """
 
     def __init__(self, target: str | LanceNamespace | None = None, **properties: Any) -> None:
@@ -49,24 +54,29 @@ class Catalog(Past):
         self._delimiter: str | None = properties.get("delimiter") or None
         if self._delimiter is not None:
             check_delimiter(self._delimiter)
+        self._known: Transport | None = None
 
     @property
     def _there(self) -> LanceNamespace:
-        """The namespace, for every call that makes no catalog."""
+        """The open namespace. Raises NamespaceNotFound if the catalog does not exist yet."""
         return self._opening.reading() if self._opening else self.namespace
 
     @property
     def _made(self) -> LanceNamespace:
-        """The namespace, for a call that makes the catalog if it is not there."""
+        """The open namespace, after creating the catalog if it does not exist yet."""
         return self._opening.writing() if self._opening else self.namespace
 
     @property
-    def _side(self) -> Side:
-        return side_of(self._there)
+    def _transport(self) -> Transport:
+        """The transport of the open catalog. Raises NamespaceNotFound if the catalog does not exist yet."""
+        there = self._there
+        if self._known is None or self._known.namespace is not there:
+            self._known = transport_of(there)
+        return self._known
 
     @property
     def is_there(self) -> bool:
-        """Whether there is a catalog: one that is not there yet is made by the first write."""
+        """True if the catalog exists; the first write creates it."""
         try:
             return bool(self._there)
         except NamespaceNotFoundError:
@@ -79,11 +89,11 @@ class Catalog(Past):
         return sorted(name for name in super().__dir__() if not name.startswith("_"))
 
     def __getitem__(self, name: Name) -> Any:
-        """The table of a name: a `CatalogTable`, or a `CatalogStream` if it is a stream table."""
+        """Return the table of a name: a `CatalogTable`, or a `CatalogStream` for a stream table."""
         there, id = self._there, self._id(name)
         table = CatalogTable(there, id)
         table.describe()
-        stream = side_of(there).stream_table(table)
+        stream = transport_of(there).stream_table(table)
         return table if stream is None else stream
 
     def __contains__(self, name: Name) -> bool:
@@ -97,15 +107,15 @@ class Catalog(Past):
         return True
 
     def __iter__(self) -> Iterator[str]:
-        """The full name of every table, sorted."""
+        """Iterate over the full names of all tables, sorted."""
         return iter(sorted(self._format(id) for id in self._all_tables(ObjectId())))
 
     def __len__(self) -> int:
-        """How many tables there are."""
+        """Return the number of tables."""
         return sum(1 for _ in self._all_tables(ObjectId()))
 
     def __bool__(self) -> bool:
-        """A catalog is there, however many tables it has."""
+        """Return True, also for a catalog without tables."""
         return True
 
     def _ipython_key_completions_(self) -> list[str]:
@@ -123,33 +133,33 @@ class Catalog(Past):
         self._made.create_namespace(request)
 
     def namespace_properties(self, name: Name = "") -> dict[str, str]:
-        """The properties of a namespace (of the root when not told)."""
+        """Return the properties of a namespace, by default of the root."""
         answer = self._there.describe_namespace(build(api.DescribeNamespaceRequest, id=self._list(name)))
         return dict(answer.properties or {})
 
     def alter_namespace(
         self, name: Name, properties: Mapping[str, str] | None = None, removed: Iterable[str] = ()
     ) -> dict[str, str]:
-        """Set and remove properties of a namespace; the others stay. Not every kind of catalog can."""
-        alter = abilities_of(self._made if self._id(name).is_root else self._there).alter_namespace
-        if alter is None:
-            raise UnsupportedOperationError("This catalog cannot change the properties of a namespace.")
-        answer = alter({"id": self._list(name), "properties": dict(properties or {}), "removed": list(removed)})
-        return dict(answer.properties or {})
+        """Set and remove properties of a namespace, and return all. Unsupported (0) for some kinds of catalog."""
+        id = self._id(name)
+        request = AlterNamespaceProperties(id=id.names, properties=dict(properties or {}), removed=list(removed))
+        transport = transport_of(self._made) if id.is_root else self._transport
+        return dict(transport.call(request) or {})
 
     def drop_namespace(self, name: Name, cascade: bool = False) -> None:
+        """Drop a namespace. Raises NamespaceNotEmpty unless `cascade` drops what is in it too."""
         behavior = "Cascade" if cascade else "Restrict"
         self._there.drop_namespace(build(api.DropNamespaceRequest, id=self._list(name), behavior=behavior))
 
     def namespaces(self, parent: Name = "") -> list[str]:
-        """Names of the namespaces in a namespace (the root when not told)."""
+        """Return the names of the namespaces in a namespace, by default the root."""
         request = build(api.ListNamespacesRequest, id=self._list(parent))
         return list(all_pages(self._there.list_namespaces, request, "namespaces"))
 
     # Tables
 
     def tables(self, parent: Name = "") -> list[str]:
-        """Names of the tables in a namespace (the root when not told)."""
+        """Return the names of the tables in a namespace, by default the root."""
         request = build(api.ListTablesRequest, id=self._list(parent))
         return list(all_pages(self._there.list_tables, request, "tables"))
 
@@ -161,9 +171,11 @@ class Catalog(Past):
         properties: Mapping[str, str] | None = None,
         schema: pa.Schema | Mapping[str, Any] | None = None,
     ) -> CatalogTable:
-        """Create a table, and the namespaces above it: from Arrow data, a frame, a list of rows, or empty by a schema.
+        """Create a table and the missing namespaces above it.
 
-        `mode` is create, exist_ok or overwrite. Equal-length lists of floats in rows become vectors.
+        `data`: Arrow data, a data frame or a list of rows; none makes an empty table of `schema`. Lists of floats of
+        equal length become vectors.
+        `mode`: create, exist_ok or overwrite.
         """
         rows = _new_rows(data, schema)
         id = self._with_namespace(name)
@@ -174,7 +186,7 @@ class Catalog(Past):
     def declare_table(
         self, name: Name, location: str | None = None, properties: Mapping[str, str] | None = None
     ) -> str:
-        """Reserve a name and a place for a table that another program will write; the place."""
+        """Reserve a name and a location for a table that another program writes. Return the location."""
         id = self._with_namespace(name)
         request = build(
             api.DeclareTableRequest, id=list(id.names), location=location, properties=dict(properties or {}) or None
@@ -184,7 +196,7 @@ class Catalog(Past):
     def register_table(
         self, name: Name, location: str, mode: str = "create", properties: Mapping[str, str] | None = None
     ) -> CatalogTable:
-        """Give a Lance dataset inside the root a name in the catalog. No data moves."""
+        """Register an existing Lance dataset inside the root under a name. No data moves."""
         id = self._with_namespace(name)
         request = build(
             api.RegisterTableRequest,
@@ -197,12 +209,12 @@ class Catalog(Past):
         return CatalogTable(self.namespace, id)
 
     def deregister_table(self, name: Name) -> str:
-        """Take a table out of the catalog and leave its data where it is; where that is."""
+        """Remove a table from the catalog, keep its data, and return its location."""
         answer = self._there.deregister_table(build(api.DeregisterTableRequest, id=self._list(name)))
         return str(answer.location)
 
     def rename_table(self, name: Name, new: Name) -> None:
-        """Give a table another name, also in another namespace. No data moves."""
+        """Rename a table, or move it to another namespace. No data moves."""
         id, to = self._id(name), self._id(new)
         request = build(
             api.RenameTableRequest, id=list(id.names), new_table_name=to.name, new_namespace_id=list(to.parent.names)
@@ -210,21 +222,19 @@ class Catalog(Past):
         self._there.rename_table(request)
 
     def rename_namespace(self, name: Name, new: Name) -> None:
-        """Give a namespace another name, also in another namespace, with all below it. No data moves."""
-        rename = abilities_of(self._there).rename_namespace
-        if rename is None:
-            raise UnsupportedOperationError("This catalog cannot rename a namespace: a metastore catalog can.")
-        rename({"id": self._list(name), "new_id": self._list(new)})
+        """Rename or move a namespace with all below it. No data moves."""
+        self._transport.call(RenameNamespace(id=self._id(name).names, new_id=self._list(new)))
 
     def alias(self, name: Name, other: Name) -> None:
-        """Let a namespace or table be found as `other` too, in the same namespace. An alias is not listed."""
-        self._side.alias(self._id(name), self._alias(name, other))
+        """Add an alias: `other` finds the namespace or table too, in the same namespace. Lists do not show it."""
+        self._transport.call(past.AddAlias(id=self._id(name).names, alias=self._alias(name, other)))
 
     def unalias(self, name: Name, other: Name) -> None:
-        self._side.unalias(self._id(name), self._alias(name, other))
+        """Remove an alias of a namespace or table."""
+        self._transport.call(past.RemoveAlias(id=self._id(name).names, alias=self._alias(name, other)))
 
     def _alias(self, name: Name, other: Name) -> str:
-        """The alias as one name: given alone, or with the names of the namespace that the object is in."""
+        """Return an alias as one name; `other` is that name alone, or with the namespace of the object."""
         id, given = self._id(name), self._id(other)
         if given.level == 1 or (not id.is_root and given.level and given.parent == id.parent):
             return given.name
@@ -233,10 +243,11 @@ class Catalog(Past):
         )
 
     def drop_table(self, name: Name) -> None:
+        """Drop a table. A metastore catalog can `undrop` it."""
         self._there.drop_table(build(api.DropTableRequest, id=self._list(name)))
 
     def batch(self) -> Batch:
-        """Several changes that are made all at once, or not at all: `with catalog.batch() as batch: ...`."""
+        """Return a batch, whose changes are made in one commit: `with catalog.batch() as batch: ...`."""
         return Batch(self._there, self._id)
 
     # Stream tables
@@ -250,47 +261,132 @@ class Catalog(Past):
         partition_by: Sequence[Any] = (),
         properties: Mapping[str, str] | None = None,
     ) -> Any:
-        """A table whose rows come from a log of changes (docs/streams.md), and the namespaces above it.
+        """Create a stream table, whose rows come from a change log (docs/streams.md), and the namespaces above it.
 
-        `keys` tell rows apart (none: an append-only log), `sequence` orders the changes of a key.
+        `keys`: columns that identify a row; none makes an append-only log.
+        `sequence`: columns that order the changes of a key.
         """
         definition = define(schema, keys, sequence, partition_by, properties)
         id, made = self._with_namespace(name), self._made
-        return side_of(made).create_stream_table(CatalogTable(made, id), definition)
+        return transport_of(made).create_stream_table(CatalogTable(made, id), definition)
 
     def publish(self, names: str | Sequence[Name]) -> list[Any]:
-        """Make the serving copies of stream tables equal to their newest state, all at one slot."""
+        """Publish stream tables in one commit: their serving copies become equal to their newest state."""
         wanted = [names] if isinstance(names, str) else names
-        return side_of(self._made).publish([self._id(name) for name in wanted])
+        return transport_of(self._made).publish([self._id(name) for name in wanted])
 
-    # Time
+    # Transactions
 
     def transaction(self, message: str = "", author: str | None = None) -> CatalogTransaction:
-        """Any number of changes, all at once or not at all: `with catalog.transaction("why") as tx: tx[...]...`."""
-        return side_of(self._made).begin(message, author, self._beside)
+        """Begin a transaction: `with catalog.transaction("why") as tx: tx[...]...` commits all its changes, or none."""
+        return transport_of(self._made).begin(message, author, self._beside)
 
     def run(self, work: Callable[[Catalog], Answer], message: str = "", attempts: int = MAX_RUNS) -> Answer:
-        """Do `work` in a transaction, and again from the start when another writer was first, so often at most."""
+        """Call `work` in a transaction, and again after a conflict with another writer, `attempts` times at most."""
         return run(lambda: self.transaction(message), work, attempts, self._made)
 
-    def at(self, moment: int | datetime | str) -> Catalog:
-        """The catalog as it was at a slot, a time with a zone or a named snapshot: names, properties, schemas and rows.
+    def at(self, moment: Moment) -> Catalog:
+        """Return the catalog as it was at a commit, a time with a zone or a named snapshot. It is read-only.
 
-        It cannot be changed. Tags and branches, which Lance keeps in a table's folder, are those of now.
+        Names, properties, schemas and rows are those of that state. Tags and branches, which Lance keeps in the folder
+        of a table, are those of now.
         """
-        return self._beside(self._side.at(moment))
+        return self._beside(self._transport.at(moment))
+
+    # The past
+
+    @property
+    def slot(self) -> int:
+        """The number of the newest commit; of a catalog of the past, the commit that it shows. `at` takes it."""
+        return int(self._transport.call(past.ReadLog(limit=0)).slot)
+
+    def history(self, name: Name) -> History:
+        """Return the transactions that touched a namespace or table or its parts, oldest first, through renames."""
+        return list(self._transport.call(past.DescribeHistory(id=self._id(name).names)))
+
+    def log(self, after: int | None = None, wait: float = 0) -> Iterator[LogEntry]:
+        """Yield the transactions after a commit, in order. `wait`: seconds that a server waits for the first."""
+        limit = FIRST_PAGE
+        while True:
+            page = self._transport.call(past.ReadLog(after=after, wait_seconds=wait, limit=limit))
+            yield from page.entries
+            if not page.entries or page.entries[-1].slot >= page.slot:
+                return
+            after, limit = page.entries[-1].slot, min(limit * FIRST_PAGE, LARGEST_PAGE)
+
+    def diff(self, a: Moment, b: Moment) -> Diff:
+        """Return the differences between two states: each a commit, a time with a zone or a named snapshot."""
+        request = past.DescribeDifference(before=format_moment(a), after=format_moment(b))
+        difference: Diff = self._transport.call(request)
+        return difference
+
+    def undrop(self, name: Name) -> None:
+        """Bring back what was dropped last under a name, with all that was dropped with it."""
+        self._transport.call(past.Undrop(id=self._id(name).names))
+
+    def undo(self, transaction: str | LogEntry | HistoryEntry, dry_run: bool = False) -> Undone:
+        """Undo a transaction by a new one, which restores all that it changed. A dry run returns the steps alone.
+
+        What the transaction landed in stream tables is voided there, and its source can be taken again. Raises
+        InvalidTableState (19) with the reasons if it cannot be undone.
+        """
+        if not isinstance(transaction, (str, LogEntry, HistoryEntry)):
+            raise InvalidInputError(
+                f"A transaction is an id, or an entry of the log or a history, not {transaction!r}."
+            )
+        txn = transaction if isinstance(transaction, str) else transaction.txn
+        undone: Undone = self._transport.call(past.UndoTransaction(txn=txn, dry_run=dry_run))
+        return undone
+
+    def verify(self) -> list[VersionProblem]:
+        """Return everything on which the catalog and its storage disagree. Changes nothing."""
+        return [
+            VersionProblem(item.kind, None if item.id is None else ObjectId(item.id), item.key, item.message, item.note)
+            for item in self._transport.call(past.VerifyCatalog())
+        ]
+
+    def snapshot(self, name: str, tables: Sequence[Name] | None = None) -> NamedSnapshot | None:
+        """Pin the newest state of all tables, or of these, under a name. `at(name)` reads it, whatever is collected.
+
+        A transaction pins the state of its own commit and returns None.
+        """
+        chosen = None if tables is None else [self._list(each) for each in tables]
+        pinned: NamedSnapshot | None = self._transport.call(past.TakeSnapshot(name=name, tables=chosen))
+        return pinned
+
+    def snapshots(self) -> list[NamedSnapshot]:
+        """Return the named snapshots, by name, each with the version and position of every table."""
+        return list(self._transport.call(past.ListSnapshots()))
+
+    def drop_snapshot(self, name: str) -> None:
+        """Drop a named snapshot; a collection then frees what only it needed."""
+        self._transport.call(past.DropSnapshot(name=name))
+
+    def collect(
+        self, keep: timedelta | None = None, grace: timedelta | None = None, dry_run: bool = False
+    ) -> Collected:
+        """Delete history older than `keep`, and files that no state needs or that dead writers left.
+
+        `grace`: the age from which files of writers count as left. Both are 7 days by default. A dry run returns what
+        would go, and why. A directory catalog has no history: only files of dead writers go.
+        """
+        ages = (None if age is None else age.total_seconds() for age in (keep, grace))
+        keep_seconds, grace_seconds = ages
+        request = past.CollectCatalog(keep_seconds=keep_seconds, grace_seconds=grace_seconds, dry_run=dry_run)
+        collected: Collected = self._transport.call(request)
+        return collected
 
     @property
     def mirror(self) -> MirrorState:
-        """Whether a read-only `__manifest` follows this catalog for plain Lance clients, and which slot it shows."""
-        return self._side.mirrored.mirror_state()
+        """The state of the mirror: a read-only `__manifest` that follows this catalog for plain Lance clients."""
+        return self._transport.mirrored.mirror_state()
 
     @mirror.setter
     def mirror(self, on: bool) -> None:
-        side_of(self._made).mirrored.turn_mirror(on)
+        transport_of(self._made).mirrored.turn_mirror(on)
 
     def close(self) -> None:
-        """Wait for what goes on beside: housekeeping, and the mirror."""
+        """Wait until background work ends: housekeeping, and the mirror."""
         close = abilities_of(self.namespace).close
         if close is not None:
             close()
@@ -302,11 +398,11 @@ class Catalog(Past):
         self.close()
 
     def _beside(self, namespace: LanceNamespace) -> Catalog:
-        """The same catalog by another namespace."""
+        """Return a catalog over another namespace, with the same delimiter."""
         return Catalog(namespace, **({} if self._delimiter is None else {"delimiter": self._delimiter}))
 
     def tree(self) -> str:
-        """The whole catalog as a drawing."""
+        """Return the catalog as a drawing of namespaces and tables."""
         return "\n".join([".", *self._branches(ObjectId(), "")])
 
     def _branches(self, parent: ObjectId, indent: str) -> Iterator[str]:
@@ -326,7 +422,7 @@ class Catalog(Past):
             yield from self._all_tables(parent.child(name))
 
     def _with_namespace(self, name: Name) -> ObjectId:
-        """The id of a table to be made, once the namespaces above it are there."""
+        """Create the namespaces above a new table, and return its id."""
         id = self._id(name)
         if id.level > 1:
             self.create_namespace(id.parent.names, exist_ok=True)
@@ -343,7 +439,7 @@ class Catalog(Past):
 
 
 def _new_rows(data: Any, given: pa.Schema | Mapping[str, Any] | None) -> pa.RecordBatchReader:
-    """The rows of a new table: in the schema's types if there is one, none if there are none."""
+    """Return a reader of the rows of a new table, in the types of its schema if there is one."""
     if given is None:
         return reader_of(data, vectors=True)
     schema = pa.schema(fields_of(given))

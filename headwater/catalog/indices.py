@@ -27,13 +27,13 @@ OPTIONS = (
 
 @checked
 class Indices(Listed):
-    """The indices of a table by name, each with its columns, type, and how many rows it covers."""
+    """The indices of a table by name, each with its columns, type and number of rows."""
 
     def __delitem__(self, name: str) -> None:
         self._namespace.drop_table_index(build(api.DropTableIndexRequest, id=self._id, index_name=name))
 
     def create(self, column: str, type: str | None, schema: pa.Schema, **options: Any) -> None:
-        """Index a column: as `type` says, or as fits what it holds (`index_type_of`)."""
+        """Create an index on a column. `type`: by default what fits the column (`index_type_of`)."""
         check_options(options, OPTIONS, "An index")
         if type is None and column not in schema.names:
             raise TableColumnNotFoundError(
@@ -47,7 +47,7 @@ class Indices(Listed):
             self._namespace.create_table_index(request)
 
     def stats(self, name: str) -> Any:
-        """What an index covers: indexed and unindexed rows."""
+        """Return the numbers of indexed and unindexed rows of an index."""
         request = build(api.DescribeTableIndexStatsRequest, id=self._id, index_name=name)
         return self._namespace.describe_table_index_stats(request)
 
@@ -64,7 +64,7 @@ class _MissingIndexError(Missing, TableIndexNotFoundError):
 
 
 def index_type_of(kind: pa.DataType) -> str:
-    """The index that people mean: vectors by IVF_PQ, lists by their labels, texts by words, the rest by value."""
+    """Return the default index type of a column: IVF_PQ for vectors, label list, full text, or by value."""
     if pa.types.is_fixed_size_list(kind):
         return "IVF_PQ"
     if pa.types.is_list(kind) or pa.types.is_large_list(kind):

@@ -16,7 +16,7 @@ from headwater.paging import all_pages
 
 
 class Tags(MutableMapping[str, int]):
-    """Names for versions of a table. Setting one creates or moves it."""
+    """The tags of a table: names of versions. Assignment creates or moves a tag."""
 
     def __init__(self, namespace: LanceNamespace, id: ObjectId) -> None:
         self._namespace = namespace
@@ -48,12 +48,12 @@ class Tags(MutableMapping[str, int]):
         return repr({name: int(found.version) for name, found in self._all()})
 
     def create(self, name: str, version: int, branch: str | None = None) -> None:
-        """As `tags[name] = version`, but an error if the tag is there; also on a branch."""
+        """Create a tag, also of a version on a branch. Raises TableTagAlreadyExists."""
         request = build(api.CreateTableTagRequest, id=self._id, tag=name, version=version, branch=branch)
         self._namespace.create_table_tag(request)
 
     def branch_of(self, name: str) -> str | None:
-        """The branch that the tagged version is on; None: the main one."""
+        """Return the branch of the tagged version; None for the main branch."""
         return next((found.branch for tag, found in self._all() if tag == name), None)
 
     def _all(self) -> Iterator[tuple[str, Any]]:
@@ -61,7 +61,7 @@ class Tags(MutableMapping[str, int]):
 
 
 class Listed(Mapping[str, Any]):
-    """What a table has of a kind, by name, read anew at each look."""
+    """A mapping of the parts of a table by name, which lists them again at each access."""
 
     def __init__(self, namespace: LanceNamespace, id: ObjectId) -> None:
         self._namespace = namespace
@@ -87,14 +87,14 @@ class Listed(Mapping[str, Any]):
 
     @abstractmethod
     def _missing(self, name: str) -> KeyError:
-        """What a name that is not there is answered by: an error of the table that `in` and `get` know too."""
+        """Return the error of a missing name: a KeyError, so that `in` and `get` work."""
 
 
 class Branches(Listed):
-    """The branches of a table beside the main one, with what each came from."""
+    """The branches of a table other than the main one, each with its origin."""
 
     def create(self, name: str, version: int | None = None, branch: str | None = None) -> None:
-        """Branch off at a version (the newest when not told), of another branch if told."""
+        """Create a branch from a version, by default the newest, of the main branch or of `branch`."""
         request = build(api.CreateTableBranchRequest, id=self._id, name=name, from_version=version, from_branch=branch)
         self._namespace.create_table_branch(request)
 
@@ -111,7 +111,7 @@ class Branches(Listed):
 
 
 class Missing(KeyError):
-    """What a mapping raises, so that `in` and `get` work, with a text for people."""
+    """A KeyError whose text is a sentence."""
 
     def __str__(self) -> str:
         return str(self.args[0]) if self.args else ""

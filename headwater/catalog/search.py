@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from headwater.arguments import check_options
 from headwater.errors import InvalidInputError
-from headwater.tables.fields import ROW_ID
+from headwater.tables.columns.fields import ROW_ID
 
 RANK_OFFSET = 60
 """Reciprocal rank fusion: a row at rank r of a search gets 1 / (60 + r), and the searches are added up."""
@@ -33,7 +33,7 @@ def search_request(
     columns: Sequence[str] | None = None,
     **options: Any,
 ) -> dict[str, Any]:
-    """The fields of QueryTable for one search. A filter is applied before the search, as people expect."""
+    """Return the fields of a QueryTable request for one search. Its filter applies before the search."""
     check_options(options, OPTIONS, "A search")
     if isinstance(k, bool) or not isinstance(k, int) or k < 1:
         raise InvalidInputError(f"k is how many rows to find, at least 1, not {k!r}.")
@@ -59,14 +59,14 @@ def _numbers(vector: Any) -> list[float]:
 
 
 def depth(k: int | None, limit: int | None) -> int:
-    """Return how many rows a search finds: `k`, or `limit`, which is another name of it; 10 when neither is given."""
+    """Return the number of rows that a search finds: `k`, or its other name `limit`; 10 by default."""
     if k is not None and limit is not None and k != limit:
         raise InvalidInputError(f"k and limit are one option, and are given as {k!r} and {limit!r}: give one of them.")
     return next((each for each in (k, limit) if each is not None), DEPTH)
 
 
 def hybrid(search: Callable[..., pa.Table], vector: Sequence[float], text: str, k: int) -> pa.Table:
-    """Both searches, joined by the ranks that rows have in each; the best `k`, with `_relevance`."""
+    """Join two searches by the rank of each row in both. Return the best `k` rows, with `_relevance`."""
     deep = {"k": k * DEEPER, "with_row_id": True}
     found = [search(vector=vector, **deep), search(text=text, column=None, **deep)]
     relevance: dict[int, float] = {}
@@ -83,7 +83,7 @@ def _row_ids(table: pa.Table) -> list[int]:
 
 
 def _rows(found: list[pa.Table], best: list[int], relevance: dict[int, float]) -> pa.Table:
-    """The rows in their new order: each from the first search that found it, without what only one search says."""
+    """Return rows in a new order, each from the first search that found it, without columns of one search only."""
     shared = [name for name in found[0].schema.names if name in found[1].schema.names]
     both = pa.concat_tables([table.select(shared) for table in found])
     places: dict[int, int] = {}

@@ -15,7 +15,7 @@ from headwater.streams.table import StreamTable
 
 
 class CatalogStream(StreamTable):
-    """A stream table of a catalog. Reads are fresh; `serving` is what Lance clients see: the rows as last published."""
+    """A stream table of a catalog. Its reads include all that has landed; `serving` is the last published state."""
 
     def __init__(self, namespace: MetastoreNamespace, id: ObjectId) -> None:
         root, storage = namespace.properties.root, dict(namespace.properties.storage)
@@ -28,21 +28,21 @@ class CatalogStream(StreamTable):
 
     @property
     def serving(self) -> CatalogTable:
-        """The Lance table as last published: search it, index it, read its versions."""
+        """The serving copy: the Lance table as last published, for searches, indices and versions."""
         return CatalogTable(self.namespace, self.id)
 
     def search(self, *args: Any, **options: Any) -> Any:
-        """As `serving.search`: the rows as last published."""
+        """Search the serving copy: `serving.search`."""
         return self.serving.search(*args, **options)
 
 
 def create_stream(namespace: MetastoreNamespace, id: ObjectId, definition: Definition) -> CatalogStream:
-    """A new stream table under a name; errors 1, 5, 13."""
+    """Create a stream table under a name and return it. Raises errors 1, 5 and 13."""
     namespace.create_stream(id, definition)
     return CatalogStream(namespace, id)
 
 
 def is_stream(namespace: MetastoreNamespace, id: ObjectId) -> bool:
-    """Whether it is fed by a change log; the history of a stream table is written by publishes alone."""
+    """Return True for a table with a change log; the history of a stream table has none."""
     state = namespace.session.state()
     return is_stream_table(state, id.names) and has_stream(state, id, DELTA)

@@ -1,4 +1,4 @@
-"""One table of a catalog: rows out, rows in, versions, columns. Only operations of `LanceNamespace`, so that a table
+"""`CatalogTable`: rows, versions, columns and indices of one table. It calls only `LanceNamespace`, so that a table
 behind a server is used as one on disk is."""
 
 from __future__ import annotations
@@ -11,13 +11,13 @@ from typing import Any, ClassVar
 import lance
 import lance_namespace as api
 import pyarrow as pa
+import pyarrow.types as kinds
 from lance_namespace import LanceNamespace
 
 from headwater.arguments import check_options, checked
 from headwater.catalog.indices import Indices
 from headwater.catalog.refs import Branches, Tags
 from headwater.catalog.search import depth, hybrid, search_request
-from headwater.catalog.sqltypes import sql_type
 from headwater.errors import (
     InvalidInputError,
     InvalidTableStateError,
@@ -31,11 +31,11 @@ from headwater.namespace.requests import build, parse_request
 from headwater.namespace.row_streams import read_rows, write_rows
 from headwater.paging import all_pages
 from headwater.streams.columns import parse_type
-from headwater.tables.frames import Frames
+from headwater.tables.expressions import assigned
 from headwater.tables.handle import TableHandle
-from headwater.tables.literals import assigned
-from headwater.tables.rows import reader_of
 from headwater.tables.translate import translating
+from headwater.tables.write.arrow import Frames
+from headwater.tables.write.input_rows import reader_of
 
 DESCRIBED = (
     "version",
@@ -48,9 +48,25 @@ DESCRIBED = (
 )
 
 
+_LEAVES: dict[pa.DataType, str] = {
+    pa.bool_(): "Boolean",
+    pa.string(): "Utf8",
+    pa.large_string(): "LargeUtf8",
+    pa.binary(): "Binary",
+    pa.large_binary(): "LargeBinary",
+    pa.date32(): "Date32",
+    pa.date64(): "Date64",
+    pa.float16(): "Float16",
+    pa.float32(): "Float32",
+    pa.float64(): "Float64",
+    **{getattr(pa, f"{sign.lower()}{bits}")(): f"{sign}{bits}" for sign in ("Int", "UInt") for bits in (8, 16, 32, 64)},
+}
+_UNITS = {"s": "Second", "ms": "Millisecond", "us": "Microsecond", "ns": "Nanosecond"}
+
+
 @dataclass(frozen=True)
 class TableVersion:
-    """One version of a table. `time` is when it was committed."""
+    """One version of a table, and the time of its commit."""
 
     version: int
     time: datetime | None
@@ -59,7 +75,7 @@ class TableVersion:
 @checked
 @dataclass(frozen=True)
 class CatalogTable(Frames):
-    """One table of a catalog, as it is now, or with `version` or `branch` as it was or is there."""
+    """One table of a catalog: its newest version, or the one of `version`, on the main branch or `branch`."""
 
     namespace: LanceNamespace
     id: ObjectId
@@ -69,7 +85,7 @@ class CatalogTable(Frames):
 
     @property
     def serving(self) -> CatalogTable:
-        """Itself, as the serving copy of a stream table is the table that Lance clients see."""
+        """This table. A stream table has its serving copy under the same name."""
         return self
 
     @property
@@ -103,16 +119,16 @@ class CatalogTable(Frames):
         return {key.decode(): value.decode() for key, value in found.items()}
 
     def set_metadata(self, values: Mapping[str, str]) -> None:
-        """Make these the metadata of the table's schema."""
+        """Replace the metadata of the table's schema."""
         request = build(api.UpdateTableSchemaMetadataRequest, metadata=dict(values), **self._there())
         self.namespace.update_table_schema_metadata(request)
 
     def stats(self) -> api.GetTableStatsResponse:
-        """Rows, bytes, fragments and indices."""
+        """Return the numbers of rows, bytes, fragments and indices."""
         return self.namespace.get_table_stats(build(api.GetTableStatsRequest, id=list(self.id.names)))
 
     def dataset(self, version: int | None = None) -> lance.LanceDataset:
-        """The table as pylance sees it, with commits going through the catalog where it manages them."""
+        """Return the table as a pylance dataset. It commits through the catalog if that manages versions."""
         wanted = self.version if version is None else version
         with translating(TableHandle(self.id, ""), "open", otherwise=InvalidTableStateError):
             dataset = lance.dataset(namespace_client=self.namespace, table_id=list(self.id.names))
@@ -131,7 +147,7 @@ class CatalogTable(Frames):
         limit: int | None = None,
         version: int | None = None,
     ) -> pa.RecordBatchReader:
-        """The rows as they are read, or those that a SQL filter keeps: memory does not follow their number."""
+        """Return a reader of the rows, or of those that a SQL filter keeps. Memory does not grow with their number."""
         chosen = {"column_names": list(columns)} if columns is not None else None
         reader = self._read(k=limit or 0, columns=chosen, filter=filter, version=version)
         return reader if limit is None or limit > 0 else pa.RecordBatchReader.from_batches(reader.schema, [])
@@ -143,7 +159,7 @@ class CatalogTable(Frames):
         limit: int | None = None,
         version: int | None = None,
     ) -> pa.Table:
-        """The rows, or those that a SQL filter keeps."""
+        """Return the rows, or those that a SQL filter keeps."""
         return self.to_batches(columns, filter, limit, version).read_all()
 
     def count(self, filter: str | None = None) -> int:
@@ -185,17 +201,17 @@ class CatalogTable(Frames):
     # Rows in
 
     def append(self, data: Any) -> None:
-        """Add rows: columns by name, in the table's own types. What would lose something is refused, by column."""
+        """Append rows, with columns by name. InvalidInput (13) for a value that the column's type cannot hold."""
         request = build(api.InsertIntoTableRequest, mode="append", **self._now("append to"))
         write_rows(self.namespace, "insert_into_table", request, reader_of(data))
 
     def overwrite(self, data: Any) -> None:
-        """Make these the table's rows, as its next version."""
+        """Replace all rows by these, as the next version."""
         request = build(api.InsertIntoTableRequest, mode="overwrite", **self._now("overwrite"))
         write_rows(self.namespace, "insert_into_table", request, reader_of(data))
 
     def upsert(self, data: Any, on: str | Sequence[str]) -> None:
-        """Update the rows whose key is there, insert the others."""
+        """Update the rows whose key exists, and insert the others."""
         self.merge(data, on, update=True, insert=True)
 
     def merge(
@@ -207,7 +223,7 @@ class CatalogTable(Frames):
         insert: bool = False,
         delete: bool | str = False,
     ) -> None:
-        """By key: update rows that match, insert those that are new, delete those that `data` has not.
+        """Merge rows by key: update rows that match, insert new ones, delete those that `data` lacks.
 
         `update` and `delete` can be a SQL condition: only rows that meet it.
         """
@@ -224,7 +240,7 @@ class CatalogTable(Frames):
         write_rows(self.namespace, "merge_insert_into_table", request, reader_of(data))
 
     def update(self, values: Mapping[str, Any] | None = None, where: str | None = None, **expressions: str) -> int:
-        """Set columns of the rows that `where` keeps (all of them when not told); how many rows there were.
+        """Set columns of the rows that `where` keeps, by default of all rows. Return the number of rows.
 
         `values` are values; `expressions` are SQL: `update({"name": "Ada"}, where="id = 1")`, `update(n="n + 1")`.
         """
@@ -247,7 +263,7 @@ class CatalogTable(Frames):
         time: datetime | str | None = None,
         branch: str | None = None,
     ) -> CatalogTable:
-        """The table at a version, at a tag, at a time (also as an ISO text), or on a branch."""
+        """Return the table at a version, at a tag, at a time (also as an ISO text), or on a branch."""
         if sum(item is not None for item in (version, tag, time)) > 1:
             raise InvalidInputError("Say one of version, tag and time.")
         if tag is not None:
@@ -260,20 +276,20 @@ class CatalogTable(Frames):
         return found
 
     def versions(self) -> list[TableVersion]:
-        """Every version that is kept, oldest first."""
+        """Return the versions that are kept, oldest first."""
         request = build(api.ListTableVersionsRequest, descending=False, **self._there())
         found = all_pages(self.namespace.list_table_versions, request, "versions")
         return [TableVersion(int(item.version), _time(item.timestamp_millis)) for item in found]
 
     def restore(self, version: int | None = None) -> None:
-        """Make the rows of an earlier version the table's rows again, as its next version."""
+        """Restore the rows of an earlier version, as the next version."""
         wanted = self.version if version is None else version
         if wanted is None:
             raise InvalidInputError("Say which version to restore.")
         self.namespace.restore_table(build(api.RestoreTableRequest, version=wanted, **self._there()))
 
     def delete_versions(self, first: int, last: int) -> None:
-        """Forget the versions from `first` to `last`, both included."""
+        """Delete the versions from `first` to `last`, both included."""
         ranges = [{"start_version": first, "end_version": last + 1}]
         request = parse_request(api.BatchDeleteTableVersionsRequest, {"id": list(self.id.names), "ranges": ranges})
         self.namespace.batch_delete_table_versions(request)
@@ -291,7 +307,7 @@ class CatalogTable(Frames):
         return Indices(self.namespace, self.id)
 
     def create_index(self, column: str, type: str | None = None, **options: Any) -> None:
-        """Index a column: vectors, words or values by what the column holds, or as `type` says."""
+        """Create an index on a column. `type`: by default what fits the column."""
         self.indices.create(column, type, self.schema, **options)
 
     # Keeping house
@@ -299,7 +315,7 @@ class CatalogTable(Frames):
     def clean_up(
         self, keep_versions: int | None = None, keep_days: float | None = None, grace_seconds: float = 600.0
     ) -> Any:
-        """Remove old versions, and free the disk that only they hold. Tagged ones and the current one stay."""
+        """Delete old versions and the files that only they need. Tagged versions and the current one stay."""
         clean_up = self._able(abilities_of(self.namespace).clean_up, "clean up tables")
         return clean_up(
             list(self.id.names), keep_versions=keep_versions, keep_days=keep_days, grace_seconds=grace_seconds
@@ -308,7 +324,7 @@ class CatalogTable(Frames):
     def optimize(
         self, keep_versions: int | None = None, keep_days: float | None = None, grace_seconds: float | None = None
     ) -> Any:
-        """Merge small fragments, bring the indices up to date, then clean up what is older than a week, or as told."""
+        """Merge small fragments, update the indices, then delete versions older than a week, or by the given policy."""
         optimize = self._able(abilities_of(self.namespace).optimize, "optimize tables")
         told = {"keep_versions": keep_versions, "keep_days": keep_days, "grace_seconds": grace_seconds}
         return optimize(list(self.id.names), **{name: value for name, value in told.items() if value is not None})
@@ -316,7 +332,7 @@ class CatalogTable(Frames):
     # Columns
 
     def add_columns(self, columns: Mapping[str, str | pa.DataType] | Sequence[pa.Field[Any]] | pa.Schema) -> None:
-        """Add columns: by name a SQL expression over the others, or a type, and they are NULL."""
+        """Add columns: by name a SQL expression over the others, or a type for a column of NULLs."""
         if not isinstance(columns, Mapping):
             if not all(isinstance(field, pa.Field) for field in columns):
                 raise InvalidInputError("New columns are a mapping from names, a schema, or fields.")
@@ -335,7 +351,7 @@ class CatalogTable(Frames):
         self._alter([{"path": old, "rename": new} for old, new in names.items()])
 
     def cast_columns(self, types: Mapping[str, pa.DataType | str]) -> None:
-        """Change the types of columns, where every value fits."""
+        """Change the types of columns. Raises InvalidInput (13) for a value that does not fit."""
         self._alter([{"path": name, "data_type": type_to_json(parse_type(kind))} for name, kind in types.items()])
 
     def _alter(self, entries: list[dict[str, Any]]) -> None:
@@ -345,7 +361,7 @@ class CatalogTable(Frames):
     # Requests
 
     def _able(self, found: Callable[..., Any] | None, what: str) -> Callable[..., Any]:
-        """What a catalog may be able to do beyond the interface."""
+        """Return an optional ability of the catalog; raise Unsupported (0) if it has none."""
         if found is None:
             raise UnsupportedOperationError(f"This catalog cannot {what}.")
         return found
@@ -403,3 +419,26 @@ def _new_column(name: str, what: str | pa.DataType) -> dict[str, Any]:
 
 def _time(millis: int | None) -> datetime | None:
     return None if millis is None else datetime.fromtimestamp(millis / 1000, UTC)
+
+
+def sql_type(kind: pa.DataType) -> str:
+    """Return a type as `arrow_cast` of SQL spells it; raise Unsupported (0) for one that SQL cannot name."""
+    leaf = _LEAVES.get(kind)
+    if leaf is not None:
+        return leaf
+    if isinstance(kind, pa.TimestampType):
+        zone = "None" if kind.tz is None else f'Some("{kind.tz}")'
+        return f"Timestamp({_UNITS[kind.unit]}, {zone})"
+    if isinstance(kind, (pa.Time32Type, pa.Time64Type)):
+        return f"Time{kind.bit_width}({_UNITS[kind.unit]})"
+    if isinstance(kind, pa.DurationType):
+        return f"Duration({_UNITS[kind.unit]})"
+    if isinstance(kind, (pa.Decimal128Type, pa.Decimal256Type)):
+        return f"Decimal{kind.bit_width}({kind.precision}, {kind.scale})"
+    if isinstance(kind, pa.FixedSizeListType):
+        return f"FixedSizeList({kind.list_size}, {sql_type(kind.value_type)})"
+    if isinstance(kind, pa.ListType):
+        return f"List({sql_type(kind.value_type)})"
+    if kinds.is_fixed_size_binary(kind):
+        return f"FixedSizeBinary({kind.byte_width})"
+    raise UnsupportedOperationError(f"An empty column of type {str(kind)[:200]} cannot be added: add it by its values.")

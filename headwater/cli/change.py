@@ -162,7 +162,7 @@ def _move(given: argparse.Namespace, name: tuple[str, ...], new: tuple[str, ...]
 
 
 def _is_namespace(catalog: Any, name: tuple[str, ...]) -> bool:
-    """Whether a name is a namespace's and no table's."""
+    """Return True if a name is that of a namespace and of no table."""
     if name in catalog:
         return False
     try:
@@ -189,29 +189,17 @@ def drop(given: argparse.Namespace) -> int:
     return 0
 
 
-def undrop(given: argparse.Namespace) -> int:
-    name = _named(given, given.name)
-    catalog = given.target.with_past("memory of what was dropped")
-    catalog.undrop(name)
-    kind = "namespace" if _is_namespace(catalog, name) else "table"
-    show_record({"name": format_name(name), "id": list(name), "kind": kind}, given.json)
-    return 0
-
-
-def alias(given: argparse.Namespace) -> int:
-    name = _named(given, given.name)
-    given.target.with_past("other names of its objects").alias(name, given.other)
-    return _alias(given, name)
-
-
-def unalias(given: argparse.Namespace) -> int:
-    name = _named(given, given.name)
-    given.target.with_past("other names of its objects").unalias(name, given.other)
-    return _alias(given, name)
-
-
-def _alias(given: argparse.Namespace, name: tuple[str, ...]) -> int:
-    show_record({"name": format_name(name), "id": list(name), "alias": given.other}, given.json)
+def change_names(given: argparse.Namespace) -> int:
+    """Run `undrop`, `alias` or `unalias`: `given.method` is the method of the catalog."""
+    name, told = _named(given, given.name), dict[str, Any]()
+    catalog = given.target.with_past("memory of what was dropped, nor other names of its objects")
+    if given.method == "undrop":
+        catalog.undrop(name)
+        told["kind"] = "namespace" if _is_namespace(catalog, name) else "table"
+    else:
+        getattr(catalog, given.method)(name, given.other)
+        told["alias"] = given.other
+    show_record({"name": format_name(name), "id": list(name), **told}, given.json)
     return 0
 
 

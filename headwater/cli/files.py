@@ -15,10 +15,10 @@ import pyarrow.parquet
 from headwater.cli.output import print_grid
 from headwater.decoding.arrow import read_arrow, read_arrow_path
 from headwater.decoding.bounds import FILES
-from headwater.decoding.parquet_files import ParquetRows
+from headwater.decoding.parquet import ParquetRows
 from headwater.decoding.text import read_csv, read_json_lines
 from headwater.errors import InvalidInputError
-from headwater.tables.rows import with_vectors
+from headwater.tables.write.input_rows import with_vectors
 
 JSON_LINES = (".jsonl", ".ndjson", ".json")
 SUFFIXES = {".jsonl": "jsonl", ".ndjson": "jsonl", ".json": "jsonl", ".csv": "csv", ".parquet": "parquet"}
@@ -69,7 +69,7 @@ def _table(path: Path, types: dict[str, Any]) -> pa.Table:
         return read_csv(str(path), types)
     if path.suffix in JSON_LINES:
         return _json(str(path), types)
-    return read_arrow_path(str(path))
+    return read_arrow_path(str(path)).read_all()
 
 
 def _json(source: Any, types: dict[str, Any]) -> pa.Table:

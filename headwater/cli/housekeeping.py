@@ -1,9 +1,8 @@
-"""The verbs that set up and keep house: init, verify, repair, collect, migrate, mcp."""
+"""Verbs of set-up and maintenance: init, verify, repair, collect, migrate, mcp."""
 
 from __future__ import annotations
 
 import argparse
-from collections.abc import Mapping
 from datetime import timedelta
 from typing import Any
 
@@ -19,6 +18,7 @@ from headwater.errors import InvalidInputError, UnsupportedOperationError
 from headwater.metastore import Collected
 from headwater.names import format_name
 from headwater.namespace.abilities import abilities_of
+from headwater.namespace.versions import VersionProblem
 from headwater.wording import many
 
 BROKEN_EXIT = 1
@@ -44,20 +44,15 @@ def verify(given: argparse.Namespace) -> int:
     return BROKEN_EXIT if broken else 0
 
 
-def _finding(problem: Any) -> dict[str, Any]:
-    if isinstance(problem, Mapping):  # from a server
-        kind, names, key, message = (problem.get(field) for field in ("kind", "id", "key", "message"))
-        note = problem.get("note", False)
-    else:
-        kind, key, message, note = problem.kind, problem.key, problem.message, problem.note
-        names = None if problem.id is None else problem.id.names
+def _finding(problem: VersionProblem) -> dict[str, Any]:
+    names = () if problem.id is None else problem.id.names
     return {
-        "kind": kind,
-        "name": format_name(names or ()) or None,
-        "id": list(names or ()),
-        "key": key,
-        "message": message,
-        "note": note,
+        "kind": problem.kind,
+        "name": format_name(names) or None,
+        "id": list(names),
+        "key": problem.key,
+        "message": problem.message,
+        "note": problem.note,
     }
 
 
@@ -101,7 +96,7 @@ def collect(given: argparse.Namespace) -> int:
 
 
 def _collected(done: Any, dry_run: bool) -> Any:
-    """What a collection did, for people: what went and why, and how far back the catalog can be read."""
+    """Return what a collection deleted and why, and the oldest readable state, for people."""
     if not isinstance(done, Collected):
         return done
     went = "would be removed" if dry_run else "was removed"

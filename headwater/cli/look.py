@@ -8,7 +8,6 @@ from itertools import islice
 from typing import Any
 
 from headwater.cli.lookups import Child, Lookups, names_of, walk
-from headwater.cli.meant import moment_of, open_table
 from headwater.cli.output import (
     Bytes,
     ago,
@@ -22,6 +21,7 @@ from headwater.cli.output import (
     size,
     visible,
 )
+from headwater.cli.table_at import moment_of, open_table
 from headwater.errors import LanceNamespaceError, NamespaceNotFoundError, UnsupportedOperationError
 from headwater.lance_manifest import COMMENT, MEM_WAL_INDEX
 from headwater.names import format_name
@@ -87,7 +87,7 @@ def find(given: argparse.Namespace) -> int:
 
 
 def _hits(found: Lookups, child: Child, id: Sequence[str], word: str) -> Iterator[tuple[str, str]]:
-    """Where in an object a word stands, and what stands there."""
+    """Yield the places of an object that hold a word, with their texts."""
     if word in child.name.casefold():
         yield "name", child.name
     words = found.words(child, id)
@@ -149,7 +149,7 @@ def _namespace_record(given: argparse.Namespace, id: Sequence[str]) -> dict[str,
 
 
 def namespace_record(found: Lookups, id: Sequence[str]) -> dict[str, Any]:
-    """What `show` tells of a namespace."""
+    """Return the record of a namespace that `show` prints."""
     children = found.children(id)
     properties = dict(found.words(Child("", False), id).properties) if id else {}
     return {
@@ -164,7 +164,7 @@ def namespace_record(found: Lookups, id: Sequence[str]) -> dict[str, Any]:
 
 
 def table_record(table: Any) -> dict[str, Any]:
-    """What `show` tells of a table, or of a stream table and its serving copy."""
+    """Return the record of a table, or of a stream table and its serving copy, that `show` prints."""
     serving, is_stream = table.serving, table.is_stream
     properties = dict(serving.properties)
     versions = _asked(serving.versions) or []

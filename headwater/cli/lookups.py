@@ -64,14 +64,14 @@ class Seen:
 
 @dataclass(frozen=True)
 class Words:
-    """What can be found of an object beside its name: columns with their comments, and properties."""
+    """The texts of an object beside its name: columns with their comments, and properties."""
 
     columns: Mapping[str, str]
     properties: Mapping[str, str]
 
 
 class Lookups(Protocol):
-    """What a look-up asks a catalog."""
+    """Look-ups of names, columns and versions in a catalog."""
 
     def children(self, parent: Names) -> list[Child]:
         """The namespaces, then the tables of a namespace, each sorted."""

@@ -1,4 +1,4 @@
-"""The verbs about time: versions, history, log, diff, undo, restore, snapshot."""
+"""Verbs about the past: versions, history, log, diff, undo, restore, snapshot."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from typing import Any
 
 from headwater.cli.consent import ask
 from headwater.cli.lookups import names_of
-from headwater.cli.meant import at
 from headwater.cli.output import cell, is_terminal, show_record, show_records
+from headwater.cli.table_at import at
 from headwater.errors import InvalidInputError, TableTagNotFoundError, TransactionNotFoundError
 from headwater.metastore import Diff, LogChange, LogEntry, Object
 from headwater.metastore.serving_copy import LANCE_FORMAT
@@ -24,8 +24,6 @@ _TRANSACTION = re.compile(r"\d{1,18}|[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}",
 
 
 def versions(given: argparse.Namespace) -> int:
-    if given.page_token is not None:
-        raise InvalidInputError("--page-token is not needed any more: every version is listed.")
     if given.limit == 0:
         raise InvalidInputError("--limit is at least 1.")
     found = names_of(given.target).versions(given.name_of(given.table), given.branch)
@@ -100,7 +98,7 @@ def diff(given: argparse.Namespace) -> int:
 
 
 def differences(found: Diff) -> Iterator[dict[str, Any]]:
-    """What became of one state at another, one thing a line."""
+    """Yield the differences of two states, one record for each object."""
     for change, objects in (("added", found.added), ("dropped", found.removed)):
         yield from (_difference(item.path, item.kind, change) for item in _named(objects))
     for moved in found.moved:

@@ -1,4 +1,4 @@
-"""What a verb prints: fitted to a terminal for people, whole and plain in a pipe, JSON with --json.
+"""Output of verbs: fitted to a terminal for people, whole and plain in a pipe, JSON with --json.
 
 What comes from a catalog is text, whatever it holds: control characters, marks that turn the writing direction, and
 markup are shown as what they are, and do nothing.
@@ -221,7 +221,7 @@ def local(value: datetime) -> str:
 
 
 def ago(value: datetime, now: datetime | None = None) -> str:
-    """How long ago, in the largest unit that fits."""
+    """Return the age of a time in the largest unit that fits."""
     seconds = ((now or datetime.now(UTC)) - value).total_seconds()
     if seconds < 1:
         return "now"

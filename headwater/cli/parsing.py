@@ -136,12 +136,12 @@ def overview() -> str:
         shown = [command for command in SHOWN if command.group == group]
         if shown:
             lines += ["", f"{group}: {about}", *(_line(command) for command in shown)]
-    lines += ["", "headwater VERB --help explains a verb; docs/cli.md has them all, old spellings too."]
+    lines += ["", "headwater VERB --help explains a verb; docs/cli.md has them all."]
     return "\n".join(lines)
 
 
 def _line(command: Command) -> str:
-    return f"  {command.name:<14} {command.about}"
+    return f"  {command.name:<17} {command.about}"
 
 
 def _options_of(rest: Sequence[str]) -> Sequence[str]:

@@ -1,4 +1,4 @@
-"""How far a job is, on a terminal as a bar, else as plain lines on stderr."""
+"""Progress of a job: a bar on a terminal, else plain lines on stderr."""
 
 from __future__ import annotations
 
@@ -33,18 +33,24 @@ class Bar:
         )
         self.progress = Progress(*columns, console=console, transient=True, expand=True)
         self._task: Any = None
-        self._rows = self._bytes = self._all = 0
+        self._rows = self._bytes = self._all = self._done = self._tasks = 0
 
     def stage(self, name: str, tasks: int, bytes: int = 0) -> None:
         self._rows = self._bytes = 0
         self._all = bytes
-        self._task = self.progress.add_task(name, total=max(tasks, 1), told="")
+        self._done, self._tasks = 0, max(tasks, 1)
+        self._task = self.progress.add_task(name, total=self._tasks, told="")
 
     def step(self, tasks: int = 1, rows: int = 0, bytes: int = 0) -> None:
+        self._rows, self._bytes = self._rows + rows, self._bytes + bytes
+        self.at(self._done + tasks, self._tasks)
+
+    def at(self, done: int, of: int) -> None:
         if self._task is None:
             return
-        self._rows, self._bytes = self._rows + rows, self._bytes + bytes
-        self.progress.update(self._task, advance=tasks, told=told(self._rows, self._bytes, self._all))
+        self._done, self._tasks = min(done, of), of
+        shown = told(self._rows, self._bytes, self._all)
+        self.progress.update(self._task, completed=self._done, total=of, told=shown)
 
 
 class Lines:
@@ -61,7 +67,11 @@ class Lines:
         self._say(f"{name}: {many(tasks, 'task')}" + (f", {size(bytes)}" if bytes else ""))
 
     def step(self, tasks: int = 1, rows: int = 0, bytes: int = 0) -> None:
-        self._done, self._rows, self._bytes = self._done + tasks, self._rows + rows, self._bytes + bytes
+        self._rows, self._bytes = self._rows + rows, self._bytes + bytes
+        self.at(self._done + tasks, self._tasks)
+
+    def at(self, done: int, of: int) -> None:
+        self._done, self._tasks = min(done, of), of
         if time.monotonic() - self._last >= PLAIN_S:
             self._say(f"{self._name}: {self._done}/{self._tasks} tasks {told(self._rows, self._bytes, self._all)}")
 

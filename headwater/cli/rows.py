@@ -9,10 +9,10 @@ import pyarrow as pa
 
 from headwater.cli import sql
 from headwater.cli.files import write_rows
-from headwater.cli.meant import moment_of, open_table
 from headwater.cli.output import show
+from headwater.cli.table_at import moment_of, open_table
 from headwater.errors import InvalidInputError, TableNotFoundError
-from headwater.tables.literals import quoted
+from headwater.tables.expressions import quoted
 
 
 def head(given: argparse.Namespace) -> int:

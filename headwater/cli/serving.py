@@ -227,7 +227,7 @@ def run_role(given: argparse.Namespace) -> int:
 
 
 def shown(record: KeyRecord, now_ms: int) -> dict[str, Any]:
-    """What may be shown of a key: never its hash."""
+    """Return the record of a key without its hash."""
     state = "valid" if record.is_valid(now_ms) else "revoked" if record.revoked_ms else "expired"
     return {
         "id": record.id,

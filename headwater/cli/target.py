@@ -1,4 +1,4 @@
-"""Which catalog a line means, opened as lightly as its verb can do with."""
+"""The catalog of a command line, opened as lightly as the verb allows."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 def say(text: str) -> None:
-    """What is no result goes to stderr."""
+    """Print a message to stderr, where no result goes."""
     print(f"headwater: {text}", file=sys.stderr)
 
 
@@ -71,7 +71,7 @@ class Target:
         return self.metastore
 
     def past(self, what: str) -> Any:
-        """What answers about the past: the metastore itself, without Lance; behind a server, the catalog."""
+        """Return the source of history: the metastore itself, without Lance; behind a server, the catalog."""
         return self.catalog() if self.server is not None else self.with_history(what)
 
     def with_past(self, what: str) -> Catalog:

@@ -11,7 +11,7 @@ import pyarrow.orc
 
 from headwater.decoding.arrow import read_arrow
 from headwater.decoding.bounds import FILES, check_types, reading
-from headwater.decoding.parquet_files import ParquetRows, Source
+from headwater.decoding.parquet import ParquetRows, Source
 
 
 class FileRows(Protocol):

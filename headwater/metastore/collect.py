@@ -26,11 +26,24 @@ from headwater.metastore.rules import Header
 from headwater.metastore.slot_views import IndexView
 from headwater.metastore.snapshots import Snapshots
 from headwater.metastore.verify import snapshot_records
-from headwater.store import KeyNotFoundError
+from headwater.store import KeyNotFoundError, Store
 
 GRACE = timedelta(days=7)
 Removals = list[Removal]
 _doomed = msgspec.msgpack.Decoder(PendingDeletes)
+
+
+def _doomed_before(store: Store) -> Iterator[tuple[str, PendingDeletes]]:
+    """The lists that earlier collections left: because they died, or because something was saved."""
+    keys = [entry.key for entry in store.children(DOOMED).entries]
+    for key, data in zip(keys, store.get_all(keys), strict=True):
+        if data is not None:
+            yield key, decode(_doomed, key, unseal(key, data, DOOM))
+
+
+def doomed_locations(store: Store) -> set[str]:
+    """Return the folders of dropped tables that the next collection deletes: one before it died on the way."""
+    return {location for _, doomed in _doomed_before(store) for location in doomed.locations}
 
 
 class Collection:
@@ -88,17 +101,9 @@ class Collection:
         with self.log.lock:
             for revision in snapshot_records(index):
                 self.snapshots.read(revision)  # one that cannot be read stops us before the boundary moves
-        earlier = dict(self._doomed_before())
+        earlier = dict(_doomed_before(self.log.store))
         doomed = pending_by(self.log, index, boundary, earlier.values())
         return Garbage(self.log, listed, doomed, self.before_ms), list(earlier)
-
-    def _doomed_before(self) -> Iterator[tuple[str, PendingDeletes]]:
-        """The lists that earlier collections left: because they died, or because something was saved."""
-        store = self.log.store
-        keys = [entry.key for entry in store.children(DOOMED).entries]
-        for key, data in zip(keys, store.get_all(keys), strict=True):
-            if data is not None:
-                yield key, decode(_doomed, key, unseal(key, data, DOOM))
 
     def _write(self, doomed: PendingDeletes, id: str) -> str:
         self.log.store.put(doomed_key(id), seal(DOOM, encode(doomed)))

@@ -37,8 +37,7 @@ from headwater.metastore.serving_copy import KEEP_DATA
 from headwater.metastore.snapshots import FILE, Snapshots
 from headwater.metastore.verify import EVERYTHING, expected, kept_deltas, snapshot_records
 from headwater.store import Entry
-from headwater.store.layout import OWN_FOLDER
-from headwater.store.seam import check_key
+from headwater.store.seam import OWN_FOLDER, check_key
 from headwater.table_refs import read_refs
 
 Files = dict[str, tuple[str, int]]

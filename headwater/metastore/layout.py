@@ -11,7 +11,7 @@ import re
 from dataclasses import dataclass
 
 from headwater.errors import InvalidInputError
-from headwater.store.layout import OWN_FOLDER
+from headwater.store.seam import OWN_FOLDER
 
 FORMAT = 1
 FORMAT_KEY = f"{OWN_FOLDER}/metastore"

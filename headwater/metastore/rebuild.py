@@ -47,7 +47,7 @@ from headwater.metastore.records import (
     seal,
 )
 from headwater.store import KeyExistsError, PutMode, Store
-from headwater.store.layout import OWN_FOLDER
+from headwater.store.seam import OWN_FOLDER
 
 READ_AT_ONCE = 256
 LOOK_BACK_MS = 600_000

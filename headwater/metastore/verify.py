@@ -54,7 +54,7 @@ from headwater.metastore.slot_views import ROOT, IndexView, Place, children_of, 
 from headwater.metastore.snapshots import FILE, taken_at
 from headwater.names import ObjectId
 from headwater.store import KeyNotFoundError, Store
-from headwater.store.layout import OWN_FOLDER
+from headwater.store.seam import OWN_FOLDER
 
 EVERYTHING = 1 << 62
 

@@ -48,13 +48,14 @@ class CatalogAbilities:
     are and how it reaches them: for the one decision on credentials (`vending`), and nothing else. `metastore` is what
     keeps history, log and dropped objects: other kinds of catalog have none of these. `at` is the catalog as it was at
     a slot, a time or a named snapshot; `moment` says that this one is such. `identify` tells which object a name means
-    here, by the keys from the root down to it. `undo` takes a transaction back, or tells
-    what that would do. `snapshot`, `snapshots` and `drop_snapshot` are about named states. `by` is the catalog in the
-    name of an author, `change` does something in the transaction that is open here or in one of its own, `stream` and
-    `create_stream` are its stream tables, which `publish` makes new all at one slot, and `transactions` those of
-    callers in other processes. `verify` tells on what catalog and storage disagree; `migrate` gives tables that are
-    only folders their rows; `collect` forgets what is older than its first age and deletes what dead writers left
-    longer than the second ago, or tells what would go. `close` waits for what goes on beside.
+    here, by the keys from the root down to it. `begun_at` returns the slot that an open transaction began with. `undo`
+    takes a transaction back, or tells what that would do. `snapshot`, `snapshots` and `drop_snapshot` are about named
+    states. `by` is the catalog in the name of an author, `change` does something in the transaction that is open here
+    or in one of its own, `stream` and `create_stream` are its stream tables, which `publish` makes new all at one slot,
+    and `transactions` those of callers in other processes. `verify` tells on what catalog and storage disagree;
+    `migrate` gives tables that are only folders their rows; `collect` forgets what is older than its first age and
+    deletes what dead writers left longer than the second ago, or tells what would go. `close` waits for what goes on
+    beside.
     """
 
     delimiter: str = DELIMITER
@@ -76,6 +77,7 @@ class CatalogAbilities:
     moment: Snapshot | None = None
     identify: Callable[..., tuple[str, ...]] | None = None
     in_transaction: bool = False
+    begun_at: Callable[[], int] | None = None
     undo: Callable[[str, bool], Undone] | None = None
     snapshot: Callable[[str, Sequence[Sequence[str]] | None], NamedSnapshot | None] | None = None
     snapshots: Callable[[], Sequence[NamedSnapshot]] | None = None

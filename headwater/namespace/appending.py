@@ -20,12 +20,12 @@ from headwater.model import Table
 from headwater.names import ObjectId
 from headwater.namespace.registered import RegisteredNamespace
 from headwater.registries.metastore.registry import MetastoreRegistry
-from headwater.tables.arrow import Counted
-from headwater.tables.commit import fragment_from
-from headwater.tables.fitting import fit
+from headwater.tables.commit.committer import fragment_from
 from headwater.tables.handle import TableHandle
 from headwater.tables.translate import translating
-from headwater.tables.write import BYTES_PER_FILE, ROWS_PER_FILE
+from headwater.tables.write.arrow import Counted
+from headwater.tables.write.data_files import BYTES_PER_FILE, ROWS_PER_FILE
+from headwater.tables.write.input_rows import fit
 from headwater.types import written_schema
 
 

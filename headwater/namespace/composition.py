@@ -18,9 +18,8 @@ from headwater.namespace.versions import Maintenance, TableVersions
 from headwater.namespace.versions.ranges import KeepPolicy
 from headwater.registry import Registry, VersionRecords
 from headwater.store import Store
-from headwater.table_refs import Ref, read_refs
+from headwater.table_refs import Ref, branch_of, read_refs
 from headwater.tables.handle import TableHandle
-from headwater.tables.refs import branch_of
 
 
 class ComposedNamespace(LanceNamespace):

@@ -22,12 +22,12 @@ from headwater.namespace.operations import Operations
 from headwater.namespace.plans import CreateMode, Facts, Ownership
 from headwater.namespace.versions.operations import NewVersion, TableVersions, require_managed
 from headwater.namespace.versions.plans import NameLostError, plan_first_version, same_table
-from headwater.tables.arrow import Counted, with_metadata
-from headwater.tables.exact import OneCommit, Take, claiming, commit_exactly, data_keys, recording
-from headwater.tables.fitting import fit_new
+from headwater.tables.commit.exact import OneCommit, Take, claiming, commit_exactly, data_keys, recording
 from headwater.tables.folders import discard_files, has_version
 from headwater.tables.handle import TableHandle
 from headwater.tables.translate import HoldsDataError, translating
+from headwater.tables.write.arrow import Counted, with_metadata
+from headwater.tables.write.input_rows import fit_new
 
 Created = tuple[Table, int | None]
 

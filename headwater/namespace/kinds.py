@@ -12,7 +12,7 @@ from headwater.namespace.versions.operations import TableVersions
 from headwater.registries.compat import CompatRegistry
 from headwater.registries.listing import ListingRegistry
 from headwater.registries.manifest import ManifestRegistry
-from headwater.registries.openable import check_directory
+from headwater.registries.refusals import check_directory
 from headwater.registry import Registry
 from headwater.store import Store, open_store
 

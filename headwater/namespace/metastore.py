@@ -15,6 +15,7 @@ from lance_namespace import InsertIntoTableRequest
 from headwater.clock import Clock, SystemClock
 from headwater.errors import InvalidInputError, LanceNamespaceError, UnsupportedOperationError
 from headwater.metastore import Metastore, Object, Transaction
+from headwater.metastore.collect import doomed_locations
 from headwater.metastore.objects import Collected, NamedSnapshot, Undone
 from headwater.metastore.ref_record import REFS_FORMAT, KnownRefs, RefRecord
 from headwater.metastore.sessions import CleanUp, PastSession, Postponed, Session, TransactionSession
@@ -30,22 +31,22 @@ from headwater.namespace.ref_changes import RefEdit, RefFiles, changed_tables, s
 from headwater.namespace.registered import RegisteredNamespace
 from headwater.namespace.requests import parse_request
 from headwater.namespace.versions import VersionProblem
+from headwater.namespace.versions.maintenance import unfinished_drop
 from headwater.namespace.versions.ranges import KeepPolicy
 from headwater.registries.metastore import MetastoreRegistry
 from headwater.registries.metastore.mapping import has_stream
 from headwater.registries.metastore.refs import RecordedRefs, ref_record_of
-from headwater.registries.openable import check_finished, check_metastore
+from headwater.registries.refusals import check_finished, check_metastore
 from headwater.store import open_store
 from headwater.streams.definition import Definition
 from headwater.streams.layout import DELTA
 from headwater.streams.position_views import Published
-from headwater.streams.serving_copy import lake
-from headwater.streams.shares import Hands
+from headwater.streams.serving_copy import CatalogLocation, Lake, catalog_location, lake
 from headwater.streams.table import StreamTable, create_stream_table, publish_tables
 from headwater.streams.undoing import undo_transaction
-from headwater.table_refs import BRANCH, TAG, Ref
-from headwater.tables.fields import parse_path
-from headwater.tables.refs import branch_of
+from headwater.table_refs import BRANCH, TAG, Ref, branch_of
+from headwater.tables.columns.fields import parse_path
+from headwater.work import HERE, Runner
 
 Answer = TypeVar("Answer")
 
@@ -265,6 +266,7 @@ class MetastoreNamespace(RegisteredNamespace):
             moment=self.session.moment,
             identify=self.identify,
             in_transaction=self.session.transaction_id is not None,
+            begun_at=self._begun_at if self.session.transaction_id is not None else None,
             undo=self.undo,
             snapshot=self.snapshot,
             snapshots=self.snapshots,
@@ -278,6 +280,9 @@ class MetastoreNamespace(RegisteredNamespace):
             collect=self.collect,
             close=self.close,
         )
+
+    def _begun_at(self) -> int:
+        return self.session.state().slot
 
     def identify(self, names: Sequence[str], dropped: bool = False, refresh: bool = False) -> tuple[str, ...]:
         """The keys from the root to what a name means here, by which an object is known for ever; empty for nothing."""
@@ -301,30 +306,29 @@ class MetastoreNamespace(RegisteredNamespace):
         self.change(lambda tx: create_stream_table(tx, id.names, definition), f"create stream table {id}")
         return self.stream(id)
 
+    def _lake(self) -> Lake:
+        return lake(self.metastore, self.properties.root, dict(self.properties.storage))
+
+    def location(self) -> CatalogLocation:
+        """Return the address of the catalog's storage, as executors open it."""
+        return catalog_location(self._lake())
+
     def publish(
         self,
         ids: Sequence[ObjectId],
         lineage: Mapping[str, Mapping[str, Any]] | None = None,
-        hands: Hands | None = None,
+        runner: Runner = HERE,
     ) -> list[Published]:
         """Publish stream tables at one slot, that of the open transaction if there is one.
 
-        `lineage`, by name, is kept with the versions. `hands` do the shares of large ones, but not in a transaction.
+        `lineage`, by name, is kept with the versions. `runner` folds and writes their rows, but not in a transaction.
         """
-        found = lake(self.metastore, self.properties.root, dict(self.properties.storage))
-        return publish_tables(found, [id.names for id in ids], lineage, hands, self.session)
+        return publish_tables(self._lake(), [id.names for id in ids], lineage, runner, self.session)
 
     @property
     def transactions(self) -> OpenTransactions:
         """The open transactions of callers in other processes."""
         return OpenTransactions(self)
-
-    def alias(self, id: list[str], name: str) -> None:
-        """Let a namespace or table be found under one more name beside its own. It is not listed, and moves with it."""
-        self._registry.alias(self.id_of(id), name)
-
-    def unalias(self, id: list[str], name: str) -> None:
-        self._registry.unalias(self.id_of(id), name)
 
     def undo(self, txn: Any, dry_run: bool = False) -> Undone:
         """Undo a committed transaction by a new one, or in the one that is open here; 19 with the reasons.
@@ -385,6 +389,8 @@ class MetastoreNamespace(RegisteredNamespace):
         """
         dropped = self._registry.dropped_locations()
         found = [item for item in super().verify() if item.key not in dropped and not self._is_pinned(item)]
+        doomed = doomed_locations(self.store) if any(item.kind == "unreferenced_folder" for item in found) else ()
+        found = [unfinished_drop(item.key) if item.key in doomed else item for item in found]
         own = [VersionProblem("metastore", None, item.key, item.reason) for item in self.metastore.verify()]
         return [*found, *own, *self._unproved()]
 

@@ -42,10 +42,21 @@ from headwater.model import Table
 from headwater.namespace.appending import newest_of, session_of
 from headwater.namespace.versions import TableVersions
 from headwater.registries.metastore.refs import RecordedRefs, ref_record_of
-from headwater.table_refs import BRANCH, BRANCH_TREE, TAG, is_written, ref_key, tag_file
+from headwater.table_refs import (
+    BRANCH,
+    BRANCH_TREE,
+    MAIN,
+    TAG,
+    branch_of,
+    check_branch,
+    check_tag,
+    check_version,
+    is_written,
+    ref_key,
+    tag_file,
+)
 from headwater.tables.handle import TableHandle
 from headwater.tables.layout import TRANSACTIONS, VERSIONS
-from headwater.tables.refs import MAIN, branch_of, check_branch, check_tag, check_version
 from headwater.tables.translate import translating
 
 if TYPE_CHECKING:

@@ -31,8 +31,8 @@ from headwater.namespace.data.methods import DataMethods
 from headwater.namespace.plans import CreateMode, DropBehavior, DropMode, check_properties, choose
 from headwater.namespace.requests import LANCE_TYPES, AlterNamespaceRequest, RenameNamespaceRequest, parse_request
 from headwater.namespace.versions.methods import VersionMethods
-from headwater.tables.arrow import Counted
-from headwater.tables.refs import branch_of
+from headwater.table_refs import branch_of
+from headwater.tables.write.arrow import Counted
 
 NO_VIEWS = "Materialized views are not supported: their queries are opaque to this catalog."
 

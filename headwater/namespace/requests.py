@@ -32,92 +32,11 @@ class AlterNamespaceRequest(BaseModel):
     removed: list[str] = []
 
 
-class CleanUpRequest(BaseModel):
-    """The request of CleanUpTableVersions and OptimizeTable: which old versions of a table stay."""
-
-    id: list[str] | None = None
-    keep_versions: int | None = None
-    keep_days: float | None = None
-    grace_seconds: float | None = None
-
-    def policy(self) -> dict[str, float]:
-        """What was said, for the arguments of the same names."""
-        return self.model_dump(exclude={"id"}, exclude_none=True)
-
-
 class RenameNamespaceRequest(BaseModel):
     """The request of RenameNamespace: the namespace, and the identifier it gets."""
 
     id: list[str] | None = None
     new_id: list[str] | None = None
-
-
-class StreamRequest(BaseModel):
-    """The request of an operation on a stream table: each takes the fields that are its arguments (docs/streams.md)."""
-
-    id: list[str] | None = None
-    keys: list[str] = []
-    sequence: list[str] = []
-    partition_by: list[str] = []
-    properties: dict[str, str | None] = {}
-    token: str | None = None
-    source: str | None = None
-    format: str = "rows"
-    strict: bool = False
-    options: dict[str, Any] = {}
-    file: str | None = None
-    digest: str | None = None
-    undone: bool = False
-    txn: str | None = None
-    columns: list[str] | None = None
-    fields: list[str] | None = None
-    filter: str | None = None
-    limit: int | None = None
-    position: int | None = None
-    after: int = 0
-    until: int | None = None
-    reader: str | None = None
-    read: int | None = None
-    read_of: str | None = None
-    of: str | None = None
-    add: dict[str, str] = {}
-    rename: dict[str, str] = {}
-    widen: dict[str, str] = {}
-    drop: list[str] = []
-
-
-class PublishRequest(BaseModel):
-    """The request of PublishStreamTables: the tables that are published at one slot."""
-
-    tables: list[list[str]]
-
-
-class TransactionRequest(BaseModel):
-    """The request to begin a transaction, or to end the one of an id."""
-
-    id: list[str] | None = None
-    message: str = ""
-    transaction: str | None = None
-
-
-class TimeRequest(BaseModel):
-    """The request of an operation on the catalog's past: each takes the fields that are its arguments.
-
-    `before` and `after` are slots, and of a difference also times with a zone and the names of snapshots.
-    """
-
-    id: list[str] | None = None
-    after: int | str | None = None
-    wait_seconds: float = 0
-    limit: int = 1000
-    before: int | str | None = None
-    keep_seconds: float | None = None
-    txn: str | None = None
-    dry_run: bool = False
-    alias: str | None = None
-    grace_seconds: float | None = None
-    name: str | None = None
-    tables: list[list[str]] | None = None
 
 
 class PageRequest(BaseModel):

@@ -9,7 +9,7 @@ from lance_namespace import LanceNamespace
 
 from headwater.decoding.arrow import read_file
 from headwater.namespace.abilities import abilities_of
-from headwater.tables.arrow import to_stream
+from headwater.tables.write.arrow import to_stream
 
 
 def write_rows(namespace: LanceNamespace, method: str, request: Any, reader: pa.RecordBatchReader) -> Any:

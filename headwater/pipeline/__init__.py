@@ -9,7 +9,7 @@ from headwater.pipeline.keeping import index, maintain
 from headwater.pipeline.planning import Plan, Step
 from headwater.pipeline.running import Run, plan_pipeline, run_pipeline
 from headwater.pipeline.transfers import export, import_files
-from headwater.pipeline.watching import watch
+from headwater.pipeline.watching import watch, watch_pipeline
 
 __all__ = [
     "Pipeline",
@@ -30,4 +30,5 @@ __all__ = [
     "run_pipeline",
     "undo",
     "watch",
+    "watch_pipeline",
 ]

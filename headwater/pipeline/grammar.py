@@ -25,11 +25,12 @@ from headwater.streams.columns import parse_type
 from headwater.streams.definition import DERIVED, define
 from headwater.streams.sources.formats import FORMATS, check_format
 from headwater.streams.user_functions import with_folder
+from headwater.tables.expressions import check_sql
 from headwater.tables.indices import index_type
-from headwater.tables.sql import check_sql
+from headwater.work.engine import Engine, parse_engine
 
 SECTIONS = ("pipeline", "source", "table", "view", "publish")
-PIPELINE = ("name", "catalog")
+PIPELINE = ("name", "catalog", "engine", "master", "spark")
 SOURCE = ("name", "path", "format", "into")
 TABLE = ("schema", "keys", "sequence_by", "lateness", "contract", "stored_as_scd_type", *EXPECT, "columns", "index")
 COLUMN = ("function", "inputs", "type", "version")
@@ -93,6 +94,7 @@ class Pipeline:
     file: str = "pipeline.toml"
     digest: str = ""
     """Of all that the file says."""
+    engine: Engine = field(default_factory=Engine)
 
     def table(self, name: str) -> TableSpec:
         return next(table for table in self.tables if table.name == name)
@@ -159,7 +161,9 @@ def _pipeline(values: Mapping[str, Any], folder: Path, file: str) -> Pipeline:
     in_order(views)
     catalog = _text(head.get("catalog"), "[pipeline] catalog")
     name = _text(head.get("name"), "[pipeline] name")
-    return Pipeline(name, catalog, folder, sources, tuple(written.values()), views, tables, file)
+    spark = _mapping(head.get("spark", {}), "[pipeline.spark]")
+    engine = parse_engine(head.get("engine"), head.get("master"), spark, "[pipeline]")
+    return Pipeline(name, catalog, folder, sources, tuple(written.values()), views, tables, file, engine=engine)
 
 
 def _source(place: int, values: Any) -> Source:

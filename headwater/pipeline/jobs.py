@@ -1,6 +1,6 @@
 """Jobs: each a function of a session, a catalog and a table that answers a report.
 
-`spark` may be None: small work is done in this process anyway, and then so is large work.
+`spark`: a Spark session, a `Runner` of one with its own `driver_rows`, or None, which does all work in this process.
 """
 
 from __future__ import annotations
@@ -22,22 +22,24 @@ from headwater.errors import (
     UnsupportedOperationError,
     error_for,
 )
-from headwater.pipeline.executors import Intake, ingest_files, ingest_frame
-from headwater.pipeline.hands import SparkCrew, SparkHands, storehouse_of
+from headwater.pipeline.executors import ingest_files, ingest_frame
 from headwater.pipeline.progress import NOBODY, Teller
 from headwater.pipeline.served import is_served, published_by_server, sorted_out, taken_by_server
 from headwater.pipeline.streaming import ingest_stream
-from headwater.rest.remote_streams import RemotePublished, RemoteStream
+from headwater.rest.remote_streams import RemoteStream
 from headwater.streams.checks import Check
 from headwater.streams.landing import LandingReport as Landed
 from headwater.streams.layout import QUARANTINE, sibling
 from headwater.streams.position_views import Published
 from headwater.streams.sources.files import SourceFile, find_files, is_files, local_name, names_of
 from headwater.streams.sources.formats import check_format, total
+from headwater.streams.sources.intake import Intake
 from headwater.streams.sources.remote import is_remote
 from headwater.streams.undoing import landed_from, parts_of
 from headwater.streams.user_functions import load
+from headwater.verbs.stream_requests import RemotePublished
 from headwater.wording import many
+from headwater.work import Runner, Where, runner_of
 
 MANY_LATE = 0.05
 """A run warns of a table that had a larger part of late rows, or of too late ones."""
@@ -69,6 +71,8 @@ class Report:
     """Of the rows, those below the line of a table with a lateness: a publish quarantines them."""
     stale: int = 0
     """Published rows that wait for a backfill: a derived column has a value of an older function in them, or none."""
+    where: Where | None = None
+    """The place where the job ran, with its Spark jobs and tasks; None: nobody counted them."""
 
 
 def late_warnings(report: Report) -> list[str]:
@@ -108,6 +112,8 @@ def ingest(
     """
     began = time.perf_counter()
     check_format(format, options)
+    runner = runner_for(spark, tell)
+    so_far = runner.done
     lake = open_lake(spark, catalog)
     stream = log_of(lake, table)
     intake = Intake((), format, name, strict, tuple(checks), options)
@@ -115,12 +121,17 @@ def ingest(
         return _landed(stream, *taken_by_server(stream, source, intake, again, tell), began)
     if is_files(source):
         files = find_files(source, storage if storage is not None else dict(stream.namespace.properties.storage))
-        return ingest_found(spark, stream, files, intake, again, tell, began)
+        return ingest_found(runner, stream, files, intake, again, tell, began)
     if getattr(source, "isStreaming", False):
-        done, batches = ingest_stream(source, stream, intake, checkpoint)
-        return _landed(stream, done, batches, 0, 0, began)
+        runner = runner_for(source.sparkSession, tell) if spark is None else runner
+        so_far = runner.done
+        done, batches = ingest_stream(source, stream, intake, checkpoint, runner)
+        return _landed(stream, done, batches, 0, 0, began, runner.done - so_far)
     if hasattr(source, "mapInArrow"):
-        return _landed(stream, ingest_frame(source, stream, intake), 0, 0, 0, began)
+        runner = runner_for(source.sparkSession, tell) if spark is None else runner
+        so_far = runner.done
+        landed = ingest_frame(source, stream, intake, runner)
+        return _landed(stream, landed, 0, 0, 0, began, runner.done - so_far)
     landed = stream.ingest(source, format, name, strict=strict, checks=checks, **options)
     return _landed(stream, landed, 0, 0, 0, began)
 
@@ -136,14 +147,27 @@ def ingest_found(
 ) -> Report:
     """Take files whose digests are known, those that are new, in their order."""
     began = time.perf_counter() if began is None else began
+    runner = runner_for(spark, tell)
+    so_far = runner.done
     new, skipped, undone = sorted_out(stream, files, intake.source or "", again)
-    reports = ingest_files(spark, stream, replace(intake, files=tuple(new)), tell) if new else []
+    reports = ingest_files(runner, stream, replace(intake, files=tuple(new)), tell) if new else []
     done = total(reports) if reports else Landed(stream.position)
-    return _landed(stream, done, len(new), skipped, undone, began)
+    return _landed(stream, done, len(new), skipped, undone, began, runner.done - so_far)
+
+
+def runner_for(spark: Any, tell: Teller = NOBODY) -> Runner:
+    """Return the runner for a session, which reports its tasks to `tell`."""
+    return runner_of(spark, None if tell is NOBODY else tell)
 
 
 def _landed(
-    stream: CatalogStream | RemoteStream, done: Landed, files: int, skipped: int, undone: int, began: float
+    stream: CatalogStream | RemoteStream,
+    done: Landed,
+    files: int,
+    skipped: int,
+    undone: int,
+    began: float,
+    where: Where | None = None,
 ) -> Report:
     return Report(
         "ingest",
@@ -157,6 +181,7 @@ def _landed(
         checks=done.checks,
         undone=undone,
         too_late=done.too_late,
+        where=where,
     )
 
 
@@ -169,9 +194,11 @@ def publish(
 ) -> Report:
     """Publish stream tables at one slot. `lineage` by name is kept in the commit beside what the log knows.
 
-    With a session a large first load or increment is folded and written by executors, in shares by the key's bucket.
+    With a session executors fold and write the rows, in tasks by rows and by the key's bucket.
     """
     began = time.perf_counter()
+    runner = runner_for(spark, tell)
+    so_far = runner.done
     lake = open_lake(spark, catalog)
     streams = [log_of(lake, name) for name in tables]
     before = {stream.name: stream.published for stream in streams}
@@ -181,8 +208,7 @@ def publish(
         done = published_by_server(lake, streams, lineage)
     else:
         namespace = metastore_of(lake.namespace)
-        hands = SparkHands(spark, storehouse_of(namespace), tell) if spark is not None else None
-        done = namespace.publish([stream.id for stream in streams], lineage, hands)
+        done = namespace.publish([stream.id for stream in streams], lineage, runner)
     tell.step()
     parts = []
     for place, stream in enumerate(streams):
@@ -191,8 +217,7 @@ def publish(
         is_new = known is None or known.version != published.version
         start = known.position if known is not None else 0
         report = Report("publish", stream.name, position=published.position, version=published.version)
-        if isinstance(published, Published) and published.stale_to >= 0 and isinstance(stream, CatalogStream):
-            report = replace(report, stale=max(stream.stale().values(), default=0))
+        report = replace(report, stale=published.stale)
         if is_new:
             taken = [delta for delta in stream.deltas(start) if delta.position <= published.position]
             rows = sum(file.rows or 0 for delta in taken for file in delta.files)
@@ -201,7 +226,7 @@ def publish(
             too_late = published.too_late
             report = replace(report, rows=rows, late=late, quarantined=kept + too_late, too_late=too_late)
         parts.append(report)
-    return summed("publish", parts, began)
+    return replace(summed("publish", parts, began), where=runner.done - so_far)
 
 
 def undo(
@@ -281,21 +306,22 @@ def backfill(
 ) -> Report:
     """Compute stale derived values again: all, or about so many rows in one version.
 
-    With a session batches of so many rows are computed by executors, and one that was killed goes on after the last
-    batch that was done.
+    With a session executors compute batches of `batch` rows, and a job that was killed goes on after the last batch
+    that was done.
     """
     began = time.perf_counter()
+    runner = runner_for(spark, tell)
+    so_far = runner.done
     stream = stream_of(open_lake(spark, catalog), table)
     stale = max(stream.stale(now=True).values(), default=0)
-    crew = None if spark is None else SparkCrew(spark, storehouse_of(stream.namespace), batch, tell)
     if stale:
-        stream.backfill(rows, crew if stale > (batch or 0) else None)
+        stream.backfill(rows, runner, batch)
     left = max(stream.stale().values(), default=0)
     published = stream.published
     report = Report("backfill", stream.name, stale - left)
     if published is not None:
         report = replace(report, position=published.position, version=published.version)
-    return replace(report, seconds=time.perf_counter() - began)
+    return replace(report, seconds=time.perf_counter() - began, where=runner.done - so_far)
 
 
 def summed(job: str, parts: Sequence[Report], began: float) -> Report:

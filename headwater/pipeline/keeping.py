@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
@@ -21,17 +21,12 @@ from headwater.catalog.streams import CatalogStream
 from headwater.catalog.transactions import metastore_of
 from headwater.errors import InvalidInputError
 from headwater.names import parse_name
-from headwater.pipeline.executors import LARGE_ROWS
 from headwater.pipeline.facts import indexed
-from headwater.pipeline.hands import cores, distributed
-from headwater.pipeline.jobs import Report, check_here, open_lake, stream_of, summed
+from headwater.pipeline.jobs import Report, check_here, open_lake, runner_for, stream_of, summed
 from headwater.pipeline.planning import is_indexed
 from headwater.pipeline.progress import NOBODY, Teller
 from headwater.streams.layout import HISTORY
-from headwater.streams.shares import Json
-from headwater.tables.handle import TableHandle
-from headwater.tables.index_options import BUILD_OPTIONS
-from headwater.tables.indices import NewIndex, build_piece, index_type
+from headwater.tables.indices import BUILD_OPTIONS, index_type
 
 PREFIX = "maintain."
 YES, NO = "yes", "no"
@@ -82,35 +77,6 @@ def properties_for(catalog: Catalog, name: str) -> dict[str, str]:
 # Indices -------------------------------------------------------------------------------------------------------------
 
 
-class SparkIndexers:
-    """The pieces of an index as tasks of a Spark session."""
-
-    def __init__(self, spark: Any, tell: Teller = NOBODY) -> None:
-        self._spark = spark
-        self._tell = tell
-
-    def pieces(self, rows: int) -> int:
-        """In how many pieces an index of so many rows is built; 1: here."""
-        return cores(self._spark) if rows > LARGE_ROWS else 1
-
-    def build(self, table: TableHandle, index: NewIndex, parts: Sequence[list[int]]) -> list[Json]:
-        self._tell.stage(f"index {index.column}", len(parts))
-        return distributed(self._spark, len(parts), piece_runner(table, index, parts), self._tell)
-
-
-def piece_runner(table: TableHandle, index: NewIndex, parts: Sequence[list[int]]) -> Callable[[int], Json]:
-    """What a task does with its number; it travels to executors."""
-    told, asked = table.to_json(), dataclasses.asdict(index)
-
-    def run(number: int) -> Json:
-        from headwater.names import ObjectId
-
-        there = TableHandle(ObjectId(tuple(told["id"])), told["uri"], told["storage_options"], version=told["version"])
-        return build_piece(there, NewIndex(**asked), parts[number])
-
-    return run
-
-
 def index(
     spark: Any,
     catalog: str | Catalog,
@@ -123,10 +89,12 @@ def index(
 ) -> Report:
     """Index a column of a stream table's serving copy, or bring its indices up to date; `coverage` of each is told.
 
-    A column that has one, of this type if that is told, keeps it: rows that it lacks are added. With a session a large
-    one is built by executors.
+    A column that has one, of this type if that is told, keeps it: rows that it lacks are added. With a session
+    executors build it, in pieces by fragments.
     """
     began = time.perf_counter()
+    runner = runner_for(spark, tell)
+    so_far = runner.done
     check_options(options, BUILD_OPTIONS, "An index")
     stream = stream_of(open_lake(spark, catalog), table)
     before = stream.published
@@ -135,8 +103,7 @@ def index(
         if column not in stream.definition.shown:
             raise InvalidInputError(f"{table} has no column {column!r}: {', '.join(stream.definition.shown)}.")
         kind = type or index_type_of(stream.definition.shown[column].type)
-        indexers = SparkIndexers(spark, tell) if spark is not None else None
-        stream.create_index(column, kind, name, indexers=indexers, **options)
+        stream.create_index(column, kind, name, runner, **options)
     else:
         stream.update_indices()
     after = stream.published
@@ -144,7 +111,7 @@ def index(
     if after is not None:
         rows = after.rows if before is None or before.version != after.version else 0
         report = dataclasses.replace(report, rows=rows, position=after.position, version=after.version)
-    return dataclasses.replace(report, seconds=time.perf_counter() - began)
+    return dataclasses.replace(report, seconds=time.perf_counter() - began, where=runner.done - so_far)
 
 
 # Housekeeping --------------------------------------------------------------------------------------------------------

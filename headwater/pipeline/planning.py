@@ -17,10 +17,13 @@ from headwater.pipeline.grammar import Pipeline, TableSpec, ViewSpec, WantedInde
 from headwater.pipeline.sql_names import names_in
 from headwater.streams.definition import DERIVED
 from headwater.wording import many
+from headwater.work import DRIVER, EMBEDDED, EXECUTORS
 
 CREATE, ALTER, REFRESH, INGEST = "create", "alter", "refresh", "ingest"
 PUBLISH, BACKFILL, INDEX, VIEW = "publish", "backfill", "index", "view"
 WAITS = "it has no schema, and no file of it has come that would tell its columns"
+BYTES_OF_A_ROW = 200
+"""The size of a row of a source file, as far as a plan can know it."""
 FIXED = frozenset(("keys", "sequence_by", "column types"))
 
 
@@ -362,6 +365,22 @@ def _why_view(facts: Facts, view: ViewSpec, fact: TableFact | None, inputs: Sequ
         known = fact.inputs.get("tables", {})
         new = [name for name in inputs if known.get(name) != facts.tables[name].moment]
     return f"{', '.join(new)} changed" if new else ""
+
+
+def place_of(step: Step, pipeline: Pipeline) -> str:
+    """Return the place where a step will run, by the pipeline's engine and by the size that is known beforehand."""
+    if not pipeline.engine.is_spark:
+        return EMBEDDED
+    if step.do in (CREATE, ALTER, REFRESH):
+        return DRIVER
+    derives = step.do == PUBLISH and any(key.startswith(DERIVED) for key in pipeline.table(step.table).properties)
+    if derives or step.do in (BACKFILL, VIEW):
+        return EXECUTORS
+    rows = step.rows if step.rows is not None else (step.bytes or 0) // BYTES_OF_A_ROW
+    known = step.rows is not None or step.bytes is not None
+    if rows > pipeline.engine.driver_rows or not pipeline.engine.driver_rows:
+        return EXECUTORS
+    return DRIVER if known else f"{DRIVER}, or {EXECUTORS} above {many(pipeline.engine.driver_rows, 'row')}"
 
 
 def inputs_of(view: ViewSpec, tables: set[str]) -> list[str]:

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import os
 import time
-from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -14,12 +17,19 @@ from headwater.catalog import Catalog
 from headwater.catalog.streams import CatalogStream
 from headwater.catalog.transactions import metastore_of
 from headwater.config import load_profile
-from headwater.errors import ConcurrentModificationError, InvalidInputError
+from headwater.errors import ConcurrentModificationError, InvalidInputError, LanceNamespaceError
 from headwater.pipeline.columns import infer_columns
-from headwater.pipeline.executors import Intake
 from headwater.pipeline.facts import gather, located, moment_of, storage_of, wanted_properties
 from headwater.pipeline.grammar import Pipeline, TableSpec, ViewSpec, naming_section
-from headwater.pipeline.jobs import Report, backfill, check_here, ingest_found, late_warnings, publish, stream_of
+from headwater.pipeline.jobs import (
+    Report,
+    backfill,
+    check_here,
+    ingest_found,
+    late_warnings,
+    publish,
+    stream_of,
+)
 from headwater.pipeline.keeping import index
 from headwater.pipeline.planning import (
     ALTER,
@@ -39,13 +49,17 @@ from headwater.pipeline.planning import (
 from headwater.pipeline.progress import NOBODY, Teller
 from headwater.pipeline.view_tables import MadeView, make_anew, remember
 from headwater.pipeline.views import Say, ViewMoment, make_view
+from headwater.spark.failures import naming_failures
 from headwater.streams.checks import try_checks
 from headwater.streams.columns import common
 from headwater.streams.definition import Definition, Derived, define, derived_of
 from headwater.streams.sources.debezium import PLAIN, DebeziumChange, messages, parse
 from headwater.streams.sources.files import SourceFile, find_files, read_lines, read_rows
+from headwater.streams.sources.intake import Intake
 from headwater.streams.user_functions import beside, planned_identity
 from headwater.wording import many
+from headwater.work import Runner, runner_of
+from headwater.work.spark_jobs import step_jobs
 
 
 @dataclass(frozen=True)
@@ -59,17 +73,41 @@ class Run:
     seconds: float = 0.0
 
 
+Failed = Callable[[str, LanceNamespaceError], None]
+
+
 @dataclass
 class _Running:
-    """What the steps of a run share."""
+    """What the steps of a run share.
+
+    `failed`: takes the name and the error of a step that failed, and the run goes on; None: the run raises it.
+    `is_ended`: returns True when the run is to end before its next step.
+    """
 
     pipeline: Pipeline
     catalog: Catalog
-    spark: Any
+    spark: Runner
     run: dict[str, str]
     say: Say
     tell: Teller = NOBODY
+    failed: Failed | None = None
+    is_ended: Callable[[], bool] = lambda: False
     reports: list[Report] = field(default_factory=list)
+
+    def step(self, about: str, act: Callable[[], None]) -> bool:
+        """Do a step, and note where it ran; False if it failed and the run goes on."""
+        self.say(about)
+        before = len(self.reports)
+        try:
+            with naming_failures(), step_jobs(self.spark.spark, f"headwater: {about}") as jobs:
+                act()
+        except LanceNamespaceError as error:
+            if self.failed is None:
+                raise
+            self.failed(about, error)
+            return False
+        self.reports[before:] = [replace(report, where=jobs.where) for report in self.reports[before:]]
+        return True
 
 
 def open_catalog(pipeline: Pipeline) -> tuple[Catalog, bool]:
@@ -109,7 +147,11 @@ def run_pipeline(
     again: bool = False,
     tell: Teller = NOBODY,
 ) -> Run:
-    """Plan and carry out. With `plan_id` exactly the plan of that id, or ConcurrentModification (14) if it differs."""
+    """Plan and carry out. With `plan_id` exactly the plan of that id, or ConcurrentModification (14) if it differs.
+
+    `spark`: a session of the caller's; without one the pipeline's engine is started if there is something to do, and
+    ended with the run.
+    """
     began = time.perf_counter()
     catalog, plan = plan_pipeline(pipeline, select, full_refresh, again)
     if plan_id is not None and plan.id != plan_id:
@@ -117,9 +159,42 @@ def run_pipeline(
             f"The plan {plan_id} does not hold any more: something changed since, and the plan is {plan.id} now. "
             "Look at it with --plan, then run that one."
         )
+    with opened_engine(pipeline, catalog, spark, say, plan.steps) as session:
+        return carry_out(pipeline, catalog, plan, session, say, tell, began=began)
+
+
+@contextmanager
+def opened_engine(
+    pipeline: Pipeline, catalog: Catalog, spark: Any, say: Say, needed: Collection[Any] = (True,)
+) -> Iterator[Any]:
+    """Yield the session that a run works in; None: it works in this process, or nothing is `needed`."""
+    engine = pipeline.engine.chosen(None, None, os.environ)
+    if not needed or (spark is None and not engine.is_spark):
+        yield None
+        return
+    from headwater.spark.engine import engine_session
+
+    with engine_session(engine, spark, metastore_of(catalog.namespace).location(), say) as session:
+        yield session
+
+
+def carry_out(
+    pipeline: Pipeline,
+    catalog: Catalog,
+    plan: Plan,
+    spark: Any,
+    say: Say = lambda text: None,
+    tell: Teller = NOBODY,
+    failed: Failed | None = None,
+    is_ended: Callable[[], bool] = lambda: False,
+    began: float | None = None,
+) -> Run:
+    """Do the steps of a plan in a session. With `failed` a step that fails is reported to it, and the others go on."""
+    began = time.perf_counter() if began is None else began
     clock = metastore_of(catalog.namespace).clock
     run = {"pipeline": pipeline.name, "run": clock.uuid(), "plan": plan.id}
-    running = _Running(pipeline, catalog, spark, run, say, tell)
+    runner = runner_of(spark, None if tell is NOBODY else tell, pipeline.engine.driver_rows)
+    running = _Running(pipeline, catalog, runner, run, say, tell, failed, is_ended)
     for name in plan.waiting:
         say(f"{name} waits: {WAITS}")
     for name, files in plan.undone.items():
@@ -150,25 +225,46 @@ def identified(pipeline: Pipeline, say: Say) -> dict[Derived, str]:
 
 
 def _carry_out(running: _Running, plan: Plan) -> None:
-    """Step after step; the publishes of tables are one commit, and so are those of views."""
+    """Do step after step; the publishes of tables are one commit, and so are those of views."""
     publishes = [step.table for step in plan.steps if step.do == PUBLISH]
     views = [step.table for step in plan.steps if step.do == VIEW]
+    broken: set[str] = set()
     for step in plan.steps:
+        if running.is_ended():
+            return
+        if step.table in broken:
+            continue
         if step.do == PUBLISH:
             if step.table == publishes[0]:
-                running.say(f"publish {', '.join(publishes)}")
-                running.reports.append(_publish(running, publishes))
-        elif step.do in STEPS:
-            running.say(f"{step.do} {step.table}: {step.why}")
-            STEPS[step.do](running, step)
+                broken |= _publish(running, [name for name in publishes if name not in broken])
+        elif step.do in STEPS and not running.step(
+            f"{step.do} {step.table}: {step.why}", partial(_step, running, step)
+        ):
+            if step.do == INGEST:
+                _ingest_apart(running, step)
+            elif step.do in (CREATE, ALTER, REFRESH):
+                broken.add(step.table)
     if views:
         anew = {step.table for step in plan.steps if step.do == REFRESH}
-        _make_views(running, views, anew)
+        _make_views(running, [name for name in views if name not in broken], anew)
 
 
-def _publish(running: _Running, names: Sequence[str]) -> Report:
-    lineage = {name: {"run": running.run} for name in names}
-    return publish(running.spark, running.catalog, *names, lineage=lineage, tell=running.tell)
+def _step(running: _Running, step: Step) -> None:
+    STEPS[step.do](running, step)
+
+
+def _publish(running: _Running, names: Sequence[str]) -> set[str]:
+    """Publish tables in one commit; if that fails and the run goes on, each alone. Return those that failed."""
+
+    def act(some: Sequence[str]) -> None:
+        lineage = {name: {"run": running.run} for name in some}
+        running.reports.append(publish(running.spark, running.catalog, *some, lineage=lineage, tell=running.tell))
+
+    if running.step(f"publish {', '.join(names)}", partial(act, names)):
+        return set()
+    if len(names) == 1:
+        return set(names)
+    return {name for name in names if not running.step(f"publish {name}", partial(act, [name]))}
 
 
 # Tables -------------------------------------------------------------------------------------------------------------
@@ -244,6 +340,15 @@ def _refresh(running: _Running, step: Step) -> None:
     make_anew(running.catalog, step.table, definition)
 
 
+def _ingest_apart(running: _Running, step: Step) -> None:
+    """Take each file of a step alone: one that cannot be taken does not keep the others waiting."""
+    for path, digest in step.files if len(step.files) > 1 else ():
+        if running.is_ended():
+            return
+        alone = replace(step, files=((path, digest),))
+        running.step(f"{step.do} {step.table}: {path}", partial(_step, running, alone))
+
+
 def _ingest(running: _Running, step: Step) -> None:
     pipeline, stream = running.pipeline, stream_of(running.catalog, step.table)
     source = next(each for each in pipeline.sources if each.name == step.source)
@@ -283,22 +388,30 @@ def _make_views(running: _Running, names: Sequence[str], anew: Collection[str]) 
     """Compute views at the slot of the tables' publish, one after another, and publish them at one slot."""
     done: list[tuple[MadeView, ViewSpec, Mapping[str, list[Any]]]] = []
     lineage: dict[str, dict[str, Any]] = {}
-    for name in names:
-        view = next(each for each in running.pipeline.views if each.name == name)
+
+    def make(view: ViewSpec) -> None:
         slot = running.catalog.slot
         at = running.catalog.at(slot)
         inputs = inputs_of(view, set(at))
         tables = {each: at[each] for each in inputs}
         moment = ViewMoment(at, slot, inputs)
-        running.say(f"view {name}")
-        made = make_view(running.catalog, view, moment, running.spark, running.say, name in anew)
+        made = make_view(running.catalog, view, moment, running.spark.spark, running.say, view.name in anew)
         found = {each: _input(table) for each, table in tables.items()}
         done.append((made, view, {each: moment_of(at, each) for each in inputs}))
-        lineage[name] = {"inputs": found, "sql": view.sql, "run": running.run}
-        running.reports.append(Report("view", name, made.landed.rows, position=made.landed.position))
-    running.reports.append(publish(running.spark, running.catalog, *names, lineage=lineage))
-    for made, view, moments in done:
-        remember(made, view, moments)
+        lineage[view.name] = {"inputs": found, "sql": view.sql, "run": running.run}
+        running.reports.append(Report("view", view.name, made.landed.rows, position=made.landed.position))
+
+    def publish_made() -> None:
+        running.reports.append(publish(running.spark, running.catalog, *lineage, lineage=lineage))
+        for made, view, moments in done:
+            remember(made, view, moments)
+
+    for name in names:
+        if running.is_ended():
+            break
+        running.step(f"view {name}", partial(make, next(each for each in running.pipeline.views if each.name == name)))
+    if lineage:
+        running.step(f"publish {', '.join(lineage)}", publish_made)
 
 
 def _input(table: Any) -> dict[str, int]:

@@ -6,16 +6,17 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from headwater.catalog import Catalog
-from headwater.catalog.sides import Remote
+from headwater.catalog.transport import Remote
 from headwater.errors import UnsupportedOperationError
-from headwater.pipeline.executors import Intake
 from headwater.pipeline.facts import is_taken
 from headwater.pipeline.progress import Teller
-from headwater.rest.remote_streams import RemotePublished, RemoteStream
+from headwater.rest.remote_streams import RemoteStream
 from headwater.streams.landing import LandingReport
 from headwater.streams.sources.files import SourceFile, find_files, is_files
-from headwater.streams.sources.formats import total
+from headwater.streams.sources.formats import in_batches, total
+from headwater.streams.sources.intake import Intake
 from headwater.streams.table import StreamTable
+from headwater.verbs.stream_requests import RemotePublished
 from headwater.wording import many
 
 
@@ -51,9 +52,9 @@ def taken_by_server(
     new, skipped, undone = sorted_out(stream, find_files(source), intake.source or "", again)
     tell.stage(f"send {many(len(new), 'file')} to {stream.name}", len(new), sum(file.size for file in new))
     reports = []
-    for file in new:
-        reports.append(stream.ingest(file.path, intake.format, **how))
-        tell.step(1, reports[-1].rows, file.size)
+    for batch in in_batches(stream, new, intake.format):
+        reports.append(stream.ingest_files(batch, intake.format, **how))
+        tell.step(len(batch), reports[-1].rows, sum(file.size for file in batch))
     return total(reports) if reports else LandingReport(stream.position), len(new), skipped, undone
 
 

@@ -18,13 +18,14 @@ from headwater.catalog import Catalog
 from headwater.catalog.streams import CatalogStream
 from headwater.clock import unique_hex
 from headwater.errors import UnsupportedOperationError
-from headwater.pipeline.executors import Intake, ingest_frame
+from headwater.pipeline.executors import ingest_frame
 from headwater.pipeline.grammar import ViewSpec, naming_section
-from headwater.pipeline.hands import cores
 from headwater.pipeline.sql_names import replaced
 from headwater.pipeline.view_tables import SPARK, VIEW_SOURCE, MadeView, check_distinct, check_named, kept, view_table
 from headwater.spark.table_frames import Readable, frame_of, readable
+from headwater.streams.sources.intake import Intake
 from headwater.types import arrow_type, spark_schema
+from headwater.work import runner_of
 
 LARGE_VIEW_ROWS = 1_000_000
 """With so many rows in its inputs a view is Spark's, if there is a session."""
@@ -36,7 +37,7 @@ def land_by_spark(
     spark: Any, catalog: Catalog, view: ViewSpec, inputs: Mapping[str, Readable], anew: bool = False
 ) -> MadeView:
     """Make the view's table hold what its SQL gives now. Error 0: Spark does not take the SQL, or cannot compare it."""
-    frames = {name: partial(frame_of, spark, found, cores(spark)) for name, found in inputs.items()}
+    frames = {name: partial(frame_of, spark, found, runner_of(spark).cores) for name, found in inputs.items()}
     with _asked(spark, view, frames) as frame:
         check_named(view, frame.columns)
         total, distinct = _counted(frame, view)
@@ -107,7 +108,7 @@ def _differences(spark: Any, stream: CatalogStream, frame: Any, slot: int) -> An
     new = frame.select(*(F.col(_quoted(each.name)).cast(each.dataType).alias(each.name) for each in kinds))
     if not stream.position:
         return new.withColumn(OP, F.lit("u"))
-    held = frame_of(spark, readable(stream, slot), cores(spark))
+    held = frame_of(spark, readable(stream, slot), runner_of(spark).cores)
     old = held.select(*(F.col(_quoted(name)).alias(f"{OLD}{name}") for name in names)).withColumn(THERE, F.lit(True))
     new = new.withColumn(NEW, F.lit(True))
 

@@ -11,16 +11,18 @@ from typing import Any
 
 from headwater.catalog.streams import CatalogStream
 from headwater.errors import InvalidInputError
-from headwater.pipeline.executors import Intake, ingest_frame
+from headwater.pipeline.executors import ingest_frame
 from headwater.streams.landing import LandingReport
 from headwater.streams.sources.formats import total
+from headwater.streams.sources.intake import Intake
+from headwater.work import Runner
 
 QUERY = "sql.streaming.queryId"
 """The property of a job that names the streaming query it is of."""
 
 
 def ingest_stream(
-    frame: Any, stream: CatalogStream, intake: Intake, checkpoint: str | None
+    frame: Any, stream: CatalogStream, intake: Intake, checkpoint: str | None, runner: Runner
 ) -> tuple[LandingReport, int]:
     """Take what a stream has now; the report, and how many batches that were."""
     if checkpoint is None:
@@ -29,7 +31,7 @@ def ingest_stream(
 
     def take(batch: Any, number: int) -> None:
         query = batch.sparkSession.sparkContext.getLocalProperty(QUERY)
-        reports.append(ingest_frame(batch, stream, replace(intake, token=f"{query}:{number}")))
+        reports.append(ingest_frame(batch, stream, replace(intake, token=f"{query}:{number}"), runner))
 
     writer = frame.writeStream.foreachBatch(take).option("checkpointLocation", checkpoint)
     writer.trigger(availableNow=True).start().awaitTermination()

@@ -1,31 +1,44 @@
-"""Watching a source: what is new is taken as it comes, with the same record of what was taken.
+"""Watching: a source whose new files are taken as they come, or a whole pipeline that stays resident in one session.
 
-Nothing is remembered between two looks but files that could not be taken, so that each is told of once: a file that is
-still being written is tried again when it has changed. Whoever watches may be killed, and another goes on.
+Nothing is remembered between two looks but what could not be done, so that each failure is reported once. Whoever
+watches may be killed, and another goes on: the catalog records what was taken.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+import contextlib
+import threading
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from queue import Empty, SimpleQueue
 from typing import Any, Protocol
 
 from headwater.catalog import Catalog
-from headwater.errors import LanceNamespaceError
-from headwater.pipeline.executors import Intake
+from headwater.clock import SystemClock
+from headwater.errors import InvalidInputError, LanceNamespaceError, ServiceUnavailableError
 from headwater.pipeline.facts import is_taken
+from headwater.pipeline.grammar import Pipeline
 from headwater.pipeline.jobs import Report, ingest_found, open_lake, publish, stream_of
+from headwater.pipeline.planning import Plan
 from headwater.pipeline.progress import NOBODY, Teller
+from headwater.pipeline.running import Run, carry_out, open_catalog, opened_engine, plan_pipeline
 from headwater.streams.sources.files import SourceFile, find_files
 from headwater.streams.sources.formats import check_format
+from headwater.streams.sources.intake import Intake
 
 EVERY_S = 2.0
+ROUND_S = 30.0
+Say = Callable[[str], None]
 
 
 class Stop(Protocol):
     """What ends a watch: a `threading.Event` for other threads, a `SignalledStop` for the handler of a signal."""
 
     def wait(self, timeout: float) -> bool: ...
+
+    def is_set(self) -> bool: ...
 
 
 class SignalledStop:
@@ -37,6 +50,9 @@ class SignalledStop:
 
     def set(self) -> None:
         self._told.put(None)
+
+    def is_set(self) -> bool:
+        return not self._told.empty()
 
     def wait(self, timeout: float) -> bool:
         """Whether it was set, at the latest after so many seconds; once told, it is told no more."""
@@ -115,3 +131,200 @@ def _taken(
             continue
         if report.files:
             yield report
+
+
+# A resident run -------------------------------------------------------------------------------------------------------
+
+
+class Resident:
+    """The memory of a resident run: the failures that are reported, and the counts of its metrics."""
+
+    def __init__(self, say: Say) -> None:
+        self._say = say
+        self._reported: dict[str, str] = {}
+        self._failing: dict[str, str] = {}
+        self._lock = threading.Lock()
+        self._counts: Counter[tuple[str, str, str]] = Counter()
+        self._looked_ms = 0
+
+    def failed(self, about: str, error: LanceNamespaceError) -> None:
+        """Report a failure, once while it stays the same."""
+        self._failing[about] = str(error)
+        with self._lock:
+            self._counts["failures", "", ""] += 1
+        if self._reported.get(about) != str(error):
+            self._say(f"{about} failed and is tried again: {error}")
+
+    def looked(self, reports: Sequence[Report] = ()) -> None:
+        """End a look: note what it did, and that this process lives."""
+        self._reported, self._failing = self._failing, {}
+        with self._lock:
+            self._looked_ms = SystemClock().now_ms()
+            self._counts["looks", "", ""] += 1
+            for report in (part for each in reports for part in (each.parts or (each,))):
+                for name, count in (("steps", 1), ("rows", report.rows), ("quarantined", report.quarantined)):
+                    self._counts[name, report.job, report.table] += count
+
+    def text(self) -> str:
+        """Return the metrics in the text format of Prometheus."""
+        with self._lock:
+            counts, looked, failing = dict(self._counts), self._looked_ms, len(self._reported)
+        lines = [
+            "# TYPE headwater_run_last_look_timestamp_seconds gauge",
+            f"headwater_run_last_look_timestamp_seconds {looked / 1000:.3f}",
+            "# TYPE headwater_run_failing gauge",
+            f"headwater_run_failing {failing}",
+        ]
+        for name in ("looks", "failures", "steps", "rows", "quarantined"):
+            lines.append(f"# TYPE headwater_run_{name}_total counter")
+            for (of, job, table), count in sorted(counts.items()):
+                if of == name:
+                    labels = f'{{job="{job}",table="{_escaped(table)}"}}' if job else ""
+                    lines.append(f"headwater_run_{name}_total{labels} {count}")
+        return "\n".join(lines) + "\n"
+
+
+def _escaped(text: str) -> str:
+    return text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
+
+
+def watch_pipeline(
+    pipeline: Pipeline,
+    stop: Stop,
+    every: float = ROUND_S,
+    select: Sequence[str] = (),
+    say: Say = lambda text: None,
+    tell: Teller = NOBODY,
+    metrics: str | None = None,
+    started: Callable[[], None] = lambda: None,
+    spark: Any = None,
+) -> Iterator[Run]:
+    """Run a pipeline in one session, again `every` seconds, until `stop` is set; yield each run that had steps.
+
+    A source or step that fails is reported, and tried again in the next round while the others go on.
+    `metrics`: the port, or HOST:PORT, at which Prometheus finds the counts; None: nowhere.
+    `started`: called when a session has been started, which may have replaced handlers of signals.
+    """
+    catalog, _ = open_catalog(pipeline)
+    memory = Resident(say)
+    with served_metrics(metrics, memory, say):
+        is_first = True
+        while not stop.is_set():
+            try:
+                with opened_engine(pipeline, catalog, spark, say) as session:
+                    started()
+                    is_first = False
+                    yield from _rounds(pipeline, session, stop, every, select, say, tell, memory)
+                    return
+            except LanceNamespaceError as error:
+                if is_first:
+                    raise
+                memory.failed("the session of Spark", error)
+                memory.looked()
+            if stop.wait(every):
+                return
+
+
+def _rounds(
+    pipeline: Pipeline,
+    spark: Any,
+    stop: Stop,
+    every: float,
+    select: Sequence[str],
+    say: Say,
+    tell: Teller,
+    memory: Resident,
+) -> Iterator[Run]:
+    """Run a pipeline until `stop` is set; raise ServiceUnavailable (17) if the session has ended meanwhile."""
+    while True:
+        catalog, plan = _planned(pipeline, select, memory)
+        reports: tuple[Report, ...] = ()
+        if plan is not None and plan.steps:
+            done = carry_out(pipeline, catalog, plan, spark, say, tell, memory.failed, stop.is_set)
+            reports = done.reports
+            yield done
+        if is_gone(spark):
+            raise ServiceUnavailableError("The session has ended: another one is started.")
+        memory.looked(reports)
+        if stop.wait(every):
+            return
+
+
+def _planned(pipeline: Pipeline, select: Sequence[str], memory: Resident) -> tuple[Catalog, Plan | None]:
+    """Plan a round; a table that cannot be planned is reported and left out."""
+    try:
+        return plan_pipeline(pipeline, select)
+    except LanceNamespaceError as error:
+        catalog, _ = open_catalog(pipeline)
+        names = select or [*(each.name for each in pipeline.tables), *(each.name for each in pipeline.views)]
+        able = [name for name in names if _is_planned(pipeline, name, memory)]
+        if len(able) == len(names):
+            memory.failed("the plan", error)
+        if not able or len(able) == len(names):
+            return catalog, None
+    return plan_pipeline(_fed(pipeline, able), able)
+
+
+def _is_planned(pipeline: Pipeline, name: str, memory: Resident) -> bool:
+    try:
+        plan_pipeline(_fed(pipeline, [name]), [name])
+    except LanceNamespaceError as error:
+        memory.failed(f"the plan of {name}", error)
+        return False
+    return True
+
+
+def _fed(pipeline: Pipeline, names: Sequence[str]) -> Pipeline:
+    """Return a pipeline with the sources of these tables only."""
+    return replace(pipeline, sources=tuple(each for each in pipeline.sources if each.into in names))
+
+
+def is_gone(spark: Any) -> bool:
+    """Return True if the Spark of a session has ended."""
+    context = getattr(spark, "_sc", None)
+    if context is None:
+        return spark is not None and bool(getattr(spark, "is_stopped", False))
+    try:
+        return context._jsc is None or bool(context._jsc.sc().isStopped())
+    except Exception:  # its JVM does not answer
+        return True
+
+
+@contextlib.contextmanager
+def served_metrics(at: str | None, memory: Resident, say: Say = lambda text: None) -> Iterator[None]:
+    """Serve the metrics of a resident run at `[HOST:]PORT`, on loopback unless a host is given; None: nowhere."""
+    if at is None:
+        yield
+        return
+    host, _, number = at.rpartition(":")
+    if not (number.isascii() and number.isdigit() and int(number) < 1 << 16):
+        raise InvalidInputError(f"--metrics {at!r} is no port: write 9464, or HOST:9464 for other machines too.")
+
+    class Handler(BaseHTTPRequestHandler):
+        timeout = 10
+
+        def do_GET(self) -> None:
+            found = self.path.partition("?")[0] in ("/", "/metrics")
+            body = memory.text().encode() if found else b"not found\n"
+            self.send_response(200 if found else 404)
+            self.send_header("Content-Type", "text/plain; version=0.0.4; charset=utf-8")
+            self.send_header("Content-Length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+
+        def log_message(self, format: str, *args: Any) -> None:
+            """Write no line for each request."""
+
+    try:
+        server = ThreadingHTTPServer((host.strip("[]") or "127.0.0.1", int(number)), Handler)
+    except OSError as error:
+        raise InvalidInputError(f"--metrics {at!r} cannot be listened at: {error.strerror or error}.") from None
+    serving = threading.Thread(target=server.serve_forever, daemon=True)
+    serving.start()
+    say(f"Metrics at http://{host or '127.0.0.1'}:{server.server_address[1]}/metrics")
+    try:
+        yield
+    finally:
+        server.shutdown()
+        server.server_close()
+        serving.join()

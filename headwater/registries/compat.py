@@ -1,6 +1,6 @@
-"""Compatibility mode as a registry: the manifest (V2), and the root's table folders (V1) that it does not know.
+"""The registry of compatibility mode: rows of the manifest (V2), and table folders of the root without a row (V1).
 
-The manifest goes first. A folder that a row points to is that row's table and no other, whatever its name.
+Rows take precedence. A folder that a row points to is only that row's table, whatever the folder's name.
 """
 
 from __future__ import annotations
@@ -13,15 +13,15 @@ from itertools import chain
 from headwater.errors import ConcurrentModificationError, LanceNamespaceError
 from headwater.model import SEEN, Add, CatalogObject, Change, Move, Remove, Replace, Table
 from headwater.names import ObjectId
+from headwater.registries.folders import FolderMarkers
 from headwater.registries.layout import MAX_FOLDER_BYTES, TABLE_SUFFIX, table_folder
 from headwater.registries.listing import ListingRegistry
 from headwater.registries.manifest import ManifestRegistry
-from headwater.registries.markers import FolderMarkers
 from headwater.registry import Capabilities, Kind, Registry
 
 
 class CompatRegistry(Registry):
-    """V2 over V1."""
+    """A registry over a manifest (V2) and a listing (V1)."""
 
     def __init__(self, manifest: ManifestRegistry, listing: ListingRegistry) -> None:
         self.manifest = manifest
@@ -38,13 +38,13 @@ class CompatRegistry(Registry):
         return self._capabilities
 
     def current_state(self, id: ObjectId) -> object | None:
-        """As the manifest's, for what has a row there: of anything else, the folders of the root must be asked."""
+        """Return the manifest's state for an id with a row there; None for others, which need a listing of the root."""
         return self.manifest.current_state(id) if self.manifest.recalls(id) else None
 
     def find(
         self, ids: Iterable[ObjectId], seen: bool = True, newest: bool = False
     ) -> Mapping[ObjectId, CatalogObject]:
-        """A table that is only seen as a folder is managed by its storage, whatever the catalog does with the rest."""
+        """Return the objects of these ids. A table without a row is never managed by the catalog."""
         asked = list(ids)
         found = dict(self.manifest.find(asked, newest=newest))
         for id in asked if seen else ():
@@ -80,7 +80,7 @@ class CompatRegistry(Registry):
         ]
 
     def location_holders(self, location: str) -> set[ObjectId]:
-        """The rows', and the table that is only a folder if the location is inside it."""
+        """Return the tables at a location: those with rows, and a V1 table whose folder holds the location."""
         holders = self.manifest.location_holders(location)
         folder, slash, _ = location.partition("/")
         name = folder.removesuffix(TABLE_SUFFIX)
@@ -89,12 +89,12 @@ class CompatRegistry(Registry):
         return holders
 
     def deregistered(self, id: ObjectId) -> Table | None:
-        """The table that a marker hides under this name, unless a row has its folder."""
+        """Return the deregistered table of this name, unless a row points to its folder."""
         hidden = self.listing.deregistered(id)
         return hidden if hidden is not None and self._is_free(hidden) else None
 
     def place(self, id: ObjectId, hash: str) -> str:
-        """`<name>.lance` in the root, unless another table or a deregistered one is in that folder."""
+        """Return `<name>.lance` in the root, unless another table, also a deregistered one, uses that folder."""
         folder = table_folder(id.name)
         fits = id.level == 1 and len(folder.encode()) <= MAX_FOLDER_BYTES
         if fits and not self.location_holders(folder) - {id} and not self.listing.deregistered(id):
@@ -105,7 +105,7 @@ class CompatRegistry(Registry):
         self.manifest.alter_root(properties, removed)
 
     def commit(self, changes: Sequence[Change]) -> None:
-        """Rows are committed as one; the marker that hides a folder is set before its row goes."""
+        """Commit all rows at once. The marker that hides a folder is written before its row is removed."""
         listed = self._listed_only(changes)
         for item in (change.object for change in changes if isinstance(change, Add)):
             if item.id.level == 1 and item.id not in listed and self._is_other_table(item):
@@ -148,7 +148,7 @@ class CompatRegistry(Registry):
         return isinstance(item, Table) and not self.manifest.location_holders(item.location)
 
     def _is_other_table(self, item: CatalogObject) -> bool:
-        """Whether a V1 table has this name that is not the very folder being added to the manifest."""
+        """Return True if a V1 table has this name, and its folder is not the one being added to the manifest."""
         folder = table_folder(item.id.name)
         return self._is_listed(item.id.name) and not (isinstance(item, Table) and item.location == folder)
 
@@ -183,7 +183,7 @@ def _id(change: Change) -> ObjectId | None:
 
 
 def _as_row(change: Change) -> Change | None:
-    """What the manifest has to do for a table that it has no row of."""
+    """Return the change of the manifest for a table without a row; None if there is none."""
     match change:
         case Move(_, new):
             return Add(new)

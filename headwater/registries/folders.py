@@ -1,16 +1,19 @@
-"""Table folders as a listing sees them, with the markers in them."""
+"""Table folders of a directory catalog, and the marker files that tell other readers the state of a folder."""
 
 from __future__ import annotations
 
 import os
 import stat
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from pyarrow.fs import FileType, LocalFileSystem
 
-from headwater.registries.layout import DEREGISTERED_MARKER, RESERVED_MARKER
+from headwater.model import Table
+from headwater.names import ObjectId
+from headwater.registries.layout import DEREGISTERED_MARKER, MARKER_BODY, RESERVED_MARKER
 from headwater.store import Store, storage_error
+from headwater.tables.folders import discard_files
 from headwater.tables.layout import TABLE_FOLDERS, VERSIONS
 
 MARKERS = frozenset({RESERVED_MARKER, DEREGISTERED_MARKER})
@@ -22,7 +25,7 @@ SEARCHABLE = stat.S_IXUSR | stat.S_IXGRP | stat.S_IXOTH
 
 @dataclass(frozen=True, slots=True)
 class FolderStatus:
-    """What one look into a table's folder tells."""
+    """The contents of a table's folder, as one list request shows them."""
 
     exists: bool = False
     deregistered: bool = False
@@ -33,7 +36,10 @@ class FolderStatus:
 
 
 def folder_status(store: Store, folder: str) -> FolderStatus:
-    """One list request. An empty folder does not exist (directory document, "Lance Table Identification")."""
+    """Return the status of a folder by one list request.
+
+    An empty folder does not exist (directory document, "Lance Table Identification").
+    """
     listing = store.children(folder)
     names = {entry.key.rsplit("/", 1)[-1] for entry in listing.entries}
     return FolderStatus(
@@ -46,7 +52,7 @@ def folder_status(store: Store, folder: str) -> FolderStatus:
 
 
 def folder_names(store: Store) -> Sequence[str]:
-    """Names in the root that may be folders, in any order: whether one is a table is asked of each that matters."""
+    """Return the names in the root, in any order. Callers test those that matter for being folders."""
     path = store.abilities.path
     if path is None:
         return store.children().folders
@@ -59,7 +65,7 @@ def folder_names(store: Store) -> Sequence[str]:
 
 
 def is_table_folder(store: Store, folder: str) -> bool:
-    """Whether a listing shows the folder: it is not empty and not deregistered. Two calls on local disk, mostly."""
+    """Return True if the folder is not empty and not deregistered. Mostly two calls on local disk."""
     root = store.abilities.path
     if root is not None:
         path = f"{root}/{folder}"
@@ -76,9 +82,9 @@ def is_table_folder(store: Store, folder: str) -> bool:
 
 
 def unmarked(store: Store, folders: Sequence[str]) -> list[str]:
-    """Those of many folders of a local disk without the marker of a deregistered table; none where that is not told.
+    """Return the folders of a local disk without the marker of a deregistered table; an empty list elsewhere.
 
-    Arrow asks for many files in one call, so threads wait for the disk and never for each other.
+    Arrow stats many files in one call, so threads wait for the disk and never for each other.
     """
     root = store.abilities.path
     if root is None:
@@ -91,7 +97,7 @@ def unmarked(store: Store, folders: Sequence[str]) -> list[str]:
 
 
 def is_certain(store: Store, folder: str) -> bool:
-    """Whether a folder that is `unmarked` tells by itself that it is a table. What was looked into is in memory."""
+    """Return True if the stat of a folder proves that it holds sub-folders. A stat after `unmarked` is cached."""
     try:
         return _holds_folders(os.stat(f"{store.abilities.path}/{folder}"))
     except OSError:
@@ -99,18 +105,52 @@ def is_certain(store: Store, folder: str) -> bool:
 
 
 def _holds_folders(status: os.stat_result) -> bool:
-    """Whether the folder itself tells that it holds others: nothing in it is looked at, nor read from a cold disk.
+    """Return True if the link count of a folder proves that it has sub-folders, without reading the folder.
 
-    A folder is one link more to the one it is in, where the file system counts them. Nothing is told of a folder that
-    not everybody may look into: the marker may be there unseen.
+    Most file systems count a link for each sub-folder. Folders that not everybody may search return False: the marker
+    may be there unseen.
     """
     mode = status.st_mode
     return status.st_nlink > OWN_LINKS and stat.S_ISDIR(mode) and mode & SEARCHABLE == SEARCHABLE
 
 
 def folder_exists(store: Store, folder: str) -> bool:
-    """Whether the folder is there, even if empty; object stores have no empty folders."""
+    """Return True if the folder exists, even if empty. Object stores have no empty folders."""
     path = store.abilities.path
     if path is not None:
         return os.path.isdir(os.path.join(path, folder))
     return folder_status(store, folder).exists
+
+
+def nothing_hidden(id: ObjectId) -> Table | None:
+    """Return None: a catalog that lists no folders hides none."""
+    return None
+
+
+@dataclass(frozen=True)
+class FolderMarkers:
+    """The marker files of one store.
+
+    `hidden`: finds the deregistered table of a name. `strict`: an empty folder is a table unless it is reserved.
+    """
+
+    store: Store
+    hidden: Callable[[ObjectId], Table | None] = nothing_hidden
+    strict: bool = False
+
+    def declare(self, table: Table) -> None:
+        self.store.put(_reserved(table), MARKER_BODY)
+
+    def withdraw(self, table: Table) -> None:
+        discard_files(self.store, table.location, [_reserved(table)])
+
+    def is_declared(self, location: str) -> bool:
+        status = folder_status(self.store, location)
+        return status.reserved if self.strict else not status.foreign
+
+    def reveal(self, location: str) -> None:
+        self.store.delete(f"{location}/{DEREGISTERED_MARKER}")
+
+
+def _reserved(table: Table) -> str:
+    return f"{table.location}/{RESERVED_MARKER}"

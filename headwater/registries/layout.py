@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import unicodedata
 
-from headwater.store.layout import OWN_FOLDER
+from headwater.store.seam import OWN_FOLDER
 
 MANIFEST = "__manifest"
 DIRECTORY_MARKER = f"{OWN_FOLDER}/directory"
@@ -26,10 +26,10 @@ MAX_FOLDER_BYTES = 255
 
 
 def is_reserved(folder: str) -> bool:
-    """Whether a folder of the root is the catalog's own, on any file system: some fold case, width and final dots."""
+    """Return True for the catalog's own folders. Some file systems fold case, width and final dots."""
     return unicodedata.normalize("NFKC", folder).casefold().rstrip(". ") in RESERVED_NAMES
 
 
 def table_folder(name: str) -> str:
-    """`<table_name>.lance`, the folder of a root table where directories are listed."""
+    """Return `<name>.lance`, the folder of a root table in a listing."""
     return name + TABLE_SUFFIX

@@ -1,4 +1,4 @@
-"""Directory V1 as a registry: a table is a folder of the root, and the storage itself is the catalog.
+"""The registry of directory V1: a table is a folder of the root, and the storage itself is the catalog.
 
 Two layouts: `<name>.lance` folders that are not empty (directory document), and the bare, possibly empty
 folders of the early document (lance-catalog-early.md, "Table Existence").
@@ -21,6 +21,7 @@ from headwater.errors import (
 from headwater.model import SEEN, Add, CatalogObject, Change, Move, Remove, RequireLocation, Table
 from headwater.names import ObjectId
 from headwater.registries.folders import (
+    FolderMarkers,
     folder_exists,
     folder_names,
     folder_status,
@@ -40,8 +41,7 @@ from headwater.registries.layout import (
 from headwater.registries.manifest.format import parse_manifest
 from headwater.registries.manifest.freshness import freshness_of
 from headwater.registries.manifest.settings import parse_settings
-from headwater.registries.markers import FolderMarkers
-from headwater.registries.openable import check_directory
+from headwater.registries.refusals import check_directory
 from headwater.registry import Capabilities, Kind, Registry
 from headwater.store import KeyExistsError, KeyNotFoundError, PutMode, Store
 from headwater.tables.folders import discard_files, discard_folder, has_version
@@ -51,11 +51,11 @@ FIRST_LOOKS = 32
 SLOW_LOOK_S = 0.000_04
 LOOKERS = 32
 SHARE = 64
-"""How many looks one of them takes at a time."""
+"""The number of folders that one thread checks in a call."""
 
 
 class ListingRegistry(Registry):
-    """Tables are folders; there are no namespaces and no properties."""
+    """A registry whose tables are folders, without namespaces and properties."""
 
     def __init__(self, store: Store, clock: Clock, early: bool = False, looked: bool = False) -> None:
         self.store = store
@@ -63,7 +63,7 @@ class ListingRegistry(Registry):
         self.early = early
         self._suffix = "" if early else TABLE_SUFFIX
         self._looked = looked
-        """Whether it is known that the folders are a directory catalog's."""
+        """True once the root is known to be a directory catalog."""
 
     @property
     def capabilities(self) -> Capabilities:
@@ -80,7 +80,7 @@ class ListingRegistry(Registry):
     def find(
         self, ids: Iterable[ObjectId], seen: bool = True, newest: bool = False
     ) -> Mapping[ObjectId, CatalogObject]:
-        """Every table is only seen: nothing is on record."""
+        """Return the tables whose folders exist. This catalog has no records."""
         return {id: self._table(id.name) for id in ids if seen and id.level == 1 and self.is_table(id.name)}
 
     def children(self, parent: ObjectId, kind: Kind, after: str, limit: int | None) -> Sequence[str]:
@@ -101,7 +101,7 @@ class ListingRegistry(Registry):
         return [self._table(name) for name in self.children(parent, Kind.TABLE, "", None)]
 
     def deregistered(self, id: ObjectId) -> Table | None:
-        """The table that a marker hides under this name."""
+        """Return the deregistered table of this name."""
         hidden = id.level == 1 and folder_status(self.store, id.name + self._suffix).deregistered
         return self._table(id.name) if hidden else None
 
@@ -118,7 +118,7 @@ class ListingRegistry(Registry):
         return folder
 
     def check_writable(self) -> None:
-        """A table whose versions are records of a manifest is not written without it: that would be discarded."""
+        """Raise InvalidInput (13) for a table whose versions are rows of a manifest: the write would be lost."""
         check_directory(self.store)
         newest = freshness_of(self.store).newest()
         if newest is None:
@@ -134,9 +134,9 @@ class ListingRegistry(Registry):
             )
 
     def commit(self, changes: Sequence[Change]) -> None:
-        """One change of a folder. (A V1 catalog has nothing that could make several of them atomic.)
+        """Make one change of a folder. A V1 catalog cannot make several of them atomic.
 
-        What was changed while an upgrade may have looked already is not acknowledged.
+        A change that a concurrent upgrade may have missed raises an error.
         """
         self._look()
         for change in changes:
@@ -144,7 +144,7 @@ class ListingRegistry(Registry):
         check_directory(self.store)
 
     def names_after(self, after: str, limit: int | None = None) -> Iterator[str]:
-        """Names of folders that may be tables, sorted by bytes; with a limit the first come without sorting all."""
+        """Yield the names of folders that may be tables, sorted by bytes. A limit saves the full sort."""
         self._look()
         folders = folder_names(self.store)
         if self.early:
@@ -174,7 +174,7 @@ class ListingRegistry(Registry):
         return bool(name) and not is_reserved(folder) and _is_folder_name(folder)
 
     def is_shown(self, name: str) -> bool:
-        """Whether a listing shows the name. A folder that may not be looked into is there, and keeps no other away."""
+        """Return True if a listing shows the name. A folder that cannot be read is shown."""
         try:
             return self.is_table(name)
         except PermissionDeniedError:
@@ -205,7 +205,7 @@ class ListingRegistry(Registry):
         return [folders[folder] for folder in unmarked(self.store, list(folders))]
 
     def mark_deregistered(self, folder: str) -> bool:
-        """Hide the table in the folder. False: it is hidden already."""
+        """Hide the table in the folder. Returns False if it was hidden already."""
         try:
             self.store.put(f"{folder}/{DEREGISTERED_MARKER}", MARKER_BODY, PutMode.CREATE)
         except KeyExistsError:

@@ -29,6 +29,8 @@ AT = "x-headwater-at"
 percent-encoded."""
 TRANSACTION = "x-headwater-transaction"
 """The header that has an operation made inside an open transaction: its id."""
+UNREAD = "x-headwater-unread-rows"
+"""The header of an answer that lacks rows of a table: they are in a write-ahead log of Lance's (MemWAL)."""
 ELSEWHERE = frozenset({AT, TRANSACTION})
 WHOLE = frozenset({"host", "origin", "sec-fetch-site", "x-forwarded-for"})
 
@@ -63,6 +65,8 @@ class Call:
     is_noted: bool = False
     accept: Callable[[int], None] | None = None
     """Told how many bytes the Arrow body unpacks to, and may refuse them."""
+    unread: set[str] = field(default_factory=set)
+    """The names of tables that the work opened and that have rows in a write-ahead log, which the answer lacks."""
     stop: Callable[[], None] | None = None
     """Ends the work on the call, where somebody can: for a client that is gone."""
 

@@ -1,25 +1,25 @@
-"""The client of a Lance REST server: pylance's own `RestNamespace`, completed where it is not.
+"""The client of a Lance REST server: pylance's own `RestNamespace`, with the operations that it lacks.
 
-What it lacks, or answers in another shape than the interface says, goes through the generated client of the
-same protocol: batch versions, batch commit, field metadata, and the version operations with their models.
+Batch versions, batch commit, field metadata and the models of version operations go through the generated client of
+the same protocol. The verbs beyond the protocol go through `call`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+import warnings
+from collections.abc import Callable, Iterable, Mapping
 from datetime import datetime
-from functools import partial
 from typing import Any, TypeVar
 from urllib.parse import quote, urlencode
 
 import lance_namespace as ln
 import msgspec
+import pyarrow as pa
 from lance.namespace import RestNamespace
 from lance_namespace_urllib3_client.api.table_api import TableApi
 from lance_namespace_urllib3_client.api_client import ApiClient
 from lance_namespace_urllib3_client.configuration import Configuration
 from lance_namespace_urllib3_client.exceptions import ApiException
-from pydantic import BaseModel
 from urllib3.exceptions import ConnectTimeoutError, HTTPError, NewConnectionError
 
 from headwater.arguments import check_options
@@ -32,29 +32,44 @@ from headwater.errors import (
     UnsupportedOperationError,
     error_for,
 )
-from headwater.names import DELIMITER, ObjectId, check_delimiter, object_id
+from headwater.names import DELIMITER, ObjectId, check_delimiter, format_name, object_id
 from headwater.namespace.abilities import CatalogAbilities
 from headwater.namespace.requests import (
     AlterNamespaceRequest,
-    CleanUpRequest,
     RenameNamespaceRequest,
     format_moment,
     parse_request,
 )
 from headwater.namespace.versions import Cleaned, Optimized
 from headwater.references import follow
-from headwater.rest.remote_streams import Handed, RemotePublished, RemoteStream, stream_body
+from headwater.rest.call import UNREAD
+from headwater.rest.remote_streams import Handed, RemoteStream, stream_body
+from headwater.tables.handle import UnreadRowsWarning, unread_rows
+from headwater.verbs.all_verbs import row_of
+from headwater.verbs.catalog_objects import (
+    AlterNamespaceProperties,
+    CleanUpTableVersions,
+    OptimizeTable,
+    RenameNamespace,
+)
+from headwater.verbs.transactions import AbortTransaction, BeginTransaction, CommitTransaction
+from headwater.verbs.verb import VerbRequest
 
 NOT_FOUND = (1, 4, 6, 8, 10, 11, 12, 22)
-"""The codes of something that a server looked for and did not find."""
+"""Error codes of objects that do not exist."""
 ARROW_STREAM = "application/vnd.apache.arrow.stream"
+ARROW_FILE = "application/vnd.apache.arrow.file"
+JSON = "application/json"
+POLICY = ("keep_versions", "keep_days", "grace_seconds")
 IN_TRANSACTION = "headers.x-headwater-transaction"
 HEADER_PREFIXES = ("headers.", "header.")
+NATIVE_PREFIXES = ("tls.", "dynamic_context_provider.")
+"""Properties that only pylance's own client understands."""
 Answer = TypeVar("Answer")
 
 
 class CompleteRestNamespace(RestNamespace):  # type: ignore[misc]
-    """Every operation of the interface over REST. Safe to hand to pylance as a `namespace_client`."""
+    """A catalog behind a REST server, with every operation. pylance takes it as a `namespace_client`."""
 
     def __init__(self, **properties: str) -> None:
         headers = headers_of(properties)
@@ -65,11 +80,12 @@ class CompleteRestNamespace(RestNamespace):  # type: ignore[misc]
         self._tables = TableApi(client)
         self._extensions: set[str] | None = None
         self._properties = dict(properties)
+        self._is_plain = not any(key.startswith(NATIVE_PREFIXES) for key in properties)
         self._handed: Handed = {}
-        """What readers of this process were handed, and have not said to have read."""
+        """Changes that readers of this process were handed and have not committed."""
 
     def abilities(self) -> CatalogAbilities:
-        """What a server that stands before this one can use beyond the interface."""
+        """Return the abilities that a server in front of this one can use."""
         return CatalogAbilities(
             delimiter=self._delimiter,
             alter_namespace=self.alter_namespace_properties,
@@ -106,72 +122,97 @@ class CompleteRestNamespace(RestNamespace):  # type: ignore[misc]
     def update_field_metadata(self, request: ln.UpdateFieldMetadataRequest) -> ln.UpdateFieldMetadataResponse:
         return self._ask(self._tables.update_field_metadata, self._route(request.id), request)
 
+    def query_table(self, request: Any) -> Any:
+        found = self._read(super().query_table, "query_table", request)
+        return ln.QueryTableResponse(data=bytes(found)) if isinstance(found, bytes | bytearray) else found
+
+    def count_table_rows(self, request: Any) -> Any:
+        found = self._read(super().count_table_rows, "count_table_rows", request)
+        return ln.CountTableRowsResponse(count=found) if isinstance(found, int) else found
+
+    def explain_table_query_plan(self, request: Any) -> str:
+        return str(self._read(super().explain_table_query_plan, "explain_table_query_plan", request))
+
+    def analyze_table_query_plan(self, request: Any) -> str:
+        return str(self._read(super().analyze_table_query_plan, "analyze_table_query_plan", request))
+
+    def _read(self, native: Callable[[Any], Any], operation: str, request: Any) -> Any:
+        """Read a table, and warn as the embedded catalog does if its write-ahead log has rows that are not shown.
+
+        Pylance's client keeps the headers of an answer to itself. It alone knows TLS settings and context providers.
+        """
+        if isinstance(request, dict) or not self._is_plain:
+            return native(request)
+        told = self._ask(getattr(self._tables, f"{operation}_with_http_info"), self._route(request.id), request)
+        if UNREAD in {name.lower() for name in told.headers or {}}:
+            warnings.warn(unread_rows(format_name(request.id)), UnreadRowsWarning, stacklevel=3)
+        return told.data
+
     def create_table_scalar_index(self, request: ln.CreateTableIndexRequest) -> Any:
         answer = super().create_table_scalar_index(request)
         return ln.CreateTableScalarIndexResponse.from_dict(answer.to_dict())
 
     def alter_namespace_properties(self, request: Any) -> ln.DescribeNamespaceResponse:
-        """An extension of Headwater's servers; Unsupported (0), and why, where the server has no such route."""
+        """Set and remove properties of a namespace. Raise Unsupported (0) if the server has no such route."""
         asked = parse_request(AlterNamespaceRequest, request)
-        answer = self._ask(
-            self._post, f"/headwater/v1/namespace/{quote(self._route(asked.id), safe='')}/properties", asked
-        )
-        return ln.DescribeNamespaceResponse(properties=answer.get("properties"))
+        sent = AlterNamespaceProperties(id=tuple(asked.id or ()), properties=asked.properties, removed=asked.removed)
+        return ln.DescribeNamespaceResponse(properties=self.call(sent))
 
     def rename_namespace(self, request: Any) -> ln.DescribeNamespaceResponse:
-        """An extension of Headwater's servers: `id` becomes `new_id`, with all below it."""
+        """Rename a namespace, with all below it: `id` becomes `new_id`."""
         asked = parse_request(RenameNamespaceRequest, request)
-        answer = self._ask(self._post, f"/headwater/v1/namespace/{quote(self._route(asked.id), safe='')}/rename", asked)
-        return ln.DescribeNamespaceResponse(properties=answer.get("properties"))
+        answer = self.call(RenameNamespace(id=tuple(asked.id or ()), new_id=asked.new_id))
+        return ln.DescribeNamespaceResponse(properties=answer)
 
     def clean_up_table_versions(self, id: list[str], **policy: Any) -> Cleaned:
-        """An extension of Headwater's servers: remove old versions, free the disk that only they hold."""
-        return Cleaned(**self._clean_up(id, "clean_up", policy))
+        """Remove old versions of a table, and free the disk that only they hold."""
+        check_options(policy, POLICY, "clean_up")
+        cleaned: Cleaned = self.call(CleanUpTableVersions(id=tuple(id), **policy))
+        return cleaned
 
     def optimize_table(self, id: list[str], **policy: Any) -> Optimized:
-        """An extension of Headwater's servers: merge fragments, bring indices up to date, clean up."""
-        answer = self._clean_up(id, "optimize", policy)
-        return Optimized(**{**answer, "cleaned": Cleaned(**answer["cleaned"])})
+        """Merge fragments, bring indices up to date, clean up."""
+        check_options(policy, POLICY, "optimize")
+        optimized: Optimized = self.call(OptimizeTable(id=tuple(id), **policy))
+        return optimized
 
     # Stream tables and the past: extensions of Headwater's servers
 
     def stream_table(self, id: ObjectId, serving: Callable[[], Any]) -> RemoteStream:
-        """A stream table of the server, whether it is there or not."""
-        route = quote(self._route(list(id.names)), safe="")
-        return RemoteStream(partial(self._extension, f"table/{route}/stream/"), id, serving, self._handed)
+        """Return a handle of a stream table, which need not exist. `serving`: returns its serving copy."""
+        return RemoteStream(self.call, id, serving, self._handed)
 
     def at(self, moment: int | datetime | str) -> CompleteRestNamespace:
-        """The server's catalog as it was at a slot, a time with a zone or a named snapshot: every call says so."""
+        """Return the catalog as it was at a commit, a time with a zone or a named snapshot. Each call sends that."""
         text = str(format_moment(moment))
         if not self._has("ReadLog"):
             raise UnsupportedOperationError("This server keeps no past: it is not a Headwater server, or an older one.")
         past = CompleteRestNamespace(**{**self._properties, "headers.x-headwater-at": quote(text, safe="")})
-        past._call("GET", "/headwater/v1/capabilities", [], None, {"Accept": "application/json"})
+        past._call("GET", "/headwater/v1/capabilities", [], None, {"Accept": JSON})
         return past
 
     def begin(self, message: str) -> CompleteRestNamespace:
-        """The server's catalog inside a new transaction: every call says so, until `commit` or `abort`."""
-        told = self._extension("transaction/", "begin", {"message": message})
-        return CompleteRestNamespace(**{**self._properties, IN_TRANSACTION: told["transaction"]})
+        """Begin a transaction. Return the server's catalog inside it; every call sends its id until it ends."""
+        begun = self.call(BeginTransaction(message=message))
+        return CompleteRestNamespace(**{**self._properties, IN_TRANSACTION: begun})
 
     def commit(self) -> int:
-        """Make all changes of the transaction; its slot. 14 names what others changed, and nothing is made."""
-        asked = {"transaction": self._properties[IN_TRANSACTION]}
+        """Commit the transaction, and return its slot. ConcurrentModification (14) names what others changed."""
+        request = CommitTransaction(transaction=self._properties[IN_TRANSACTION])
         try:
-            return int(self._end("commit", asked)["slot"])
+            return int(self._outside().call(request))
         except ServiceUnavailableError:
-            return int(self._end("commit", asked)["slot"])  # the answer was lost: the server knows what became of it
+            return int(self._outside().call(request))  # the answer was lost: the server knows what became of it
 
     def abort(self) -> None:
-        """Forget the transaction. A server that cannot be asked forgets it by itself."""
-        self._end("abort", {"transaction": self._properties[IN_TRANSACTION]})
+        """Abort the transaction. A server that cannot be reached forgets it by itself."""
+        self._outside().call(AbortTransaction(transaction=self._properties[IN_TRANSACTION]))
 
-    def _end(self, how: str, asked: dict[str, str]) -> Any:
-        outside = {key: value for key, value in self._properties.items() if key != IN_TRANSACTION}
-        return CompleteRestNamespace(**outside)._extension("transaction/", how, asked)
+    def _outside(self) -> CompleteRestNamespace:
+        return CompleteRestNamespace(**{key: text for key, text in self._properties.items() if key != IN_TRANSACTION})
 
     def is_stream_table(self, id: ObjectId) -> bool:
-        """Whether the server says so; one without the extension has none."""
+        """Return True if the server has a stream table of that name; False for a server without the extension."""
         if not self._has("DescribeStreamTable"):
             return False
         try:
@@ -180,41 +221,30 @@ class CompleteRestNamespace(RestNamespace):  # type: ignore[misc]
             return False
         return True
 
-    def publish_tables(self, ids: Sequence[ObjectId]) -> list[RemotePublished]:
-        """Publish stream tables at one slot."""
-        told = self._extension("", "streams/publish", {"tables": [list(id.names) for id in ids]})
-        return [RemotePublished(**each) for each in told["published"]]
-
-    def ask_time(self, tail: str, fields: Mapping[str, Any], id: ObjectId | None = None) -> dict[str, Any]:
-        """A question about the catalog's past: `log`, `diff`, `verify`, `collect`, or of one object by its id."""
-        prefix = "" if id is None else f"object/{quote(self._route(list(id.names)), safe='')}/"
-        return dict(self._extension(prefix, tail, fields))
-
     def _has(self, operation: str) -> bool:
-        """Whether the server has an extension; asked once."""
+        """Return True if the server has an extension. The first call asks for all of them."""
         if self._extensions is None:
             try:
-                told = self._call("GET", "/headwater/v1/capabilities", [], None, {"Accept": "application/json"})
+                told = self._call("GET", "/headwater/v1/capabilities", [], None, {"Accept": JSON})
                 self._extensions = {each["operation"] for each in msgspec.json.decode(told)["extensions"]}
             except (LanceNamespaceError, msgspec.MsgspecError, KeyError, TypeError):
                 self._extensions = set()
         return operation in self._extensions
 
-    def _extension(
-        self, prefix: str, tail: str, fields: Mapping[str, Any], rows: Any = None, arrow: bool = False
-    ) -> Any:
+    def call(self, request: VerbRequest, rows: pa.Table | None = None) -> Any:
+        """Send the request of a verb to the server. Return its answer: the value of the verb, or rows as a table."""
+        row, fields = row_of(request), msgspec.to_builtins(request)
+        path = row.path.replace("{id}", quote(self._route(list(fields.pop("id", ()))), safe=""))
         given = {name: value for name, value in fields.items() if value is not None}
         query: list[tuple[str, str]] = [("delimiter", self._delimiter)]
-        if rows is None:
-            body, kind = msgspec.json.encode(given), "application/json"
-        else:
+        if row.takes_rows:
             query += [(name, text) for name, value in given.items() for text in _query_texts(value)]
             body, kind = stream_body(rows), ARROW_STREAM
-        accept = "application/vnd.apache.arrow.file" if arrow else "application/json"
-        answer = self._call(
-            "POST", f"/headwater/v1/{prefix}{tail}", query, body, {"Accept": accept, "Content-Type": kind}
-        )
-        return read_file(answer).read_all() if arrow else msgspec.json.decode(answer)
+        else:
+            body, kind = msgspec.json.encode(given), JSON
+        headers = {"Accept": ARROW_FILE if row.returns_rows else JSON, "Content-Type": kind}
+        answer = self._call("POST", f"/headwater/v1/{path}", query, body, headers)
+        return read_file(answer).read_all() if row.returns_rows else row.decode(answer)
 
     def _call(
         self, verb: str, path: str, query: list[tuple[str, str]], body: bytes | None, headers: Mapping[str, str]
@@ -230,24 +260,6 @@ class CompleteRestNamespace(RestNamespace):  # type: ignore[misc]
             raise _refused_call(path, response.status, response.data)
         return bytes(response.data)
 
-    def _clean_up(self, id: list[str], tail: str, policy: dict[str, Any]) -> dict[str, Any]:
-        check_options(policy, ("keep_versions", "keep_days", "grace_seconds"), tail)
-        asked = parse_request(CleanUpRequest, {"id": id, **policy})
-        return self._ask(self._post, f"/headwater/v1/table/{quote(self._route(asked.id), safe='')}/{tail}", asked)
-
-    def _post(self, path: str, request: BaseModel, delimiter: str) -> dict[str, Any]:
-        """A call of an extension, through the same connection as the rest."""
-        client = self._tables.api_client
-        headers = {"Accept": "application/json", "Content-Type": "application/json"}
-        sent = client.param_serialize(
-            "POST", path, query_params=[("delimiter", delimiter)], header_params=headers, body=request.model_dump()
-        )
-        response = client.call_api(*sent)
-        body = response.read()
-        if response.status >= 300:
-            raise _refused_extension(response.status, body)
-        return dict(msgspec.json.decode(body))
-
     def _route(self, id: list[str] | None) -> str:
         return object_id(id, self._delimiter).format_route(self._delimiter)
 
@@ -261,7 +273,7 @@ class CompleteRestNamespace(RestNamespace):  # type: ignore[misc]
 
 
 def _unanswered(error: HTTPError) -> ServiceUnavailableError:
-    """What became of a request without an answer: it was never sent, or perhaps carried out."""
+    """Return the error of a request without an answer: it was never sent, or perhaps carried out."""
     if isinstance(error, (NewConnectionError, ConnectTimeoutError)):
         return ServiceUnavailableError(f"The server cannot be reached: {type(error).__name__}.")
     return CommitStateUnknownError(
@@ -271,13 +283,13 @@ def _unanswered(error: HTTPError) -> ServiceUnavailableError:
 
 
 def check_properties(properties: Iterable[str]) -> None:
-    """InvalidInput (13) for a property that no REST catalog has."""
-    named = [key for key in properties if not key.startswith((*HEADER_PREFIXES, "tls.", "dynamic_context_provider."))]
+    """Raise InvalidInput (13) for a property that no REST catalog has."""
+    named = [key for key in properties if not key.startswith((*HEADER_PREFIXES, *NATIVE_PREFIXES))]
     check_options(named, ("uri", "delimiter", "ops_metrics_enabled"), "A REST catalog (beside header.* and tls.*)")
 
 
 def connect_rest(properties: Mapping[str, str]) -> CompleteRestNamespace:
-    """A catalog behind a REST server: `uri`, `delimiter`, and headers as `headers.*` (or `header.*`)."""
+    """Return the catalog of a REST server: `uri`, `delimiter`, and headers as `headers.*` (or `header.*`)."""
     uri = properties.get("uri")
     if not uri or not uri.startswith(("http://", "https://")):
         raise InvalidInputError("A REST catalog needs `uri`, such as http://127.0.0.1:8080.")
@@ -286,7 +298,7 @@ def connect_rest(properties: Mapping[str, str]) -> CompleteRestNamespace:
 
 
 def headers_of(properties: Mapping[str, str]) -> dict[str, str]:
-    """The HTTP headers among the properties."""
+    """Return the HTTP headers among the properties."""
     found: dict[str, str] = {}
     for key, value in properties.items():
         for prefix in HEADER_PREFIXES:
@@ -296,12 +308,12 @@ def headers_of(properties: Mapping[str, str]) -> dict[str, str]:
 
 
 def token_headers(token: str) -> dict[str, str]:
-    """The properties that send a token in both ways that servers know."""
+    """Return the properties that send a token in both ways that servers know."""
     return {"header.x-api-key": token, "header.Authorization": f"Bearer {token}"}
 
 
 def refused(status: int | None, body: str | bytes | None) -> Exception:
-    """The exception of an error answer: its code if it has one, else what its HTTP status says."""
+    """Return the exception of an error answer: by its code, or else by its HTTP status."""
     try:
         answer = msgspec.json.decode(body or b"{}")
         return error_for(int(answer["code"]), str(answer.get("error", "")))
@@ -309,22 +321,13 @@ def refused(status: int | None, body: str | bytes | None) -> Exception:
         return error_for(17 if status in (429, 502, 503, 504) else 18, f"The server answered with HTTP {status}.")
 
 
-def _refused_extension(status: int, body: bytes) -> Exception:
-    """A route that is not there is told from an object that is not there: the latter has a code of the protocol."""
-    error = refused(status, body)
-    known = isinstance(error, LanceNamespaceError) and int(error.code) == 1
-    if status in (404, 405, 501) and not known:
-        return UnsupportedOperationError(
-            "This server cannot change the properties of a namespace: the Lance protocol has no such operation, and "
-            "the server does not have Headwater's extension for it. Set them when the namespace is created."
-        )
-    return error
-
-
 def _refused_call(path: str, status: int, body: bytes) -> Exception:
+    """Return the error of an answer. A route that the server lacks is Unsupported (0), not an object that it lacks."""
     error = refused(status, body)
     if status in (404, 405, 501) and not (isinstance(error, LanceNamespaceError) and int(error.code) in NOT_FOUND):
-        return UnsupportedOperationError(f"This server has no {path.partition('?')[0]}: it is not a Headwater server.")
+        return UnsupportedOperationError(
+            f"This server has no {path.partition('?')[0]}: it does not have Headwater's extensions of the protocol."
+        )
     return error
 
 

@@ -20,21 +20,13 @@ from pydantic import BaseModel, ValidationError
 from headwater.adapter.adapted import AdaptedNamespace
 from headwater.errors import InvalidInputError
 from headwater.names import DELIMITER, ROOT, ObjectId, check_delimiter, parse
-from headwater.namespace.requests import (
-    AlterNamespaceRequest,
-    CleanUpRequest,
-    PageRequest,
-    PublishRequest,
-    RenameNamespaceRequest,
-    StreamRequest,
-    TimeRequest,
-    TransactionRequest,
-    with_ignore_missing,
-)
+from headwater.namespace.requests import PageRequest, with_ignore_missing
 from headwater.namespace.vending.options import without_headers
 from headwater.rest.call import Call
 from headwater.rest.remote_client import read_shapes
 from headwater.rest.routes import ROUTES, Answer, BodyKind, Param, ParameterKind, Route, RouteTarget
+from headwater.verbs.all_verbs import BY_OPERATION as VERB_ROWS
+from headwater.verbs.all_verbs import read_request
 
 JSON = b"application/json"
 ARROW_STREAM = "application/vnd.apache.arrow.stream"
@@ -46,17 +38,6 @@ MAX_SHOWN = 150
 MAX_PROBLEMS = 100
 MAX_COMMAS = 1 << 20
 """Of a JSON body: a bound of its values that costs nothing to find. Query vectors have the most."""
-OWN_REQUESTS: dict[str, type[BaseModel]] = {
-    "AlterNamespaceRequest": AlterNamespaceRequest,
-    "CleanUpRequest": CleanUpRequest,
-    "RenameNamespaceRequest": RenameNamespaceRequest,
-    "StreamRequest": StreamRequest,
-    "PublishRequest": PublishRequest,
-    "PageRequest": PageRequest,
-    "TimeRequest": TimeRequest,
-    "TransactionRequest": TransactionRequest,
-}
-"""Requests of extensions that the Lance document has no model for."""
 
 _LISTS = frozenset({"ListTableIndices", *(r.operation for r in ROUTES if any(p.name == "limit" for p in r.query))})
 _decode = msgspec.json.Decoder().decode
@@ -242,8 +223,11 @@ def _clamp(route: Route, fields: dict[str, Any], max_page: int) -> None:
 
 def make_request(route: Route, fields: dict[str, Any]) -> Any:
     """The request model; a field that does not fit it is InvalidInput (13)."""
+    row = VERB_ROWS.get(route.operation)
+    if row is not None:
+        return read_request(row, fields)
     read_shapes(fields)
-    model = OWN_REQUESTS.get(route.request_model) or getattr(lance_namespace, route.request_model)
+    model = PageRequest if route.verb == "PAGE" else getattr(lance_namespace, route.request_model)
     try:
         return model.model_validate(with_ignore_missing(fields))
     except ValidationError as error:

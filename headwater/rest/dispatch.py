@@ -24,7 +24,7 @@ from headwater.rest.arrow import joined
 from headwater.rest.auth.access import OWNER, check, check_route, is_filtered, storage_access
 from headwater.rest.auth.object_rights import check_objects
 from headwater.rest.body import BodySpool, too_large
-from headwater.rest.call import AT, ELSEWHERE, TRANSACTION, Call
+from headwater.rest.call import AT, ELSEWHERE, TRANSACTION, UNREAD, Call
 from headwater.rest.coding import ARROW_FILE, JSON, encode_json, read_call, read_ids, read_json, write_answer
 from headwater.rest.idempotency import GivenAnswer, Repeats, fingerprint
 from headwater.rest.lists import list_visible
@@ -32,25 +32,13 @@ from headwater.rest.remote_client import LEVEL, completed, is_remote, shaped
 from headwater.rest.reply import Headers, Reply, context_headers, etag, is_known_to_client, refusal
 from headwater.rest.routes import BY_OPERATION, Answer, BodyKind, Permission
 from headwater.rest.settings import Limits
-from headwater.rest.time_handlers import has_news
 from headwater.rest.work import RowStreams, Work, begun
+from headwater.tables.handle import noting_unread
+from headwater.verbs.history import commit_after
+from headwater.verbs.verb import SessionKind, require
 
 JSON_HEADERS: Headers = ((b"content-type", JSON),)
-PAST = frozenset(
-    {"Capabilities", "DescribeCaller", "DescribeTableExact", "DescribeStreamTable", "QueryStreamTable"}
-    | {"CountStreamTable", "ReadStreamChanges", "ListStreamDeltas", "QueryStreamQuarantine"}
-)
-"""The extensions that can be asked of the past, and in a transaction."""
-PAST_ALONE = frozenset({"ReadLog", "DescribeHistory", "DescribeDifference", "ListSnapshots"})
-"""Those that can be asked of the past, and not in a transaction."""
-WITHIN = PAST | frozenset(
-    {"AlterNamespaceProperties", "RenameNamespace", "Undrop", "AddAlias", "RemoveAlias", "CreateStreamTable"}
-    | {"AppendToStreamTable", "UpsertIntoStreamTable", "DeleteFromStreamTable", "IngestIntoStreamTable"}
-    | {"ApplyToStreamTable", "EvolveStreamTable", "SetStreamProperties", "PublishStreamTable", "PublishStreamTables"}
-    | {"UndoStreamIngest", "CommitStreamReader", "DropStreamReader", "UndoTransaction", "TakeSnapshot", "ListSnapshots"}
-    | {"DropSnapshot", "OptimizeTable", "CleanUpTableVersions"}
-)
-"""The extensions that can be part of a transaction."""
+UNREAD_HEADERS: Headers = ((UNREAD.encode(), b"true"),)
 ENDS = frozenset({"BeginTransaction", "CommitTransaction", "AbortTransaction"})
 MAX_PAST = 16
 MAX_AUTHORS = 64
@@ -146,9 +134,10 @@ class Dispatcher:
 
         Of rows the chunks of an Arrow file, the first of which is made.
         """
-        if TRANSACTION in call.headers:
-            return self._within(call)
-        return (self._at(call) if AT in call.headers else self._by(call))._call(call)
+        with noting_unread(call.unread):
+            if TRANSACTION in call.headers:
+                return self._within(call)
+            return (self._at(call) if AT in call.headers else self._by(call))._call(call)
 
     def _standing(self, call: Call) -> CatalogAbilities:
         """What the catalog can do where a call stands: in its transaction, at its moment, or now. Records are read for
@@ -183,7 +172,7 @@ class Dispatcher:
         """Error 13 for what cannot be part of a transaction, before anything is read."""
         if self._abilities.transactions is None:
             raise UnsupportedOperationError("This server's catalog has no transactions: a metastore catalog has.")
-        if (call.route.extension and call.operation not in WITHIN) or AT in call.headers:
+        if SessionKind.TRANSACTION not in call.route.sessions or AT in call.headers:
             raise InvalidInputError(f"{call.operation} cannot be part of a transaction: leave {TRANSACTION} out.")
 
     def _within(self, call: Call) -> Any:
@@ -197,7 +186,7 @@ class Dispatcher:
         """Error 13 for what the past cannot be asked, before anything is read."""
         if self._abilities.at is None:
             raise UnsupportedOperationError("This server's catalog keeps no past: a metastore catalog does.")
-        if call.route.changes or (call.route.extension and call.operation not in PAST | PAST_ALONE):
+        if call.route.changes or SessionKind.PAST not in call.route.sessions:
             raise InvalidInputError(f"{call.operation} is not for the catalog as it was: leave {AT} out.")
 
     def _at(self, call: Call) -> Dispatcher:
@@ -226,7 +215,10 @@ class Dispatcher:
 
     def has_news(self, call: Call) -> bool:
         """Whether the log has something for a caller that would wait for it. Nothing comes to the past any more."""
-        return AT in call.headers or has_news(self._namespace, call)
+        if AT in call.headers:
+            return True
+        metastore = require(self._abilities.metastore)
+        return metastore.slot > commit_after(metastore, call.request)
 
     def _recall(self, call: Call) -> None:
         """A look-up that came before, to the letter, means what it meant then."""
@@ -269,9 +261,10 @@ class Dispatcher:
     def _apply(self, call: Call) -> Reply:
         route = call.route
         response = self._work.respond(call) if self._work is not None and self._work.takes(call) else self.respond(call)
+        told = UNREAD_HEADERS if call.unread else ()
         if route.answer is Answer.ARROW:
             chunks = joined(response)
-            return Reply(200, next(chunks, b""), ((b"content-type", ARROW_FILE),), stream=chunks)
+            return Reply(200, next(chunks, b""), ((b"content-type", ARROW_FILE), *told), stream=chunks)
         asked_to_vend = getattr(call.request, "vend_credentials", None)
         access = storage_access(call.asker, call)
         response = vend(response, self._vendor, access, asked_to_vend, is_done=route.changes)
@@ -279,7 +272,7 @@ class Dispatcher:
         if remote:
             response = shaped(route, response)
         body = encode_json(response) if route.extension else write_answer(route, response)
-        headers = JSON_HEADERS if body else ()
+        headers = (*JSON_HEADERS, *told) if body else told
         if remote:
             headers += LEVEL
         context = getattr(response, "context", None)

@@ -19,9 +19,9 @@ from headwater.rest.reply import Reply
 from headwater.rest.routes import BodyKind, WorkPlace
 from headwater.rest.sending import send_reply, unless_gone, until_gone
 from headwater.rest.settings import Limits
-from headwater.rest.time_handlers import MAX_WAIT_SECONDS
 from headwater.rest.work import needs_worker
 
+MAX_WAIT_SECONDS = 30.0
 LOOK_EVERY = 0.2
 """Seconds between two looks for the next slot, while somebody waits for it."""
 

@@ -6,9 +6,11 @@ in the name of its caller. A commit is sent back to the server, which makes one 
 
 from __future__ import annotations
 
+from itertools import chain
 from typing import Any
 
 import lance_namespace
+import msgspec
 import pyarrow as pa
 from lance_namespace import LanceNamespace
 
@@ -41,10 +43,15 @@ class Hosted:
         self._dispatcher = Dispatcher(namespace, can, limits, Repeats(None, SystemClock()), ALL_HANDLERS, Keep())
 
     def answer(self, told: Any, body: pa.Buffer | None) -> Any:
-        """The response to a call; of rows the chunks of an Arrow file."""
+        """The response to a call, with the tables whose unread rows it lacks; of rows the chunks of an Arrow file,
+        behind one of JSON."""
         route = _ROUTES[told["operation"]]
-        response = self._dispatcher.respond(call_of(route, told, body))
-        return response if route.answer is Answer.ARROW else encoded(response)
+        call = call_of(route, told, body)
+        response = self._dispatcher.respond(call)
+        beside = {"unread": sorted(call.unread)}
+        if route.answer is Answer.ARROW:
+            return chain((msgspec.json.encode(beside),), response)
+        return encoded(response) | beside
 
     def is_ready(self, told: Any, body: None) -> bool:
         """Return True: a worker that is asked has opened the catalog."""

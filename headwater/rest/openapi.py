@@ -12,9 +12,11 @@ from typing import Any
 import lance_namespace_urllib3_client.models as models
 from pydantic import BaseModel
 
-from headwater.rest.coding import ARROW_FILE, ARROW_STREAM, OWN_REQUESTS, encode_json
+from headwater.rest.coding import ARROW_FILE, ARROW_STREAM, encode_json
 from headwater.rest.extensions import ALL_ROUTES, EXTENSIONS
 from headwater.rest.routes import Answer, BodyKind, ParameterKind, Route
+from headwater.verbs.all_verbs import BY_OPERATION as VERB_ROWS
+from headwater.verbs.all_verbs import schema_of
 
 Json = dict[str, Any]
 REF = "#/components/schemas/"
@@ -128,8 +130,8 @@ def _request_body(route: Route) -> Json | None:
     schema: Json = {"$ref": REF + route.request_model}
     if route.body is BodyKind.MAP:
         schema = {"type": "object", "additionalProperties": {"type": "string"}}
-    elif route.request_model in OWN_REQUESTS:
-        schema = _tidy(OWN_REQUESTS[route.request_model].model_json_schema(), {})
+    elif route.operation in VERB_ROWS:
+        schema = _tidy(schema_of(VERB_ROWS[route.operation]), {})
     return {
         "required": route.operation != "RefreshMaterializedView",
         "content": {"application/json": {"schema": schema}},

@@ -7,29 +7,20 @@ Nothing here does anything but look a path up.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from enum import Enum, Flag, auto
+from enum import Enum
 from functools import cached_property
+
+from headwater.verbs.verb import NOTHING as NOTHING
+from headwater.verbs.verb import READS as READS
+from headwater.verbs.verb import Permission as Permission
+from headwater.verbs.verb import SessionKind
+from headwater.verbs.verb import WorkPlace as WorkPlace
 
 EXTENSION_API = "headwater"
 
 
-class Permission(Flag):
-    """What a route may need of its caller; a role is a set of these (rest/auth/roles.py)."""
-
-    DESCRIBE = auto()
-    SELECT = auto()
-    WRITE = auto()
-    DROP = auto()
-    MANAGE = auto()
-
-
-NOTHING = Permission(0)
-"""What a route needs that anybody may call who may come in at all."""
-READS = Permission.DESCRIBE | Permission.SELECT
-
-
 class RouteTarget(Enum):
-    """What the `{id}` of a route names."""
+    """The kind of object that the `{id}` of a route names."""
 
     NONE = "none"
     NAMESPACE = "namespace"
@@ -39,7 +30,7 @@ class RouteTarget(Enum):
 
 
 class BodyKind(Enum):
-    """What a request carries."""
+    """The kind of body of a request."""
 
     NONE = "none"
     JSON = "json"
@@ -48,7 +39,7 @@ class BodyKind(Enum):
 
 
 class Answer(Enum):
-    """What a response carries."""
+    """The kind of body of a response."""
 
     MODEL = "model"
     EMPTY = "empty"
@@ -59,7 +50,7 @@ class Answer(Enum):
 
 
 class ParameterKind(Enum):
-    """How the text of a query parameter becomes a value."""
+    """The type of a query parameter."""
 
     TEXT = "string"
     INT = "integer"
@@ -68,38 +59,18 @@ class ParameterKind(Enum):
     LIST = "array"
 
 
-class WorkPlace(Enum):
-    """The process that does the work of a route (rest/work.py)."""
-
-    SERVER = "server"
-    """In the serving process, which only handles names and records of the catalog."""
-    LOOKUP = "lookup"
-    """There too, unless the request asks for something that only the table itself tells."""
-    WORKER = "worker"
-    """In a disposable process: it may open tables, parse SQL or rows, or run a user's function."""
-    LONG = "long"
-    """There too, for as long as it takes."""
-
-
 PLACES = {
     WorkPlace.SERVER: (
         "CreateNamespace", "ListNamespaces", "DescribeNamespace", "DropNamespace", "NamespaceExists", "ListTables",
         "ListAllTables", "RegisterTable", "DropTable", "DeregisterTable", "RenameTable", "DeclareTable",
         "ListTableVersions", "CreateTableVersion", "DescribeTableVersion", "BatchDeleteTableVersions",
         "BatchCreateTableVersions", "BatchCommitTables", "RefreshMaterializedView", "CreateMaterializedView",
-        "Capabilities", "DescribeCaller", "AlterNamespaceProperties", "RenameNamespace", "DescribeStreamTable",
-        "ListStreamDeltas", "ListStreamFiles", "CommitStreamReader", "DropStreamReader", "ReadLog", "DescribeHistory",
-        "DescribeDifference", "Undrop", "AddAlias", "RemoveAlias", "TakeSnapshot", "ListSnapshots", "DropSnapshot",
-        "BeginTransaction", "AbortTransaction", "PageLog", "PageDropped", "PageSnapshots", "PageServer", "PageNames",
+        "Capabilities", "DescribeCaller", "PageLog", "PageDropped", "PageSnapshots", "PageServer", "PageNames",
         "PageHistory",
     ),
     WorkPlace.LOOKUP: ("DescribeTable", "TableExists"),
-    WorkPlace.LONG: (
-        "IngestIntoStreamTable", "PublishStreamTable", "PublishStreamTables", "UndoStreamIngest", "UndoTransaction",
-        "VerifyCatalog", "CollectCatalog", "CleanUpTableVersions", "OptimizeTable",
-    ),
 }  # fmt: skip
-"""Place of each operation. An operation that is not listed runs in a worker."""
+"""Place of each operation that is no verb of ours. An operation that is not listed runs in a worker."""
 _PLACES = {operation: place for place, operations in PLACES.items() for operation in operations}
 
 
@@ -114,7 +85,7 @@ class Param:
 
 @dataclass(frozen=True)
 class Route:
-    """One operation: where it is called, by whom, with what, and what it answers."""
+    """One operation: its verb and path, the right it needs, its parameters, body and response."""
 
     operation: str
     verb: str
@@ -129,6 +100,8 @@ class Route:
     request: str = ""
     response: str = ""
     extension: bool = False
+    place: WorkPlace | None = None
+    sessions: SessionKind = SessionKind.ANY
 
     @cached_property
     def method(self) -> str:
@@ -137,7 +110,7 @@ class Route:
 
     @cached_property
     def runs(self) -> WorkPlace:
-        return _PLACES.get(self.operation, WorkPlace.WORKER)
+        return self.place or _PLACES.get(self.operation, WorkPlace.WORKER)
 
     @cached_property
     def request_model(self) -> str:
@@ -149,7 +122,7 @@ class Route:
 
     @property
     def changes(self) -> bool:
-        """Whether the operation can change the catalog or a table."""
+        """True if the operation can change the catalog or a table."""
         return self.needs not in READS
 
     @property
@@ -158,7 +131,7 @@ class Route:
 
 
 NO_ROUTE = Route("other", "", "", NOTHING, RouteTarget.NONE)
-"""What a request is before its route is known, and stays when it has none."""
+"""The route of a request whose path is not known (yet)."""
 
 _LOOK, _SELECT, _WRITE = Permission.DESCRIBE, Permission.SELECT, Permission.WRITE
 _DROP, _MANAGE = Permission.DROP, Permission.MANAGE
@@ -302,7 +275,7 @@ class Match:
 
 
 class RouteTable:
-    """Finds the route of a path in one dictionary look-up per number of placeholders."""
+    """An index of routes by path, with one dictionary look-up per number of placeholders."""
 
     def __init__(self, routes: tuple[Route, ...]) -> None:
         self._by_shape: dict[tuple[str, ...], dict[str, Route]] = {}
@@ -322,11 +295,11 @@ class RouteTable:
         }
 
     def lost_its_id(self, path: str) -> bool:
-        """Whether a path is a route's without its id: what URL normalisation makes of the names `.` and `..`."""
+        """Return True for the path of a route without its id: URL normalisation drops the names `.` and `..`."""
         return _parts(path) in self._without_id
 
     def find(self, path: str, verb: str) -> Match | tuple[str, ...]:
-        """The match, or the verbs this path has (none when there is no such path)."""
+        """Return the match, or the verbs of this path, none for an unknown path."""
         parts = _parts(path)
         for shape, id_at, index_at in _shapes(parts):
             verbs = self._by_shape.get(shape)
@@ -345,7 +318,7 @@ def _parts(path: str) -> tuple[str, ...]:
 
 
 def _shapes(parts: tuple[str, ...]) -> list[tuple[tuple[str, ...], int, int]]:
-    """The shapes a path may have, most telling first: exact, with an id, with an id and an index name."""
+    """Return the shapes of a path, most specific first: exact, with an id, with an id and an index name."""
     shapes = [(parts, 0, 0)]
     id_at = 3 if parts[0] == EXTENSION_API else 2
     if len(parts) > id_at:

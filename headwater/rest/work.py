@@ -106,7 +106,10 @@ class InWorkers:
         )
         if call.route.runs is WorkPlace.LONG and self._metastore is not None:
             _ = self._metastore.slot  # a collection is committed by the worker alone
-        return found if call.route.answer is Answer.ARROW else decoded(found)
+        is_stream = call.route.answer is Answer.ARROW
+        told = msgspec.json.decode(next(found)) if is_stream else found
+        call.unread.update(told["unread"])
+        return found if is_stream else decoded(told)
 
     def close(self) -> None:
         self._pool.close()
@@ -166,10 +169,16 @@ def told_of(call: Call) -> dict[str, Any]:
         "delimiter": call.delimiter,
         "raw_id": call.raw_id,
         "query": call.query,
-        "request": call.request.model_dump(mode="json", by_alias=True, exclude_none=True),
+        "request": _fields(call.request),
         "headers": {name: call.headers[name] for name in ELSEWHERE if name in call.headers},
         "caller": None if call.asker is OWNER else _caller_told(call.asker),
     }
+
+
+def _fields(request: Any) -> Any:
+    if isinstance(request, msgspec.Struct):
+        return msgspec.to_builtins(request)
+    return request.model_dump(mode="json", by_alias=True, exclude_none=True)
 
 
 def call_of(route: Route, told: dict[str, Any], body: pa.Buffer | None) -> Call:

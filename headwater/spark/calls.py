@@ -14,22 +14,29 @@ from headwater.spark import following, fresh, protocol, stream
 from headwater.spark.catalog import Connection, connect, schema_from
 from headwater.spark.jobs import JOBS
 from headwater.spark.landing_sink import land_batch
-from headwater.spark.procedures import JarSession, run_task
 from headwater.spark.sink import commit_batch
 from headwater.spark.statements import committed
-from headwater.spark.stream_jobs import STREAM_JOBS
 from headwater.spark.stream_writes import commit_created, commit_events
-from headwater.tables import feed
-from headwater.tables import scan as scans
-from headwater.tables.estimate import rows_left
+from headwater.tables.commit.row_level import commit_delta, delete_where, overwrite, overwrite_partitions
 from headwater.tables.handle import TableHandle
-from headwater.tables.partition_list import list_partitions
-from headwater.tables.parts import AnyPart
-from headwater.tables.rowlevel import commit_delta, delete_where, overwrite, overwrite_partitions
+from headwater.tables.partitions import list_partitions
+from headwater.tables.scan import changes as feed
+from headwater.tables.scan import table_scan as scans
+from headwater.tables.scan.parts import AnyPart
+from headwater.tables.scan.table_scan import rows_left
 from headwater.tables.translate import NoDataError, translating
+from headwater.work import HERE, Runner, Task
+from headwater.work.tasks import named
 
 Json = dict[str, Any]
 
+STREAM_JOBS = {
+    "publish": "headwater.pipeline.procedures:publish_tables",
+    "ingest": "headwater.pipeline.procedures:ingest_files",
+    "undo": "headwater.pipeline.procedures:undo_source",
+    "collect": "headwater.pipeline.procedures:collect_log",
+}
+"""Jobs of stream tables by the name of their function: the pipeline is built on this package."""
 _connections: dict[str, Connection] = {}
 _lock = threading.Lock()
 
@@ -223,12 +230,13 @@ def _job_run(call: protocol.JobRun) -> Any:
         return JOBS[call.job].run(table, call.task)
 
 
-def commit_job(call: protocol.JobCommit, session: JarSession | None = None) -> Json:
-    """Without a session what a job of stream tables has to do is done here."""
+def commit_job(call: protocol.JobCommit, runner: Runner = HERE) -> Json:
+    """Commit a job; the runner runs the tasks of one of stream tables."""
     table = call.table.handle()
     if call.job in STREAM_JOBS:
         with translating(table, f"{call.job} of"):
-            return STREAM_JOBS[call.job](session, connection(call), table, call.arguments)
+            done: Json = named(STREAM_JOBS[call.job])(runner, connection(call), table, call.arguments)
+            return done
     with translating(table, f"commit {call.job} to"):
         return JOBS[call.job].commit(connection(call), table, call.arguments, call.results)
 
@@ -269,5 +277,5 @@ CALLS: dict[type[protocol.WorkerCall], Callable[[Any], Any]] = {
     protocol.JobPlan: _job_plan,
     protocol.JobRun: _job_run,
     protocol.JobCommit: commit_job,
-    protocol.TaskRun: run_task,
+    protocol.TaskRun: lambda call: Task.unpacked(call.task).answer(),
 }

@@ -45,10 +45,10 @@ from headwater.spark.protocol import AnyTableChange, Fold, table_of
 from headwater.spark.served_streams import ServedStreams, server_option
 from headwater.spark.stream_ddl import alter_stream, check_provider, create_stream, stage_stream, written_properties
 from headwater.streams.definition import Definition
-from headwater.tables.commit import TableCommitter
+from headwater.tables.commit.committer import TableCommitter
 from headwater.tables.handle import TableHandle, shared_session
 from headwater.tables.partitions import partitioned, partitioning
-from headwater.tables.scan import SMALL_ROWS
+from headwater.tables.scan.table_scan import SMALL_ROWS
 from headwater.tables.translate import NoDataError, translating
 from headwater.types import lance_schema, spark_schema
 

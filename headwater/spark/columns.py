@@ -21,8 +21,8 @@ from headwater.spark.protocol import (
     RenameColumn,
     SetProperty,
 )
-from headwater.tables import columns
-from headwater.tables.columns import COMMENT, Alteration, FieldPath, column_at, fields_of
+from headwater.tables.columns import alter as columns
+from headwater.tables.columns.alter import COMMENT, Alteration, FieldPath, column_at, fields_of
 from headwater.types import arrow_field, arrow_type
 
 

@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
-from headwater.tables.literals import literal
+from headwater.tables.expressions import literal
 
 _COMPARE = {
     "EqualTo": "=",

@@ -33,10 +33,10 @@ from headwater.streams.opening import Stream, another, open_stream
 from headwater.streams.position_views import collected, view_at
 from headwater.streams.readers import readers, set_reader
 from headwater.streams.serving_copy import Lake, filtered, open_version
-from headwater.tables.feed import TIMESTAMP, TYPE, VERSION
-from headwater.tables.nested import pruned
-from headwater.tables.parts import LogPart, Piece, Positions
-from headwater.tables.scan import EXTRAS, SMALL_ROWS, Extent, whole_fragments
+from headwater.tables.scan.changes import TIMESTAMP, TYPE, VERSION
+from headwater.tables.scan.parts import LogPart, Piece, Positions
+from headwater.tables.scan.subfields import pruned
+from headwater.tables.scan.table_scan import EXTRAS, SMALL_ROWS, Extent, whole_fragments
 from headwater.types import spark_schema, wire_schema
 
 POSITION, SLOT, PIECES, TABLE = "position", "slot", "pieces", "table"

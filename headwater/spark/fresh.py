@@ -33,11 +33,11 @@ from headwater.streams.opening import Stream, is_stream_table, open_stream
 from headwater.streams.position_views import PositionView, newest_published, view_at
 from headwater.streams.reading import count, read
 from headwater.streams.serving_copy import Lake, lake, open_version
-from headwater.tables.fields import ROW_ADDRESS, ROW_ID
-from headwater.tables.nested import pruned
+from headwater.tables.columns.fields import ROW_ADDRESS, ROW_ID
 from headwater.tables.partitions import partitions_of
-from headwater.tables.parts import AnyPart, Fragments, Tail, Whole
-from headwater.tables.scan import SMALL_ROWS, Extent, batch_rows, divide
+from headwater.tables.scan.parts import AnyPart, Fragments, Tail, Whole
+from headwater.tables.scan.subfields import pruned
+from headwater.tables.scan.table_scan import SMALL_ROWS, Extent, batch_rows, divide
 from headwater.types import convert_batch, wire_schema
 
 LAKE = "lake"

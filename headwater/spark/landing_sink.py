@@ -15,10 +15,8 @@ from headwater.errors import ConcurrentModificationError, InvalidInputError
 from headwater.metastore import Metastore, Snapshot, Transaction
 from headwater.names import format_name
 from headwater.spark.fresh import lake_of
-from headwater.spark.handed_rows import are_few, gathered, packed
 from headwater.spark.protocol import WireTable
 from headwater.spark.served_writes import is_afar, send_batch
-from headwater.spark.stream_writes import chunks
 from headwater.streams.definition import Definition
 from headwater.streams.given import from_table
 from headwater.streams.landing import APPEND, UPSERT, BatchOrigin, rows_so_far
@@ -26,6 +24,7 @@ from headwater.streams.ledger import Ledger, LedgerEntry
 from headwater.streams.opening import open_in, open_stream
 from headwater.streams.preparing import EvolvedError, PreparedLanding, prepare
 from headwater.streams.sources.taken import Taken
+from headwater.streams.sources.task_rows import are_few, chunks, gathered, packed
 
 Json = dict[str, Any]
 
@@ -47,9 +46,7 @@ def _written(metastore: Metastore, snapshot: Snapshot, table: WireTable, query: 
     definition, known = stream.definition, rows_so_far(snapshot, stream)
     taken, origin = Taken(from_table(rows)), BatchOrigin(_source(query))
     contract = _contract(definition)
-    landed = prepare(metastore.store, metastore.clock, stream, taken, origin, definition.checks, known, contract)
-    assert landed is not None  # neither contract lets the table evolve
-    return landed
+    return prepare(metastore.store, metastore.clock, stream, taken, origin, definition.checks, known, contract)
 
 
 def _contract(definition: Definition) -> str:

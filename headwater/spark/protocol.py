@@ -15,9 +15,8 @@ import msgspec
 from headwater.errors import InvalidInputError
 from headwater.names import ObjectId, format_name
 from headwater.tables.handle import TableHandle, shared_session
-from headwater.tables.join_keys import Keys
-from headwater.tables.parts import AnyPart
-from headwater.tables.scan import Scan
+from headwater.tables.scan.parts import AnyPart, Keys
+from headwater.tables.scan.table_scan import Scan
 
 Json = dict[str, Any]
 Offset = dict[str, int]
@@ -113,7 +112,7 @@ class Search(Message, frozen=True):
 
 
 class WireScan(Message, frozen=True):
-    """What to read; see `headwater.tables.scan.Scan`."""
+    """What to read; see `headwater.tables.scan.table_scan.Scan`."""
 
     table: WireTable
     columns: tuple[str, ...]
@@ -452,33 +451,10 @@ class JobCommit(CatalogCall, frozen=True, tag="job_commit"):
     parallelism: int = 1
 
 
-class ShareTask(Message, frozen=True, tag_field="kind", tag="share"):
-    """A share of a publish. `code`: names and texts of modules with functions that executors may not have."""
-
-    number: int
-    count: int
-    code: list[tuple[str, str]] = []
-
-
-class TakeTask(Message, frozen=True, tag_field="kind", tag="take"):
-    """Files to take, each with its digest, size, storage options and how it looked; `known`: the rows so far."""
-
-    files: list[tuple[str, str, int, dict[str, str], tuple[int, int] | None]]
-    format: str
-    source: str | None
-    strict: bool
-    checks: list[tuple[str, str, str]]
-    options: dict[str, Any]
-    known: int
-
-
 class TaskRun(WorkerCall, frozen=True, tag="task_run"):
-    """On an executor: a task that a job of the driver's worker asked for, about a stream table as a slot has it."""
+    """On an executor: a task of the driver's worker, packed."""
 
-    lake: str
-    id: list[str]
-    slot: int
-    task: ShareTask | TakeTask
+    task: str
 
 
 class Read(WorkerCall, frozen=True, tag="read"):
@@ -505,21 +481,9 @@ class Write(WorkerCall, frozen=True, tag="write"):
 
 
 class TakeRows(WorkerCall, frozen=True, tag="take_rows"):
-    """On an executor: the rows of a frame follow the call and become files of the log. `known`: the rows so far.
+    """On an executor: the rows of a frame follow the call, and a packed task takes them."""
 
-    The table is as the driver has it: where its files are, its version and its properties.
-    """
-
-    lake: str
-    id: tuple[str, ...]
-    home: str
-    version: str
-    properties: Json
-    format: str
-    source: str | None
-    checks: list[tuple[str, str, str]]
-    options: dict[str, Any]
-    known: int
+    task: str
 
 
 AnyCall = (

@@ -8,8 +8,7 @@ from __future__ import annotations
 
 import json
 import os
-import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -17,10 +16,11 @@ import pyarrow as pa
 from headwater.errors import InvalidInputError
 from headwater.names import parse_name
 from headwater.spark.access_file import ACCESS_FILE, ENVIRONMENT, options_of, read_access
-from headwater.spark.procedures import JarSession
-from headwater.spark.protocol import TaskRun
+from headwater.spark.protocol import table_of
 from headwater.spark.python_functions import Function, filler, function_of
+from headwater.tables.columns.backfill import fill_fragment
 from headwater.types import arrow_type
+from headwater.work import Task, runner_of
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -57,8 +57,9 @@ def backfill(
         arguments["arrow"] = pa.schema([field]).serialize().to_pybytes().hex()
     planned = ask("job_plan", **call, id=id, arguments=arguments, parallelism=1)
     function = function_of(value) if field is not None else None
-    run = _runner(planned, function, _columns(function, columns), field, rows)
-    results = distribute(spark, len(planned["tasks"]), run)
+    how = function, _columns(function, columns), field, rows
+    tasks = [Task("headwater.spark.python_jobs:fill", (planned, at, *how)) for at in range(len(planned["tasks"]))]
+    results = runner_of(spark).run(tasks)
     done: Json = ask("job_commit", **call, table=planned["table"], arguments=arguments, results=results)
     return done
 
@@ -106,47 +107,9 @@ def catalog_options(spark: SparkSession, name: str) -> dict[str, str]:
     return options
 
 
-def _runner(
-    planned: Json, function: Function | None, columns: list[str], field: Any, rows: int | None
-) -> Callable[[int], Json]:
-    """One task by its number, as an executor does it."""
-
-    def run(number: int) -> Json:
-        from headwater.spark.protocol import table_of
-        from headwater.tables.fill import fill_fragment
-
-        task, table = planned["tasks"][number], table_of(planned["table"])
-        if function is None:
-            return fill_fragment(table, task["fragment"], {task["column"]: task["expression"]})
-        return fill_fragment(table, task["fragment"], filler(function, columns, field), columns, field, rows)
-
-    return run
-
-
-def distribute(
-    spark: SparkSession | JarSession,
-    tasks: int,
-    run: Callable[[int], Json],
-    told: Callable[[int], TaskRun] | None = None,
-) -> list[Json]:
-    """Run tasks on executors, one partition each; a task that is tried twice leaves a file that nothing refers to.
-
-    The function travels to executors pickled, as every function of Spark's does; what comes back is JSON in Arrow. To
-    those of a procedure no function travels, but what `told` says.
-    """
-    if not tasks:
-        return []
-    if isinstance(spark, JarSession):
-        assert told is not None, "this job is no procedure's"
-        return spark.distribute([told(number) for number in range(tasks)])
-
-    def work(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        for batch in batches:
-            for number in batch.column(0).to_numpy().tolist():
-                yield pa.RecordBatch.from_pydict({"result": [json.dumps(run(number))]})
-
-    frame: Any = spark.range(0, tasks, 1, tasks)
-    with warnings.catch_warnings():  # of PySpark's about the version of pandas, which no batch here goes through
-        warnings.simplefilter("ignore", FutureWarning)
-        answers = frame.mapInArrow(work, "result string")
-    return [json.loads(row[0]) for row in answers.collect()]
+def fill(planned: Json, number: int, function: Function | None, columns: list[str], field: Any, rows: Any) -> Json:
+    """Fill the new column of one fragment on an executor."""
+    task, table = planned["tasks"][number], table_of(planned["table"])
+    if function is None:
+        return fill_fragment(table, task["fragment"], {task["column"]: task["expression"]})
+    return fill_fragment(table, task["fragment"], filler(function, columns, field), columns, field, rows)

@@ -15,8 +15,8 @@ from headwater.rest.client import CompleteRestNamespace
 from headwater.rest.remote_streams import RemoteStream
 from headwater.streams.definition import Definition
 from headwater.streams.feed import INSERT
-from headwater.tables.parts import Piece, Positions
-from headwater.tables.scan import Extent
+from headwater.tables.scan.parts import Piece, Positions
+from headwater.tables.scan.table_scan import Extent
 
 
 class FollowedAfar:

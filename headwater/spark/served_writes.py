@@ -12,7 +12,7 @@ from typing import Any
 import pyarrow as pa
 from lance_namespace import DescribeTableRequest, ListTableVersionsRequest
 
-from headwater.catalog.transactions import RemoteTransaction
+from headwater.catalog.transactions import HttpTransaction
 from headwater.errors import (
     ConcurrentModificationError,
     InvalidInputError,
@@ -22,10 +22,10 @@ from headwater.errors import (
 from headwater.names import ObjectId, format_name
 from headwater.rest.client import CompleteRestNamespace
 from headwater.rest.remote_streams import RemoteStream, create_remote
-from headwater.spark.handed_rows import ROWS, packed, unpacked
 from headwater.spark.protocol import CommitEvents, CommitStaged, WireTable, is_server
 from headwater.spark.served_streams import asked
 from headwater.streams.definition import Definition, from_properties
+from headwater.streams.sources.task_rows import ROWS, packed, unpacked
 from headwater.streams.statements import KINDS, StatementRows, changed
 
 TASK_BYTES = 256 << 20
@@ -138,9 +138,9 @@ def check_reads_of(inside: CompleteRestNamespace, reads: Sequence[WireTable]) ->
             raise changed(format_name(table.id))
 
 
-def joined(server: CompleteRestNamespace, message: str) -> RemoteTransaction:
+def joined(server: CompleteRestNamespace, message: str) -> HttpTransaction:
     """`with joined(...) as inside:` what is done to the catalog `inside` is one transaction of the server."""
-    return RemoteTransaction(server, message, lambda inside: inside)
+    return HttpTransaction(server.begin(message), lambda inside: inside)
 
 
 def _version(inside: CompleteRestNamespace, table: WireTable) -> int:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import atexit
 import os
-import shutil
 import sys
 import warnings
 from dataclasses import replace
@@ -19,6 +18,7 @@ from headwater.namespace.metastore import MetastoreNamespace
 from headwater.rest.client import check_properties, token_headers
 from headwater.spark.access_file import ACCESS_FILE, ENVIRONMENT, write_access
 from headwater.spark.build import NO_COMPILER, JarNotBuiltError, ensure_jar, spark_jars
+from headwater.spark.java_runtime import require_java
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -30,11 +30,6 @@ NO_JAR = (
     "available in this session; DataFrame reads and writes and streams work through format('headwater') with "
     ".option('catalog', {name!r}). To have SQL, do what is missing, then run `python -m headwater.spark.build`."
 )
-NO_JAVA = (
-    "Spark needs Java 17 or newer and there is none{where}: install one (to run, a JRE is enough), and put `java` on "
-    "the PATH or set JAVA_HOME."
-)
-
 _servers: dict[bytes, Any] = {}
 _configured: dict[str, Resolved] = {}
 
@@ -57,7 +52,7 @@ def configure(
     """
     known: dict[str, str] = getattr(builder, "_options", {})
     if "spark.remote" not in known:
-        _require_java()
+        require_java()
     local = str(known.get("spark.master", "local")).startswith("local")
     found = settings(name, root=root, path=path, uri=uri, token=token, local=local, **properties)
     for key in ("spark.jars", "spark.sql.extensions"):  # lists: ours joins what is there
@@ -99,25 +94,12 @@ def settings(
     return found | _batches() | _jar_settings(name)
 
 
-def session_of(master: str) -> SparkSession:
-    """A session of this process that knows no catalog, for jobs that are handed one.
+def own_settings(master: str) -> dict[str, str]:
+    """Return the settings of a session that knows no catalog, for jobs that are handed one.
 
     On this machine it has the jar, unless somebody has said how Spark is started here: what they say about jars would
     be lost. It works without, only slower.
     """
-    from pyspark.sql import SparkSession
-
-    _require_java()
-    builder: Any = SparkSession.builder
-    builder = builder.master(master).config("spark.ui.showConsoleProgress", "false")
-    for key, value in own_settings(master).items():
-        builder = builder.config(key, value)
-    found: SparkSession = builder.getOrCreate()
-    return found
-
-
-def own_settings(master: str) -> dict[str, str]:
-    """What such a session is started with, beside its master."""
     if not master.startswith("local") or _is_arranged():
         return {}
     try:
@@ -174,14 +156,6 @@ def _lake(catalog: Resolved) -> dict[str, str]:
     known = opened.properties
     root = known.root if "://" in known.root else os.path.abspath(known.root)
     return {LAKE: lake_option(root, known.storage, known.author)}
-
-
-def _require_java() -> None:
-    """Spark's own answer to a missing Java is the output of a shell script and a stack of Python's."""
-    home = os.environ.get("JAVA_HOME")
-    if shutil.which("java", path=os.path.join(home, "bin") if home else None) is None:
-        where = f" in JAVA_HOME ({home})" if home else ""
-        raise UnsupportedOperationError(NO_JAVA.format(where=where))
 
 
 def _jar_settings(name: str) -> dict[str, str]:

@@ -173,8 +173,8 @@ def read_part(scan: Json, part: Json, schema: StructType) -> Iterator[pa.RecordB
     """The rows of a part, on an executor."""
     from headwater.spark import following, fresh
     from headwater.spark.protocol import WireScan, part_of, scan_of
-    from headwater.tables.parts import Appended, Piece, Positions, Rewritten, Tail
-    from headwater.tables.scan import read
+    from headwater.tables.scan.parts import Appended, Piece, Positions, Rewritten, Tail
+    from headwater.tables.scan.table_scan import read
 
     found = part_of(part)
     asked = msgspec.convert(scan, WireScan)
@@ -195,7 +195,7 @@ class TableWriter(DataSourceArrowWriter):
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> Written:
         from headwater.spark.protocol import table_of
-        from headwater.tables.write import write
+        from headwater.tables.write.data_files import write
 
         return Written(write(table_of(self._table), iterator))
 
@@ -274,7 +274,7 @@ class TableStreamWriter(DataSourceStreamArrowWriter):
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> Written:
         from headwater.spark.protocol import table_of
-        from headwater.tables.write import write
+        from headwater.tables.write.data_files import write
 
         return Written(write(table_of(self._table), iterator))
 

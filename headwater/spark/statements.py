@@ -14,7 +14,7 @@ from headwater.spark.fresh import opened
 from headwater.spark.protocol import Append, Commit
 from headwater.spark.stream_ddl import catalog_at
 from headwater.spark.stream_writes import check_reads
-from headwater.tables.commit import TableCommitter
+from headwater.tables.commit.committer import TableCommitter
 
 Answer = TypeVar("Answer")
 

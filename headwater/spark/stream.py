@@ -18,13 +18,12 @@ from typing import Any
 import lance
 
 from headwater.errors import InvalidInputError, InvalidTableStateError, TableVersionNotFoundError
-from headwater.tables.gaps import CREATED, Gap, extents, step_after
+from headwater.tables.commit.history import APPEND, CHANGE, SAME, committed, step
 from headwater.tables.handle import TableHandle
-from headwater.tables.history import APPEND, CHANGE, SAME, step
-from headwater.tables.parts import Fragments
-from headwater.tables.prune import may_match
-from headwater.tables.scan import Extent, whole_fragments
-from headwater.tables.transactions import committed
+from headwater.tables.scan.changes import CREATED, Gap, extents, step_after
+from headwater.tables.scan.parts import Fragments
+from headwater.tables.scan.prune import may_match
+from headwater.tables.scan.table_scan import Extent, whole_fragments
 from headwater.tables.translate import NoDataError
 
 Offset = dict[str, int]

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from itertools import chain, repeat
+from collections.abc import Mapping, Sequence
 from typing import Any
 from urllib.parse import unquote
 
@@ -15,7 +13,6 @@ from headwater.metastore import Transaction
 from headwater.metastore.serving_copy import location_of
 from headwater.names import format_name
 from headwater.spark.fresh import lake_of
-from headwater.spark.handed_rows import are_few, gathered, packed
 from headwater.spark.protocol import CommitEvents, CommitStaged, WireTable
 from headwater.spark.served_writes import is_afar, send_created, send_statement, taken_rows
 from headwater.streams.definition import from_properties
@@ -23,13 +20,9 @@ from headwater.streams.landing import rows_so_far
 from headwater.streams.layout import LANCE
 from headwater.streams.opening import Stream, open_in, open_stream
 from headwater.streams.serving_copy import Lake
+from headwater.streams.sources.task_rows import are_few, chunks, gathered, packed
 from headwater.streams.statements import Statement, changed, check_position, land_statement, prepare_rows
 from headwater.streams.table import create_stream_table
-
-FILE_ROWS = 1 << 20
-FIRST_ROWS, FIRST_FILES = 1 << 18, 4
-"""A task writes a file of the log for each so many rows, the first ones of fewer, so that one is written while the rows
-of the next come in. It holds no more than two files' rows."""
 
 FILE = "file://"
 ATTEMPTS = 100
@@ -78,28 +71,6 @@ def _opened(table: WireTable) -> tuple[Lake, Stream, int]:
     definition = from_properties(fold.new.properties)
     assert definition is not None
     return found, Stream(table.id, fold.new.version, fold.new.home, definition), 0
-
-
-def chunks(reader: pa.RecordBatchReader) -> Iterator[pa.Table]:
-    """The rows of a task, as many at once as go into one file of the log; the next are read meanwhile."""
-    sizes = chain(repeat(FIRST_ROWS, FIRST_FILES), repeat(FILE_ROWS))
-    parts = (_rows(reader, size) for size in sizes)
-    with ThreadPoolExecutor(1) as beside:
-        coming = beside.submit(next, parts)
-        while (found := coming.result()).num_rows:
-            coming = beside.submit(next, parts)
-            yield found
-
-
-def _rows(reader: pa.RecordBatchReader, wanted: int) -> pa.Table:
-    """About so many rows; none when there are no more."""
-    batches: list[pa.RecordBatch] = []
-    for batch in reader:
-        batches.append(batch)
-        wanted -= batch.num_rows
-        if wanted <= 0:
-            break
-    return pa.Table.from_batches(batches, reader.schema)
 
 
 def commit_events(call: CommitEvents) -> int:

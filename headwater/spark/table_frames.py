@@ -17,13 +17,13 @@ from headwater.catalog.streams import CatalogStream
 from headwater.catalog.table import CatalogTable
 from headwater.spark import fresh
 from headwater.spark.catalog import describe, describe_folded, describe_log
-from headwater.spark.frame_rows import of_jar
 from headwater.spark.protocol import Fold, WireScan, WireTable
 from headwater.streams.opening import open_stream
 from headwater.streams.position_views import view_at
-from headwater.tables import scan as scans
 from headwater.tables.handle import TableHandle
+from headwater.tables.scan import table_scan as scans
 from headwater.types import spark_schema
+from headwater.work.runners import of_jar
 
 Json = dict[str, Any]
 
@@ -50,9 +50,7 @@ def readable(table: CatalogStream | CatalogTable, slot: int) -> Readable:
 
 
 def _stream(table: CatalogStream, slot: int) -> Readable:
-    from headwater.pipeline.hands import storehouse_of
-
-    house = storehouse_of(table.namespace)
+    house = table.namespace.location()
     option = fresh.lake_option(house.root, house.storage)
     snapshot = fresh.opened(option).metastore.at(slot)
     stream = open_stream(snapshot, table.path)

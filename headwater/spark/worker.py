@@ -23,16 +23,14 @@ import pyarrow as pa
 from headwater.errors import ErrorCode, LanceNamespaceError, UnsupportedOperationError
 from headwater.spark import following, fresh, protocol
 from headwater.spark.calls import answer, commit_job
-from headwater.spark.frame_rows import take_frame_rows
 from headwater.spark.framing import Wire
 from headwater.spark.landing_sink import prepare_batch
-from headwater.spark.procedures import JarSession
 from headwater.spark.stream_writes import write_events
-from headwater.tables import feed
-from headwater.tables import scan as scans
-from headwater.tables.join_keys import kept
-from headwater.tables.parts import Appended, Piece, Positions, Rewritten, Tail
-from headwater.tables.write import rewrite, write
+from headwater.tables.scan import changes as feed
+from headwater.tables.scan import table_scan as scans
+from headwater.tables.scan.parts import Appended, Piece, Positions, Rewritten, Tail, kept
+from headwater.tables.write.data_files import rewrite, write
+from headwater.work import JarRunner, Task
 
 Json = dict[str, Any]
 OTHER_VERSION = (
@@ -62,7 +60,7 @@ def _serve_one(wire: Wire, call: protocol.AnyCall) -> None:
     elif isinstance(call, protocol.Write | protocol.TakeRows):
         _write(wire, call)
     elif isinstance(call, protocol.JobCommit):
-        wire.send(_guarded(lambda: commit_job(call, JarSession(wire, call.parallelism))))
+        wire.send(_guarded(lambda: commit_job(call, JarRunner(wire, call.parallelism))))
     else:
         wire.send(_guarded(lambda: answer(call)))
 
@@ -119,7 +117,7 @@ def _write(wire: Wire, call: protocol.Write | protocol.TakeRows) -> None:
 
 def _written(call: protocol.Write | protocol.TakeRows, reader: pa.RecordBatchReader) -> Any:
     if isinstance(call, protocol.TakeRows):
-        return take_frame_rows(call, reader)
+        return Task.unpacked(call.task).run(reader)
     query = call.query
     if query is not None and call.table.fold is not None:
         return prepare_batch(call.table, query, reader)

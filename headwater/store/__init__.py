@@ -1,9 +1,7 @@
-"""SEAM 1: bytes at keys, on a local directory, in memory, or on an object store."""
+"""Seam 1, the object store: bytes at keys, on a local directory, in memory, or on an object store."""
 
 from headwater.store.local import LocalStore, file_uri_path, is_file_uri, local_path, storage_error
-from headwater.store.object_stores import ObjectStore, memory_store
-from headwater.store.opening import is_local, is_there, open_store
-from headwater.store.ranged import RangedFile
+from headwater.store.object_stores import ObjectStore, is_local, is_there, memory_store, open_store
 from headwater.store.seam import (
     Abilities,
     Entry,
@@ -11,6 +9,7 @@ from headwater.store.seam import (
     KeyNotFoundError,
     Listing,
     PutMode,
+    RangedFile,
     Store,
     claim,
     create,

@@ -31,12 +31,12 @@ from headwater.store.seam import (
 CHUNK = 1 << 20
 TEMPORARY_SUFFIX = ".headwater-tmp"
 MAX_KNOWN = 4096
-"""So many folders are remembered, then none, and anew."""
+"""The size of the cache of existing folders, which is emptied when it is full."""
 _BAD_ESCAPE = re.compile(r"%(?![0-9A-Fa-f]{2})|%2[Ff]|%00")
 
 
 class LocalStore:
-    """Keys are files below `root`; the directory is made by the first write."""
+    """A store whose keys are files below `root`. The first write makes the directory."""
 
     def __init__(self, root: str | os.PathLike[str]) -> None:
         self.root = os.path.abspath(root)
@@ -240,7 +240,7 @@ class LocalStore:
             self._make_one(folder, durable)
 
     def _make_one(self, folder: str, durable: bool) -> bool:
-        """Whether the folder was missing, and the one above it was not."""
+        """Make one folder. Returns True if it was missing and its parent was not."""
         try:
             os.mkdir(folder)
         except (FileExistsError, FileNotFoundError):
@@ -282,7 +282,7 @@ class LocalStore:
             _sync(folder)
 
     def _scan(self, folder: str, first: str = "") -> Sequence[os.DirEntry[str]]:
-        """What is in a folder, from the name `first` on."""
+        """Yield the items of a folder, from the name `first` on."""
         try:
             with os.scandir(os.path.join(self.root, folder)) as items:
                 return tuple([item for item in items if item.name >= first]) if first else tuple(items)
@@ -307,12 +307,12 @@ class LocalStore:
 
 
 def is_file_uri(text: str) -> bool:
-    """A URI of the scheme `file`, in any case: `file:///x`, `file:/x`, `FILE://localhost/x`."""
+    """Return True for a URI of the scheme `file`, in any case: `file:///x`, `file:/x`, `FILE://localhost/x`."""
     return text[:5].lower() == "file:"
 
 
 def file_uri_path(uri: str) -> str:
-    """The path that a file URI names (RFC 3986 and 8089): percent-encoded, absolute, on this machine. Error 13."""
+    """Return the path of a file URI (RFC 3986 and 8089). InvalidInput (13) unless it is absolute and local."""
     rest = uri[5:]
     host, slash, path = rest[2:].partition("/") if rest.startswith("//") else ("", "", rest)
     path = slash + path
@@ -330,7 +330,7 @@ def file_uri_path(uri: str) -> str:
 
 
 def local_path(uri: str) -> str:
-    """The absolute path of a plain path or a file URI (lance-catalog-early.md, "Directory Path")."""
+    """Return the absolute path of a plain path or a file URI (lance-catalog-early.md, "Directory Path")."""
     return os.path.abspath(file_uri_path(uri) if is_file_uri(uri) else os.path.expanduser(uri))
 
 
@@ -353,7 +353,7 @@ _temporary = _TemporaryNames()
 
 
 def _read_all(descriptor: int) -> bytes:
-    """What an open file holds: one read and a look whether that was all."""
+    """Return the bytes of an open file by one read, and a second one that finds its end."""
     size = os.fstat(descriptor).st_size
     parts = [os.read(descriptor, size + 1)]
     while parts[-1] and sum(map(len, parts)) != size:
@@ -395,7 +395,7 @@ def _join(folder: str, name: str) -> str:
 
 
 def storage_error(error: OSError, key: str) -> LanceNamespaceError:
-    """A permission error is 15, a name too long is 13, any other failure of the disk is 18."""
+    """Return our error for an OSError: PermissionDenied (15), InvalidInput (13) for a long name, else Internal (18)."""
     if error.errno in (errno.EACCES, errno.EPERM, errno.EROFS):
         return PermissionDeniedError(
             f"The storage does not permit access to {key!r} ({error.strerror}): see who may read and write there."

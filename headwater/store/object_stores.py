@@ -1,11 +1,12 @@
-"""Stores reached through obstore: memory, S3, GCS, Azure."""
+"""Stores through obstore (memory, S3, GCS, Azure), and `open_store`, which opens any root by its path or URI."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import cache
+from pathlib import Path
 from typing import Any, TypeVar
 
 import obstore
@@ -20,6 +21,8 @@ from obstore.exceptions import (
 )
 
 from headwater import errors
+from headwater.errors import InvalidInputError
+from headwater.store.local import LocalStore, is_file_uri, local_path
 from headwater.store.seam import (
     Abilities,
     Entry,
@@ -27,9 +30,11 @@ from headwater.store.seam import (
     KeyNotFoundError,
     Listing,
     PutMode,
+    Store,
     check_key,
     check_prefix,
 )
+from headwater.store.wrappers import PrefixedStore
 
 Answer = TypeVar("Answer")
 SIDE_BY_SIDE = 32
@@ -37,7 +42,7 @@ CLIENT_OPTIONS = ("allow_http", "allow_invalid_certificates", "connect_timeout",
 
 
 STATUS = "non-2xx status code: "
-"""How the storage library begins to quote an answer: the status and its reason, then the body."""
+"""The beginning of a quoted response in messages of the storage library: status and reason, then the body."""
 _REASON = re.compile(r"\d{3}(?: [A-Za-z-]{1,30}){0,4}", re.ASCII)
 
 
@@ -49,7 +54,7 @@ class ObjectStore:
         self.abilities = Abilities(read=self.read)
 
     def read(self, key: str, start: int, length: int) -> bytes:
-        """A part of the bytes at a key: as much of it as there is."""
+        """Return a range of the bytes at a key; fewer if the object ends before."""
         ranged: Any = {"range": (start, start + length)}
         return _call(key, lambda: bytes(obstore.get(self.backend, check_key(key), options=ranged).bytes()))
 
@@ -122,12 +127,12 @@ def _pool() -> ThreadPoolExecutor:
 
 
 def memory_store() -> ObjectStore:
-    """A store in this process's memory, empty."""
+    """Return an empty store in this process's memory."""
     return ObjectStore(backends.MemoryStore())
 
 
 def remote_store(uri: str, options: dict[str, str]) -> ObjectStore:
-    """The store at an `s3://`, `gs://` or `az://` URI; the options are those pylance takes."""
+    """Open the store at an `s3://`, `gs://` or `az://` URI. `options`: pylance's storage options."""
     client = {key: _client_value(options[key]) for key in CLIENT_OPTIONS if key in options}
     config = {key: value for key, value in options.items() if key not in CLIENT_OPTIONS}
     try:
@@ -164,7 +169,7 @@ def _call(key: str, action: Callable[[], Answer]) -> Answer:
 
 
 def without_body(text: str) -> str:
-    """A storage client's message without the body that the storage answered: some repeat the credentials they got."""
+    """Return a storage client's message without the response body: some storages repeat credentials in it."""
     at = text.find(STATUS)
     if at < 0:
         return text
@@ -181,3 +186,43 @@ def _first_line(error: BaseException) -> str:
 
 def _entry(meta: Any) -> Entry:
     return Entry(meta["path"], meta["size"], int(meta["last_modified"].timestamp() * 1000), meta.get("e_tag"))
+
+
+REMOTE_SCHEMES = ("s3", "s3a", "gs", "az", "abfs", "abfss")
+_MEMORY: dict[str, Store] = {}
+
+
+def is_local(uri: str) -> bool:
+    """Return True for a plain path, absolute or relative, or a file URI."""
+    return "://" not in uri or is_file_uri(uri)
+
+
+def open_store(uri: str, options: Mapping[str, str] | None = None) -> Store:
+    """Open the store at a local path, `file://`, `memory://name`, `s3://`, `gs://` or `az://`. Writes nothing."""
+    if not uri:
+        raise InvalidInputError("The root is empty: give a local path or a URI such as s3://bucket/prefix.")
+    if is_local(uri):
+        return LocalStore(local_path(uri))
+    scheme = uri.split("://", 1)[0].lower()
+    if scheme == "memory":
+        return _memory(uri)
+    if scheme in REMOTE_SCHEMES:
+        return remote_store(uri, dict(options or {}))
+    raise InvalidInputError(
+        f"The scheme {scheme!r} of {uri!r} is not supported: use a path, file://, memory://, s3://, gs:// or az://."
+    )
+
+
+def is_there(uri: str, options: Mapping[str, str] | None = None) -> bool:
+    """Return True if a root holds anything, or is a local folder, which may be empty."""
+    if is_local(uri):
+        return Path(local_path(uri)).exists()
+    found = open_store(uri, options).children()
+    return bool(found.entries or found.folders)
+
+
+def _memory(uri: str) -> Store:
+    """Return the memory store of a name, which is one store for the whole process."""
+    bucket, _, prefix = uri.removeprefix("memory://").strip("/").partition("/")
+    store = _MEMORY.setdefault(bucket, memory_store())
+    return PrefixedStore(store, prefix) if prefix else store

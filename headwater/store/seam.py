@@ -1,4 +1,4 @@
-"""SEAM 1: bytes at keys. A narrow protocol, wide free functions over it.
+"""Seam 1, the object store: bytes at keys. A narrow protocol, with free functions over it.
 
 A key is a relative path of non-empty parts joined by `/`. The catalog's promises rest on one ability only,
 *create if absent* (`PutMode.CREATE`); `probe` finds the stores that merely claim to have it.
@@ -6,12 +6,13 @@ A key is a relative path of non-empty parts joined by `/`. The catalog's promise
 
 from __future__ import annotations
 
+import io
 import os
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import Enum
-from typing import Protocol
+from typing import Any, Protocol
 
 from headwater.clock import Clock
 from headwater.errors import (
@@ -21,11 +22,12 @@ from headwater.errors import (
     PermissionDeniedError,
     UnsupportedOperationError,
 )
-from headwater.store.layout import OWN_FOLDER
+
+OWN_FOLDER = ".headwater"
 
 
 class PutMode(Enum):
-    """What a put expects of its key."""
+    """The precondition of a put on its key."""
 
     CREATE = "create"
     OVERWRITE = "overwrite"
@@ -33,7 +35,7 @@ class PutMode(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """What a store knows of one key without reading it."""
+    """The metadata of one key."""
 
     key: str
     size: int
@@ -43,14 +45,14 @@ class Entry:
 
 @dataclass(frozen=True, slots=True)
 class Listing:
-    """One level of keys: the entries at it, and the names of the folders below it, both sorted by bytes."""
+    """One level of a folder: its entries, and the names of its sub-folders, both sorted by bytes."""
 
     entries: tuple[Entry, ...]
     folders: tuple[str, ...]
 
 
 class KeyNotFoundError(LookupError):
-    """No object at this key."""
+    """A read of a key that does not exist."""
 
 
 class KeyExistsError(Exception):
@@ -59,9 +61,9 @@ class KeyExistsError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Abilities:
-    """What a store can do beyond bytes at keys, as values: a caller asks for them, and a wrapper passes them on.
+    """The optional operations of a store. None: the store lacks it, and callers use puts, lists and deletes.
 
-    None means that it cannot; the caller then does the same with puts, lists and deletes.
+    Wrappers pass abilities on.
     """
 
     path: str | None = None
@@ -81,17 +83,17 @@ class Abilities:
 
 
 class Store(Protocol):
-    """Bytes at keys. Every backend and every wrapper is one, and passes the suite in `headwater.testing`."""
+    """A store of bytes at keys. Every backend and wrapper passes the suite in `headwater.testing`."""
 
     @property
     def abilities(self) -> Abilities: ...
 
     def get(self, key: str) -> bytes:
-        """All bytes at the key, or KeyNotFoundError."""
+        """Return all bytes at the key. KeyNotFoundError."""
         ...
 
     def head(self, key: str) -> Entry | None:
-        """What is known of the key, or None when nothing is there."""
+        """Return the metadata of the key; None if it does not exist."""
         ...
 
     def put(self, key: str, data: bytes, mode: PutMode = PutMode.OVERWRITE, durable: bool = True) -> None:
@@ -107,15 +109,15 @@ class Store(Protocol):
         ...
 
     def get_all(self, keys: Sequence[str]) -> Sequence[bytes | None]:
-        """The bytes at many keys in one round, None where nothing is."""
+        """Return the bytes at many keys in one round; None for a missing key."""
         ...
 
     def list(self, prefix: str = "", after: str = "") -> Iterator[Entry]:
-        """Every entry at or below the folder `prefix`, sorted by key; those with a greater key than `after`."""
+        """Yield the entries at or below the folder `prefix`, sorted by key, with keys greater than `after`."""
         ...
 
     def children(self, prefix: str = "") -> Listing:
-        """The folder `prefix`, one level deep."""
+        """Return the folder `prefix`, one level deep."""
         ...
 
     def delete(self, key: str) -> None:
@@ -132,7 +134,7 @@ class Store(Protocol):
 
 
 def check_key(key: str) -> str:
-    """The key, if it can name an object inside a store; InvalidInput (13) otherwise."""
+    """Return the key; InvalidInput (13) if it cannot name an object inside a store."""
     parts = key.split("/")
     if "" in parts or "." in parts or ".." in parts or "\0" in key:
         raise InvalidInputError(f"{key!r} is not a key inside the store.")
@@ -144,7 +146,7 @@ def check_prefix(prefix: str) -> str:
 
 
 def read_part(store: Store, key: str, start: int, end: int) -> bytes:
-    """The bytes from `start` up to `end` of what is at the key, fewer where it ends before; or KeyNotFoundError."""
+    """Return the bytes from `start` up to `end` at a key, fewer if the object ends before. KeyNotFoundError."""
     abilities = store.abilities
     if abilities.read is not None:
         return abilities.read(key, start, end - start)
@@ -162,10 +164,10 @@ def read_part(store: Store, key: str, start: int, end: int) -> bytes:
 
 
 def create(store: Store, key: str, data: bytes) -> bool:
-    """Create the key with bytes that nobody else can have written (they hold a fresh id). True: it is ours.
+    """Create the key with bytes that hold a fresh id. Returns True if this call created it.
 
-    After a lost answer the put seems to conflict with itself or to have failed, so the key is read back
-    before anything is said; if even that fails, the outcome is unknown and the caller is told so.
+    After a lost answer the put seems to conflict with itself or to have failed, so the key is read back. If that fails
+    too, CommitStateUnknown is raised.
     """
     try:
         store.put(key, data, PutMode.CREATE)
@@ -213,7 +215,7 @@ def claim(store: Store, staged: str, final: str, data: bytes | None = None, dura
 
 
 def is_same_file(store: Store, first: str, second: str) -> bool:
-    """Whether both keys are names of one file, as `link` makes them; never so on a store that cannot link."""
+    """Return True if both keys name one file, as after `link`. Always False on a store without links."""
     if store.abilities.link is None:
         return False
     found, other = store.head(first), store.head(second)
@@ -234,7 +236,7 @@ def write_with(store: Store, key: str, write: Callable[[str], None]) -> None:
 
 
 def probe(store: Store, clock: Clock, folder: str = OWN_FOLDER) -> None:
-    """Refuse a store that accepts every conditional put: two writers would lose each other's work on it."""
+    """Raise an error for a store that accepts every conditional put: its writers would overwrite each other."""
     key = f"{folder}/probe-{clock.hex(16)}"
     try:
         store.put(key, b"first", PutMode.CREATE)
@@ -254,3 +256,47 @@ def probe(store: Store, clock: Clock, folder: str = OWN_FOLDER) -> None:
         "This store does not honour create-if-absent: a conditional put of an existing key succeeded. "
         "Commits cannot be made safe on it. Use a store with conditional writes (local disk, S3, GCS, Azure)."
     )
+
+
+TAIL = 64 << 10
+"""The bytes of the end that the first read fetches: formats keep their index there."""
+
+
+class RangedFile(io.RawIOBase):
+    """A seekable file over a key, which sends for the ranges that are read. `read`: the store's ability."""
+
+    def __init__(self, read: Callable[[str, int, int], bytes], key: str, size: int) -> None:
+        self._read = read
+        self._key = key
+        self._size = size
+        self._at = 0
+        self._tail: bytes | None = None
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+    def tell(self) -> int:
+        return self._at
+
+    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
+        self._at = offset + {io.SEEK_SET: 0, io.SEEK_CUR: self._at, io.SEEK_END: self._size}[whence]
+        return self._at
+
+    def readinto(self, buffer: Any) -> int:
+        data = self._part(self._at, min(len(buffer), self._size - self._at))
+        buffer[: len(data)] = data
+        self._at += len(data)
+        return len(data)
+
+    def _part(self, start: int, length: int) -> bytes:
+        if length <= 0:
+            return b""
+        first = max(self._size - TAIL, 0)
+        if start < first:
+            return self._read(self._key, start, length)
+        if self._tail is None:
+            self._tail = self._read(self._key, first, self._size - first)
+        return self._tail[start - first : start - first + length]

@@ -1,4 +1,4 @@
-"""Stores made of other stores. Round-trip budgets and crashes at step n become ordinary assertions with them."""
+"""Stores that wrap other stores: counters of requests, delays and faults for tests, and prefixes."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ WRITES = CREATES | {"put_all", "delete", "delete_tree", "prune", "sweep"}
 
 
 class WrappedStore:
-    """Passes everything on, abilities too; a wrapper overrides `around`, which runs each request."""
+    """A store that passes every request to another, abilities too. Subclasses override `around`."""
 
     def __init__(self, inner: Store) -> None:
         self.inner = inner
@@ -52,7 +52,7 @@ class WrappedStore:
         self.around("put", key, lambda: self.inner.put(key, data, mode, durable))
 
     def put_all(self, items: Sequence[tuple[str, bytes]], durable: bool = True) -> None:
-        """One by one, so that a wrapper that breaks puts breaks these as well."""
+        """Put one by one, so that a wrapper which breaks `put` breaks these too."""
         for key, data in items:
             self.put(key, data, PutMode.OVERWRITE, durable)
 
@@ -76,14 +76,14 @@ class WrappedStore:
 
 
 class PlainStore(WrappedStore):
-    """Hides the abilities: a local directory is used as an object store is, by puts, lists and deletes alone."""
+    """A store without abilities: a local directory is then used by puts, lists and deletes, as an object store is."""
 
     def _forwarded(self, inner: Abilities) -> Abilities:
         return Abilities()
 
 
 class PrefixedStore:
-    """The folder `prefix` of another store, as a store of its own."""
+    """A store over the folder `prefix` of another store."""
 
     def __init__(self, inner: Store, prefix: str) -> None:
         self.inner = inner
@@ -174,7 +174,7 @@ class SlowStore(WrappedStore):
 
 
 class LosesAnswerStore(WrappedStore):
-    """Does the chosen writes of new keys and then says it could not: `loses(key)` picks them."""
+    """A store that carries out writes of new keys and then raises. `loses(key)` selects them."""
 
     def __init__(self, inner: Store, loses: Callable[[str], bool]) -> None:
         super().__init__(inner)
@@ -188,11 +188,11 @@ class LosesAnswerStore(WrappedStore):
 
 
 class Crash(BaseException):
-    """The process is gone. Not an Exception, so that no handler in the product can pretend to survive it."""
+    """A simulated death of the process. Not an Exception, so that no handler of the product catches it."""
 
 
 class CrashesAtStore(WrappedStore):
-    """Dies at the n-th write, before or after it took effect, and stays dead. `crash` may really kill."""
+    """A store that dies at the n-th write, before or after its effect, and stays dead. `crash` may kill the process."""
 
     def __init__(self, inner: Store, step: int, after: bool = False, crash: Callable[[], None] | None = None) -> None:
         super().__init__(inner)
@@ -223,7 +223,7 @@ class CrashesAtStore(WrappedStore):
 
 
 class LyingStore(WrappedStore):
-    """Accepts every conditional put, as some S3 gateways do. The probe must refuse it."""
+    """A store that accepts every conditional put, as some S3 gateways do. `probe` must refuse it."""
 
     def put(self, key: str, data: bytes, mode: PutMode = PutMode.OVERWRITE, durable: bool = True) -> None:
         try:

@@ -10,7 +10,7 @@ import hashlib
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
@@ -24,24 +24,30 @@ from headwater.streams.opening import Stream, open_in, open_stream
 from headwater.streams.position_views import Computed, Published, newest_published
 from headwater.streams.publishing import Publication, stage
 from headwater.streams.serving_copy import (
+    CatalogLocation,
     Lake,
     Staging,
+    catalog_location,
     files_of,
     on_top,
     open_staging,
     open_version,
     set_aside,
 )
-from headwater.streams.shares import Json, packed, unpacked
+from headwater.streams.shares import packed, unpacked
 from headwater.streams.tidying import coverage, due
-from headwater.streams.user_functions import identity
+from headwater.streams.user_functions import identity, modules_of
 from headwater.streams.writing import Changes, NewFragments, commit_rows, head_of, record, tidied, write_rows_of
-from headwater.tables.commit import fragment_from
-from headwater.tables.fields import ROW_ADDRESS, ROW_ID
+from headwater.tables.columns.fields import ROW_ADDRESS, ROW_ID
+from headwater.tables.commit.committer import fragment_from
 from headwater.tables.handle import TableHandle
-from headwater.tables.indices import NewIndex, build, commit_pieces, divided, index_type, new_index
+from headwater.tables.indices import build, commit_pieces, divided, index_type, new_index
+from headwater.wording import many
+from headwater.work import Json, Runner, Task
 
 ROWS = 100_000
+BATCH_ROWS, BATCHES_PER_CORE = 16_384, 16
+"""On executors: the rows of a batch, which is what a killed task has to do again, and the batches of one version."""
 
 
 @dataclass(frozen=True)
@@ -70,22 +76,12 @@ class Backfill:
         return f"{folder}/{batch.fragment}-{batch.start}-{batch.rows}.json"
 
 
-class Crew(Protocol):
-    """Who does the batches of a backfill elsewhere: so many in one version, of so many rows each."""
-
-    rows: int
-    batches: int
-
-    def backfill(self, work: Backfill) -> list[Json]:
-        """What `batch_of_backfill` answers for each batch."""
-        ...
-
-
 def stage_backfill(
-    lake: Lake, tx: Transaction, path: Sequence[str], rows: int = ROWS, crew: Crew | None = None
+    lake: Lake, tx: Transaction, path: Sequence[str], rows: int | None, batch: int | None, runner: Runner
 ) -> Publication | None:
     """Stage a version with some stale rows computed again; None: there are none.
 
+    `rows`: about how many rows the version has at most. `batch`: the rows of one task on an executor.
     A table whose columns changed is published first: the serving copy has to have the columns.
     """
     snapshot = lake.now()
@@ -95,20 +91,29 @@ def stage_backfill(
     if before is None or head is None:
         return None
     if before.schema_id != stream.definition.schema_id:
-        return stage(lake, tx, path)
+        return stage(lake, tx, path, runner=runner)
     staging = Staging(lake, stream, *head)
     set_aside(lake, stream, head[0])
     with on_top(staging, stream):
         dataset = open_version(lake, stream, *head)
         before = renewed(stream.definition, before, dataset)
-        size, most = (rows, rows) if crew is None else (crew.rows, min(rows, crew.rows * crew.batches))
-        work = _planned(stream, dataset, before, head, size, most)
+        is_here = runner.in_driver(before.rows, calls_functions=True)
+        size = (rows or ROWS) if is_here else batch or BATCH_ROWS
+        most = size if is_here else size * BATCHES_PER_CORE * runner.cores
+        work = _planned(stream, dataset, before, head, size, min(rows or most, most))
         if not work.batches:
             return None
-        if crew is None:
-            done = [batch_of_backfill(lake, work, batch, False) for batch in work.batches]
+        if is_here:
+            done = [batch_of_backfill(lake, work, each, False) for each in work.batches]
         else:
-            done = crew.backfill(work)
+            at, modules, total = (
+                catalog_location(lake),
+                modules_of(stream.definition),
+                sum(x.rows for x in work.batches),
+            )
+            one = "headwater.streams.backfilling:run_batch"
+            tasks = [Task(one, (at, work, number), modules) for number in range(len(work.batches))]
+            done = runner.run(tasks, f"compute {many(total, 'row')}")
         fragments = NewFragments.from_json(done)
         addresses = np.concatenate([unpacked(each["addresses"]) for each in done])
         commit_rows(lake, stream, staging, dataset, fragments, addresses, before.position)
@@ -132,6 +137,11 @@ def _planned(stream: Stream, dataset: Any, before: Published, head: tuple[int, s
     known = "\0".join((str(head[0]), head[1], *(identity(each) for each in stream.definition.derived)))
     name = hashlib.blake2b(known.encode(), digest_size=16).hexdigest()
     return Backfill(stream, before, head, fresh, tuple(batches), name)
+
+
+def run_batch(location: CatalogLocation, work: Backfill, number: int) -> Json:
+    """Compute a batch on an executor, unless an earlier run has done so."""
+    return batch_of_backfill(location.lake(), work, work.batches[number])
 
 
 def batch_of_backfill(lake: Lake, work: Backfill, batch: StaleRows, is_kept: bool = True) -> Json:
@@ -220,18 +230,6 @@ def stage_indices(lake: Lake, tx: Transaction, path: Sequence[str]) -> Publicati
     return Publication(published, True, tuple(staging.staged))
 
 
-class Indexers(Protocol):
-    """Who builds the pieces of an index elsewhere."""
-
-    def pieces(self, rows: int) -> int:
-        """In how many pieces an index of so many rows is built; 1: here."""
-        ...
-
-    def build(self, table: TableHandle, index: NewIndex, parts: Sequence[list[int]]) -> list[Json]:
-        """What `build_piece` answers for each group of fragments."""
-        ...
-
-
 def stage_index(
     lake: Lake,
     tx: Transaction,
@@ -240,7 +238,7 @@ def stage_index(
     kind: str,
     name: str | None,
     options: dict[str, Any],
-    indexers: Indexers | None = None,
+    runner: Runner,
 ) -> Publication | None:
     """Stage a version of the same rows with one more index; None before the first publish with rows."""
     snapshot = lake.now()
@@ -254,14 +252,15 @@ def stage_index(
     set_aside(lake, stream, head[0])
     with on_top(staging, stream):
         dataset = open_staging(lake, stream, staging)
-        pieces = divided(dataset, indexers.pieces(before.rows)) if indexers is not None else []
-        rows = before.rows // max(len(pieces), 1)
-        index = new_index(table, dataset, column, index_type(kind), name, options, rows)
+        is_here = runner.in_driver(before.rows)
+        pieces = [] if is_here else divided(dataset, runner.cores)
+        index = new_index(table, dataset, column, index_type(kind), name, options, before.rows // max(len(pieces), 1))
         with staging.indexing(dataset):
-            if indexers is None or len(pieces) < 2:
+            if is_here:
                 build(table, dataset, index)
             else:
-                at = replace(table, version=head[0])
-                commit_pieces(at, dataset, index, indexers.build(at, index, pieces))
+                at = replace(table, uri=f"{catalog_location(lake).root}/{stream.serving}", version=head[0])
+                tasks = [Task("headwater.tables.indices:build_piece", (at, index, each)) for each in pieces]
+                commit_pieces(at, dataset, index, runner.run(tasks, f"index {index.column}"))
     published = record(lake, tx, stream, staging, replace(before, late=0, too_late=0))
     return Publication(published, True, tuple(staging.staged))

@@ -16,7 +16,7 @@ import pyarrow as pa
 from headwater.errors import InvalidInputError, LanceNamespaceError
 from headwater.imports import lance
 from headwater.streams.events import Events
-from headwater.tables.sql import check_sql, words
+from headwater.tables.expressions import check_sql, words
 from headwater.tables.translate import first_line
 from headwater.types import aligned
 from headwater.wording import many

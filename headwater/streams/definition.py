@@ -25,9 +25,9 @@ from headwater.streams.columns import can_be_kept, can_be_key, can_be_sequence, 
 from headwater.streams.events import Rules
 from headwater.streams.property_names import check_property_names
 from headwater.streams.watermark import parse_lateness
-from headwater.tables.fields import ROW_ADDRESS, ROW_ID
-from headwater.tables.fitting import storable
+from headwater.tables.columns.fields import ROW_ADDRESS, ROW_ID
 from headwater.tables.partitions import MAX_GROUPS, PartitionField, partitioned, partitioning
+from headwater.tables.write.input_rows import storable
 
 STREAM = "stream"
 """The property of a table version that makes its table a stream table."""

@@ -20,7 +20,7 @@ from headwater.streams.definition import Definition, Derived
 from headwater.streams.position_views import Computed, Published
 from headwater.streams.reading import same_rows
 from headwater.streams.user_functions import identity, load
-from headwater.streams.writing import Changes
+from headwater.streams.writing import Changes, stale_rows
 from headwater.types import convert
 
 BATCH = 1 << 14
@@ -119,9 +119,3 @@ def renewed(definition: Definition, before: Published, dataset: Any, identify: I
     now = {each.name: each for each in computed(definition, before, dataset, identify)}
     known = {each.name: each for each in before.derived}
     return replace(before, derived=tuple({**known, **now}.values()))
-
-
-def stale_rows(dataset: Any, column: Computed) -> int:
-    """How many rows have a value of an older function, or none yet."""
-    fragments = (fragment.metadata for fragment in dataset.get_fragments() if fragment.fragment_id <= column.stale_to)
-    return sum(fragment.physical_rows - fragment.num_deletions for fragment in fragments)

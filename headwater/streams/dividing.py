@@ -18,8 +18,8 @@ from headwater.streams.log_files import Share, read_log
 from headwater.streams.position_views import PositionView
 from headwater.streams.reading import base_names, check_columns, in_schema, output, shown_state
 from headwater.streams.serving_copy import Lake, filtered, open_version
-from headwater.tables.live import live_batches
-from headwater.tables.sql import check_sql
+from headwater.tables.expressions import check_sql
+from headwater.tables.scan.bounded_reads import live_batches
 
 READ_ROWS = 1 << 16
 """So many rows of a base are read and looked at at once."""

@@ -31,7 +31,7 @@ from headwater.streams.reading import (
 from headwater.streams.serving_copy import Lake, open_version
 from headwater.streams.tombstones import TombstonesAndMarks, newest, read_remembered, write_remembered
 from headwater.streams.writing import Changes, rows_digest
-from headwater.tables.fields import ROW_ADDRESS, ROW_ID
+from headwater.tables.columns.fields import ROW_ADDRESS, ROW_ID
 
 
 def digest_now(lake: Lake, view: PositionView, published: Published) -> int:

@@ -119,8 +119,8 @@ def drop_stream(tx: Transaction, path: Sequence[str]) -> None:
     tx.drop(path)
 
 
-def undrop(tx: Transaction, path: Sequence[str]) -> str:
-    """Bring back what was dropped last under a name, and with a stream table all that followed it; its kind."""
+def undrop_stream(tx: Transaction, path: Sequence[str]) -> str:
+    """Bring back the last object dropped under a name, and the tables that followed a stream table. Return its kind."""
     back = tx.undrop(path)
     if back.kind == "table" and is_stream_table(tx, path):
         for follower in (sibling(path, suffix) for suffix in (QUARANTINE, HISTORY)):

@@ -22,6 +22,8 @@ TEXT = "__hw_text"
 """The one column of a text: a predicate, or change data as JSON."""
 BARE = "__hw_bare"
 """The one column of rows that have none: of no rows, say. A body has at least one column."""
+SENT_FILES = ["__hw_file", "__hw_content", "__hw_digest"]
+"""The columns of a body that holds files: the name of each, its bytes, and the digest of those."""
 END = b"headwater.position"
 """In the schema of changes that were read: the position they end at."""
 OF = b"headwater.table"

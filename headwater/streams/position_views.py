@@ -59,6 +59,8 @@ class Published(AtPosition):
     lines: str | None = None
     rules: int = VERSION
     """The version of the fold's rules that it was made by."""
+    stale: int = 0
+    """Rows that wait for a backfill: a derived column has a value of an older function in them, or none yet."""
 
     @property
     def stale_to(self) -> int:
@@ -80,6 +82,7 @@ class Published(AtPosition):
             "derived": [[each.name, each.identity, each.stale_to] for each in self.derived],
             "rules": self.rules,
             **({} if self.lines is None else {"lines": self.lines}),
+            **({"stale": self.stale} if self.stale else {}),
         }
 
 
@@ -124,6 +127,7 @@ def published_of(stream: Stream, delta: Delta) -> Published | None:
         tuple(Computed(*each) for each in known["derived"]),
         known.get("lines"),
         known.get("rules", 1),
+        known.get("stale", 0),
     )
 
 

@@ -12,23 +12,20 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from headwater.errors import ConcurrentModificationError
-from headwater.metastore import DataFile, Reading, Transaction
-from headwater.streams.batch_lines import read_tail
+from headwater.metastore import Reading, Transaction
 from headwater.streams.derived import computed
 from headwater.streams.evolving import evolve_copy, published_columns
 from headwater.streams.lineage import lineage_of
-from headwater.streams.log_files import narrowed
 from headwater.streams.memory_pages import small_pages
-from headwater.streams.merging import appended, digest_now, merged, refolded
+from headwater.streams.merging import digest_now
 from headwater.streams.opening import Stream, open_in, open_stream
 from headwater.streams.position_views import Published, newest_published, view_at
 from headwater.streams.quarantine import quarantine
 from headwater.streams.scd2 import History, publish_history
 from headwater.streams.serving_copy import Lake, Staged, Staging, finalize, on_top, open_version, set_aside
-from headwater.streams.shares import Done, Hands, Publish, remembered_of, together, written
-from headwater.streams.tombstones import TombstonesAndMarks, add_remembered
-from headwater.streams.watermark import Watermark
+from headwater.streams.shares import Publish, fold_and_write
 from headwater.streams.writing import commit_rows, head_of, index_keys, record, tidied, withdraw
+from headwater.work import HERE, Runner
 
 
 @dataclass(frozen=True)
@@ -47,12 +44,12 @@ def stage(
     tx: Transaction,
     path: Sequence[str],
     lineage: Mapping[str, Any] | None = None,
-    hands: Hands | None = None,
+    runner: Runner = HERE,
 ) -> Publication:
     """Stage the publish of a table in a transaction. After the commit call `finish`.
 
-    `lineage` is what the caller knows of where the rows come from; the sources of the log are added to it. With `hands`
-    a large one is folded and written elsewhere, in shares.
+    `lineage` is what the caller knows of where the rows come from; the sources of the log are added to it. `runner`:
+    the place in which the rows are folded and written.
     """
     snapshot = lake.now()
     stream = open_stream(snapshot, path)
@@ -62,7 +59,7 @@ def stage(
     known = work.before
     if known is not None and (known.position, known.schema_id) == (work.view.position, stream.definition.schema_id):
         return Publication(known, False)
-    return _publish(lake, tx, work, lineage or {}, hands)
+    return _publish(lake, tx, work, lineage or {}, runner)
 
 
 def work_of(snapshot: Reading, stream: Stream) -> Publish:
@@ -84,18 +81,16 @@ def finish(lake: Lake, path: Sequence[str], publication: Publication) -> None:
             finalize(lake.store, publication.history.stream, staged.version, staged.key)
 
 
-def _publish(
-    lake: Lake, tx: Transaction, work: Publish, lineage: Mapping[str, Any], hands: Hands | None
-) -> Publication:
+def _publish(lake: Lake, tx: Transaction, work: Publish, lineage: Mapping[str, Any], runner: Runner) -> Publication:
     stream, newest = work.view.stream, work.head[0] if work.head else 0
     staging = Staging(lake, stream, *(work.head or (0, "")))
     set_aside(lake, stream, newest)
     with on_top(staging, stream):
-        return _staged(lake, tx, staging, work, lineage, hands)
+        return _staged(lake, tx, staging, work, lineage, runner)
 
 
 def _staged(
-    lake: Lake, tx: Transaction, staging: Staging, work: Publish, lineage: Mapping[str, Any], hands: Hands | None
+    lake: Lake, tx: Transaction, staging: Staging, work: Publish, lineage: Mapping[str, Any], runner: Runner
 ) -> Publication:
     view, before, stream = work.view, work.before, work.view.stream
     dataset = open_version(lake, stream, *work.head) if work.head else None
@@ -103,8 +98,8 @@ def _staged(
     if evolved and before is not None:
         dataset = evolve_copy(lake, stream, staging, before)
         before = replace(before, digest=digest_now(lake, view, before))
-        work = replace(work, before=before)
-    done = _done(lake, work, dataset, None if evolved else hands)
+        work = replace(work, before=before, staged=staging.staged[-1] if staging.staged else None)
+    done = fold_and_write(lake, work, dataset, runner)
     made = Published(
         0,
         view.position,
@@ -121,40 +116,11 @@ def _staged(
         done.lines,
     )
     written = commit_rows(lake, stream, staging, dataset, done.fragments, done.addresses, made.position)
-    index_keys(stream, staging, written, done.count)
+    index_keys(lake, stream, staging, written, done.count, runner)
     tidied(lake, stream, staging, written, made.stale_to, done.changed)
     if done.quarantined:  # by the publish that passes over them, and so once
         quarantine(tx, lake.store, lake.clock, stream, done.quarantined)
     published = record(lake, tx, stream, staging, made, {**lineage_of(view, before, made), **lineage})
-    history = publish_history(lake, tx, stream, view, before) if stream.definition.keeps_history else None
+    history = publish_history(lake, tx, stream, view, before, runner) if stream.definition.keeps_history else None
     withdraw(tx, stream, staging, stream, made.position)
     return Publication(published, True, tuple(staging.staged), history)
-
-
-def _done(lake: Lake, work: Publish, dataset: Any, hands: Hands | None) -> Done:
-    """The changed rows, written: by hands elsewhere if they are many, else here."""
-    definition, current = work.view.stream.definition, work.current
-    rules = narrowed(definition, None)
-    is_refolded = work.view.start != (work.before.position if work.before is not None else 0)
-    shares = hands.shares(work.rows) if hands is not None and not is_refolded and not work.view.truncates else 1
-    files = current.tombstones if current is not None else ()
-    if hands is not None and shares > 1:
-        done = together(lake, work, hands.run(work, shares))
-        found = remembered_of(lake, definition, done)
-        return replace(done, tombstones=_added(lake, work, files, found, done.watermark))
-    log = read_tail(lake.store, work.view, for_state=not definition.quarantines_late)
-    if not rules.keys:
-        changes, folded = appended(lake, work.view, rules, log, work.before)
-        files = ()
-    elif is_refolded and current is not None:
-        changes, folded, files = refolded(lake, work.view, rules, log, current)
-    else:
-        changes, folded = merged(lake, work.view, rules, log, current)
-        files = _added(lake, work, files, TombstonesAndMarks(folded.tombstones, folded.marks), folded.watermark)
-    return replace(written(lake, work, dataset, log, changes, folded), tombstones=files)
-
-
-def _added(
-    lake: Lake, work: Publish, files: Sequence[DataFile], new: TombstonesAndMarks, watermark: Watermark
-) -> tuple[DataFile, ...]:
-    return add_remembered(lake.store, lake.clock, work.view.stream, files, new, watermark)

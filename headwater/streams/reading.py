@@ -25,9 +25,9 @@ from headwater.streams.memory_pages import small_pages
 from headwater.streams.position_views import PositionView, Published
 from headwater.streams.serving_copy import Lake, filtered, find_rows, judging, open_version
 from headwater.streams.tombstones import read_remembered
-from headwater.tables.fields import ROW_ADDRESS, ROW_ID
-from headwater.tables.live import live_batches
-from headwater.tables.sql import check_sql
+from headwater.tables.columns.fields import ROW_ADDRESS, ROW_ID
+from headwater.tables.expressions import check_sql
+from headwater.tables.scan.bounded_reads import live_batches
 
 Mask = npt.NDArray[np.bool_]
 

@@ -15,12 +15,11 @@ import pyarrow as pa
 
 from headwater.imports import lance
 from headwater.streams.kept_ids import Codes, id_sequence, row_versions, runs
-from headwater.tables.fields import ROW_ADDRESS, ROW_ID
+from headwater.tables.columns.fields import ROW_ADDRESS, ROW_ID
 from headwater.tables.handle import TableHandle
-from headwater.tables.live import live_batches
-from headwater.tables.partition_write import PartitionWriter, chunks
 from headwater.tables.partitions import has_blobs
-from headwater.tables.write import BYTES_PER_FILE
+from headwater.tables.scan.bounded_reads import live_batches
+from headwater.tables.write.data_files import BYTES_PER_FILE, PartitionWriter, chunks
 
 if TYPE_CHECKING:
     from lance.fragment import FragmentMetadata

@@ -8,7 +8,7 @@ Without a sequence both are positions.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -30,7 +30,18 @@ from headwater.streams.log_files import Share, narrowed
 from headwater.streams.opening import Stream, in_the_way
 from headwater.streams.position_views import PositionView, Published, newest_published, view_at
 from headwater.streams.reading import base_rows, rows_of_keys, whole_state
-from headwater.streams.serving_copy import Lake, Staged, Staging, on_top, open_version, set_aside
+from headwater.streams.serving_copy import (
+    CatalogLocation,
+    Lake,
+    Staged,
+    Staging,
+    catalog_location,
+    on_top,
+    open_staged,
+    open_version,
+    set_aside,
+)
+from headwater.streams.shares import packed, task_count, unpacked
 from headwater.streams.writing import (
     Changes,
     NewFragments,
@@ -42,6 +53,7 @@ from headwater.streams.writing import (
     withdraw,
     write_rows_of,
 )
+from headwater.work import Json, Runner, Task
 
 FIRST_ID = 1_000_000
 """Field ids of the history's own columns: above those of any table."""
@@ -59,8 +71,28 @@ class History:
     staged: tuple[Staged, ...]
 
 
+@dataclass(frozen=True)
+class HistoryWork:
+    """The publish of a history as planned at a slot. `known` is its last publish, `before` that of its table."""
+
+    stream: Stream
+    history: Stream
+    view: PositionView
+    known: Published | None
+    before: Published | None
+    slot: int
+    head: tuple[int, str] | None
+    staged: Staged | None = None
+
+    def dataset(self, lake: Lake) -> Any:
+        """Open the history that the publish goes on top of; None before the first."""
+        if self.staged is not None:
+            return open_staged(lake, self.history, self.staged)
+        return open_version(lake, self.history, *self.head) if self.head else None
+
+
 def publish_history(
-    lake: Lake, tx: Transaction, stream: Stream, view: PositionView, before: Published | None
+    lake: Lake, tx: Transaction, stream: Stream, view: PositionView, before: Published | None, runner: Runner
 ) -> History:
     """Stage what the positions since its own last version add to the history. `before` is its table's last publish."""
     history = _opened(tx, stream)
@@ -74,14 +106,14 @@ def publish_history(
         dataset = open_version(lake, history, *head) if head else None
         if dataset is not None and known is not None and known.schema_id != history.definition.schema_id:
             dataset = evolve_copy(lake, history, staging, known)
-        parts = _parts(lake, stream, history, view, known, before)
-        new = [(write_rows_of(lake, history, dataset, each), each.addresses, each.digest, each.count) for each in parts]
-        fragments = NewFragments.together([each[0] for each in new])
-        addresses = np.concatenate([np.empty(0, np.int64), *(each[1] for each in new)])
-        digest = (known.digest if known is not None else 0) + sum(each[2] for each in new)
-        rows = (known.rows if known is not None else 0) + sum(each[3] for each in new)
-        written = commit_rows(lake, history, staging, dataset, fragments, addresses, view.position)
-        index_keys(history, staging, written, rows)
+        staged = staging.staged[-1] if staging.staged else None
+        work = HistoryWork(stream, history, view, known, before, snapshot.slot, head, staged)
+        new = _written(lake, snapshot, work, dataset, runner)
+        addresses = np.concatenate([NOTHING, *(unpacked(each["addresses"]) for each in new)])
+        digest = (known.digest if known is not None else 0) + sum(int(each["digest"]) for each in new)
+        rows = (known.rows if known is not None else 0) + sum(each["count"] for each in new)
+        written = commit_rows(lake, history, staging, dataset, NewFragments.from_json(new), addresses, view.position)
+        index_keys(lake, history, staging, written, rows, runner)
     made = Published(
         0,
         view.position,
@@ -130,24 +162,64 @@ def sequence_type(definition: Definition) -> Any:
     return pa.struct([(name, definition.by_name[name].type) for name in definition.sequence])
 
 
-def _parts(
-    lake: Lake, stream: Stream, history: Stream, view: PositionView, known: Published | None, before: Published | None
-) -> Iterator[Changes]:
-    """What changes, for a share of the keys after the other: only the rows of one are in memory."""
-    snapshot = lake.now()
-    after = known.position if known is not None else 0
-    deltas = _deltas(snapshot, stream, after, view)
-    if before is not None and [d.position for d in deltas] != list(range(after + 1, view.position + 1)):
-        deltas = _deltas(snapshot, stream, before.position, view)
-        start = view_at(snapshot, stream, before.position)
-        caught_up = _caught_up(lake, snapshot, history, start, known)
-        walk = [caught_up, *(steps(lake, snapshot, stream, start, deltas) if deltas else ())]
-        yield _changes(lake, stream, history, view, known, walk)
-        return
-    start = view_at(snapshot, stream, after)
-    for share in _shares(stream.definition, deltas):
-        walk = list(steps(lake, snapshot, stream, start, deltas, share)) if deltas else []
-        yield _changes(lake, stream, history, view, known, walk)
+def _written(lake: Lake, snapshot: Reading, work: HistoryWork, dataset: Any, runner: Runner) -> list[Json]:
+    """Write what changes, one share of the keys after the other, here or by tasks of the runner.
+
+    Only the rows of one share are in memory.
+    """
+    deltas, is_divided = _planned(snapshot, work)
+    rows = sum(file.rows or 0 for delta in deltas for file in delta.files)
+    is_here = runner.in_driver(rows)
+    count = max(_share_count(rows), 1 if is_here else task_count(rows, runner.cores, False)) if is_divided else 1
+    shares = [Share(number, count) for number in range(count)] if count > 1 else [None]
+    if is_here:
+        return [_write_share(lake, snapshot, work, dataset, share) for share in shares]
+    at = catalog_location(lake)
+    tasks = [Task("headwater.streams.scd2:run_history", (at, work, share)) for share in shares]
+    return runner.run(tasks, f"history of {work.stream.name}")
+
+
+def run_history(location: CatalogLocation, work: HistoryWork, share: Share | None) -> Json:
+    """Write a share of a history on an executor, which reads the catalog as of the slot of the plan."""
+    lake = location.catalog()
+    return _write_share(lake, lake.metastore.at(work.slot), work, work.dataset(lake), share)
+
+
+def _write_share(lake: Lake, snapshot: Reading, work: HistoryWork, dataset: Any, share: Share | None) -> Json:
+    found = _changes(lake, work, _walk(lake, snapshot, work, share))
+    fragments = write_rows_of(lake, work.history, dataset, found)
+    told = {"addresses": packed(found.addresses), "digest": str(found.digest), "count": found.count}
+    return {**fragments.to_json(), **told}
+
+
+def _planned(snapshot: Reading, work: HistoryWork) -> tuple[list[Delta], bool]:
+    """Return the deltas that the history follows, and True if they can be divided by keys.
+
+    A truncation is of every key. A gap in the log is closed by comparing states as a whole.
+    """
+    after = work.known.position if work.known is not None else 0
+    deltas = _deltas(snapshot, work.stream, after, work.view)
+    if _has_gap(deltas, after, work):
+        assert work.before is not None
+        return _deltas(snapshot, work.stream, work.before.position, work.view), False
+    return deltas, not any(TRUNCATES in delta.properties for delta in deltas)
+
+
+def _has_gap(deltas: Sequence[Delta], after: int, work: HistoryWork) -> bool:
+    wanted = list(range(after + 1, work.view.position + 1))
+    return work.before is not None and [delta.position for delta in deltas] != wanted
+
+
+def _walk(lake: Lake, snapshot: Reading, work: HistoryWork, share: Share | None) -> list[TxnStep]:
+    """Return the steps from the history's last publish to the position that is published."""
+    stream, after = work.stream, work.known.position if work.known is not None else 0
+    caught_up = []
+    if _has_gap(_deltas(snapshot, stream, after, work.view), after, work):
+        assert work.before is not None
+        after = work.before.position
+        caught_up = [_caught_up(lake, snapshot, work.history, view_at(snapshot, stream, after), work.known)]
+    deltas, start = _deltas(snapshot, stream, after, work.view), view_at(snapshot, stream, after)
+    return [*caught_up, *(steps(lake, snapshot, stream, start, deltas, share) if deltas else ())]
 
 
 def _deltas(snapshot: Reading, stream: Stream, after: int, view: PositionView) -> list[Delta]:
@@ -167,30 +239,25 @@ def _caught_up(lake: Lake, snapshot: Reading, history: Stream, start: PositionVi
     return TxnStep(difference(rules, held, state.rows), state, structs.replace(delta, position=start.position))
 
 
-def _shares(definition: Definition, deltas: Sequence[Delta]) -> list[Share | None]:
-    """None: all at once, also where a truncation is of every key."""
-    rows, count = sum(file.rows or 0 for delta in deltas for file in delta.files), 1
+def _share_count(rows: int) -> int:
+    count = 1
     while count * SHARE_ROWS < rows:
         count *= 2
-    if count == 1 or any(TRUNCATES in delta.properties for delta in deltas):
-        return [None]
-    return [Share(number, count) for number in range(count)]
+    return count
 
 
-def _changes(
-    lake: Lake, stream: Stream, history: Stream, view: PositionView, known: Published | None, walk: list[TxnStep]
-) -> Changes:
+def _changes(lake: Lake, work: HistoryWork, walk: list[TxnStep]) -> Changes:
     """The rows that steps open and close; count and digest are differences to what is published."""
-    rules = narrowed(history.definition, None)
+    rules = narrowed(work.history.definition, None)
     touched = _touched(rules, walk)
     ledger = _Open(rules, touched)
-    if known is not None and touched.num_rows:
-        held = PositionView(history, view.position, known, (), ())
+    if work.known is not None and touched.num_rows:
+        held = PositionView(work.history, work.view.position, work.known, (), ())
         index = KeyIndex([touched.column(name) for name in rules.keys])
-        found, ids, addresses = rows_of_keys(lake, held, known, rules, index, touched)
+        found, ids, addresses = rows_of_keys(lake, held, work.known, rules, index, touched)
         ledger.load(found, ids, addresses)
     for step in walk:
-        ledger.take(stream.definition, step)
+        ledger.take(work.stream.definition, step)
     rows, ids, addresses = ledger.written()
     gone = ledger.replaced()
     digest = rows_digest(rows) - rows_digest(gone)

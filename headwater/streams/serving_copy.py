@@ -7,6 +7,7 @@ transaction of the metastore makes them versions. After that each gets its final
 from __future__ import annotations
 
 import functools
+import os
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
@@ -27,7 +28,7 @@ from lance_namespace import (
 )
 from lance_namespace_urllib3_client.models.table_version import TableVersion
 
-from headwater.clock import Clock
+from headwater.clock import Clock, SystemClock
 from headwater.errors import (
     ConcurrentModificationError,
     CorruptFileError,
@@ -38,21 +39,20 @@ from headwater.imports import lance
 from headwater.lance_manifest import manifest_digest
 from headwater.metastore import DataFile, Delta, Metastore, Reading, Transaction
 from headwater.names import ObjectId
-from headwater.store import KeyNotFoundError, Store, claim
+from headwater.store import KeyNotFoundError, Store, claim, open_store
 from headwater.streams.grouping import Codes, KeyIndex
 from headwater.streams.kept_ids import KeptIds, with_kept
 from headwater.streams.layout import LANCE
 from headwater.streams.opening import Stream, open_stream
-from headwater.tables.commit import fragment_from
-from headwater.tables.exact import hide, staged_key, told
-from headwater.tables.fields import ROW_ADDRESS, ROW_ID
+from headwater.tables.columns.fields import ROW_ADDRESS, ROW_ID
+from headwater.tables.commit.committer import fragment_from
+from headwater.tables.commit.exact import hide, staged_key, told
+from headwater.tables.expressions import literal
 from headwater.tables.handle import TableHandle
 from headwater.tables.layout import UNRECORDED, VERSIONS, hidden_manifest, manifest_name
-from headwater.tables.literals import literal
-from headwater.tables.partition_write import PartitionWriter
 from headwater.tables.partitions import has_blobs
 from headwater.tables.translate import HoldsDataError, first_line, kind_of, translating
-from headwater.tables.write import BYTES_PER_FILE
+from headwater.tables.write.data_files import BYTES_PER_FILE, PartitionWriter
 from headwater.types import aligned
 
 if TYPE_CHECKING:
@@ -106,6 +106,33 @@ class Workplace:
 def lake_at(store: Store, clock: Clock, uri: str, storage_options: dict[str, str]) -> Lake:
     """The storage of a catalog without the catalog, for what only reads and writes files."""
     return Lake(cast(Metastore, Workplace(store, clock)), uri, storage_options)
+
+
+@dataclass(frozen=True)
+class CatalogLocation:
+    """The address of a catalog's storage, as a task on an executor opens it."""
+
+    root: str
+    storage: Mapping[str, str]
+
+    def lake(self) -> Lake:
+        """Open the storage alone, for tasks that only read and write files."""
+        return lake_at(open_store(self.root, dict(self.storage)), SystemClock(), self.root, dict(self.storage))
+
+    def catalog(self) -> Lake:
+        """Open the storage with the metastore in it, once per process."""
+        return _catalog(self.root, tuple(sorted(self.storage.items())))
+
+
+@functools.lru_cache(maxsize=16)
+def _catalog(root: str, storage: tuple[tuple[str, str], ...]) -> Lake:
+    return lake(Metastore(root, dict(storage)), root, dict(storage))
+
+
+def catalog_location(lake: Lake) -> CatalogLocation:
+    """Return the address of a catalog's storage."""
+    root = lake.uri if "://" in lake.uri else os.path.abspath(lake.uri)
+    return CatalogLocation(root, dict(lake.storage_options))
 
 
 def lake(metastore: Metastore, uri: str | None = None, storage_options: dict[str, str] | None = None) -> Lake:
@@ -313,9 +340,7 @@ def open_version(lake: Lake, stream: Stream, version: int, manifest: str) -> Any
     """The dataset at a version of the catalog's, or of the open transaction."""
     staged = lake.staged(stream, version, manifest)
     if staged is not None:
-        staging = Staging(lake, stream, version - 1)
-        staging.staged.append(staged)
-        return open_staging(lake, stream, staging)
+        return open_staged(lake, stream, staged)
     finalize(lake.store, stream, version, manifest)
     return lance.dataset(
         f"{lake.uri}/{stream.serving}",
@@ -323,6 +348,13 @@ def open_version(lake: Lake, stream: Stream, version: int, manifest: str) -> Any
         storage_options=lake.storage_options or None,
         session=_session(),
     )
+
+
+def open_staged(lake: Lake, stream: Stream, staged: Staged) -> Any:
+    """Open the dataset at a version that has no final name yet."""
+    staging = Staging(lake, stream, staged.version - 1)
+    staging.staged.append(staged)
+    return open_staging(lake, stream, staging)
 
 
 @functools.cache

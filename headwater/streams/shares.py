@@ -1,7 +1,7 @@
-"""A publish in shares: each folds the events of its keys and writes their rows, on an executor if need be.
+"""The rows of a publish: events folded and written in this process, or in shares by tasks on executors.
 
-A share needs the store and no catalog. What it writes belongs to no version until the publish commits it, so one that
-is done twice, or for nothing, leaves files that nothing refers to.
+A task needs the store and no catalog. What it writes belongs to no version until the publish commits it, so a task that
+runs twice, or for nothing, leaves files that nothing refers to.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import dataclasses
 import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
@@ -23,18 +23,22 @@ from headwater.streams.events import Folded
 from headwater.streams.given import as_json
 from headwater.streams.grouping import Codes
 from headwater.streams.hashing import MODULUS
-from headwater.streams.log_files import Logged, Share, narrowed
+from headwater.streams.log_files import Logged, Share, bucket_count, narrowed
 from headwater.streams.marks import encode_lines
 from headwater.streams.memory_pages import small_pages
-from headwater.streams.merging import appended, merged
+from headwater.streams.merging import appended, merged, refolded
 from headwater.streams.position_views import PositionView, Published
 from headwater.streams.quarantine import Quarantined
-from headwater.streams.serving_copy import Lake, open_version
-from headwater.streams.tombstones import TombstonesAndMarks, read_remembered, write_remembered
+from headwater.streams.serving_copy import CatalogLocation, Lake, Staged, catalog_location, open_staged, open_version
+from headwater.streams.tombstones import TombstonesAndMarks, add_remembered, read_remembered, write_remembered
+from headwater.streams.user_functions import modules_of
 from headwater.streams.watermark import Watermark, decoded, encoded
 from headwater.streams.writing import Changes, NewFragments, write_rows_of
+from headwater.work import Json, Runner, Task
 
-Json = dict[str, Any]
+TASK_ROWS, FUNCTION_ROWS = 1 << 17, 1 << 12
+"""A task folds about this many events; fewer where it calls functions of users, which are slow."""
+TASKS_PER_CORE = 4
 
 
 @dataclass(frozen=True)
@@ -46,6 +50,8 @@ class Publish:
     before: Published | None
     head: tuple[int, str] | None
     slot: int
+    staged: Staged | None = None
+    """The version with the table's present columns, if the publish has staged one on top of `head`."""
 
     @property
     def current(self) -> Published | None:
@@ -57,7 +63,19 @@ class Publish:
     @property
     def rows(self) -> int:
         """The events it takes in."""
-        return sum(file.rows or 0 for delta in self.view.tail for file in delta.files)
+        deltas = self.view.after_base if self.is_refolded else self.view.tail
+        return sum(file.rows or 0 for delta in deltas for file in delta.files)
+
+    @property
+    def is_refolded(self) -> bool:
+        """True after an undo: events before the last publish are folded again."""
+        return self.view.start != (self.before.position if self.before is not None else 0)
+
+    def dataset(self, lake: Lake) -> Any:
+        """Open the serving copy that the publish goes on top of; None before the first."""
+        if self.staged is not None:
+            return open_staged(lake, self.view.stream, self.staged)
+        return open_version(lake, self.view.stream, *self.head) if self.head else None
 
 
 @dataclass(frozen=True)
@@ -81,16 +99,58 @@ class Done:
         return max(sum(int(each.physical_rows) for each in self.fragments.metadata), len(self.addresses))
 
 
-class Hands(Protocol):
-    """Who does the shares of a publish elsewhere."""
+def fold_and_write(lake: Lake, work: Publish, dataset: Any, runner: Runner) -> Done:
+    """Fold the events of a publish and write the changed rows, here or by tasks of the runner."""
+    definition = work.view.stream.definition
+    if runner.in_driver(work.rows, bool(definition.derived)):
+        return folded_share(lake, work, dataset)
+    divides = not work.is_refolded and not work.view.truncates
+    count = task_count(work.rows, runner.cores, bool(definition.derived)) if divides else 1
+    shares = [Share(number, count) for number in range(count)] if count > 1 else [None]
+    at, modules = catalog_location(lake), modules_of(definition)
+    tasks = [Task("headwater.streams.shares:run_share", (at, work, share), modules) for share in shares]
+    done = together(work, runner.run(tasks, f"fold and write {work.view.stream.name}"))
+    if count == 1 or not done.tombstones:
+        return done if count == 1 else replace(done, tombstones=_known(work))
+    join = Task("headwater.streams.shares:join_tombstones", (at, work, done.tombstones, encoded(done.watermark)))
+    small = runner.in_driver(sum(file.rows or 0 for file in done.tombstones))
+    (answer,) = [join.run()] if small else runner.run([join], f"tombstones of {work.view.stream.name}")
+    for file in done.tombstones:
+        lake.store.delete(file.path)
+    return replace(done, tombstones=tuple(DataFile(*file) for file in answer))
 
-    def shares(self, rows: int) -> int:
-        """How many shares a publish of so many events is done in; 1: here."""
-        ...
 
-    def run(self, work: Publish, count: int) -> list[Json]:
-        """What `share_of_work` answers for each of so many shares."""
-        ...
+def task_count(rows: int, cores: int, calls_functions: bool) -> int:
+    """Return the number of tasks that fold this many events: a power of two, by rows and by buckets. Pure."""
+    wanted = min(TASKS_PER_CORE * cores, -(-rows // (FUNCTION_ROWS if calls_functions else TASK_ROWS)))
+    count = 1
+    while count < wanted:
+        count *= 2
+    return max(count, bucket_count(rows, rows))
+
+
+def _known(work: Publish) -> tuple[DataFile, ...]:
+    return tuple(work.current.tombstones) if work.current is not None else ()
+
+
+def folded_share(lake: Lake, work: Publish, dataset: Any, share: Share | None = None) -> Done:
+    """Fold a share of the events and write its rows. `tombstones` are all files, with a share only the new ones."""
+    definition, current = work.view.stream.definition, work.current
+    rules = narrowed(definition, None)
+    log = read_tail(lake.store, work.view, for_state=share is None and not definition.quarantines_late, share=share)
+    files: tuple[DataFile, ...] = ()
+    if not rules.keys:
+        changes, folded = appended(lake, work.view, rules, log, current)
+    elif work.is_refolded and current is not None:
+        changes, folded, files = refolded(lake, work.view, rules, log, current)
+    else:
+        changes, folded = merged(lake, work.view, rules, log, current)
+        new, place = TombstonesAndMarks(folded.tombstones, folded.marks), (lake.store, lake.clock, work.view.stream)
+        if share is None:
+            files = add_remembered(*place, _known(work), new, folded.watermark)
+        else:
+            files = write_remembered(*place, new, folded.watermark)
+    return replace(written(lake, work, dataset, log, changes, folded), tombstones=files)
 
 
 def written(lake: Lake, work: Publish, dataset: Any, log: Logged, changes: Changes, folded: Folded) -> Done:
@@ -131,25 +191,15 @@ def _passed_over(
     return rows
 
 
-# One share, where it is done -----------------------------------------------------------------------------------------
+# Tasks ---------------------------------------------------------------------------------------------------------------
 
 
 @small_pages
-def share_of_work(lake: Lake, work: Publish, share: Share) -> Json:
-    """Do a share of a publish; as JSON, counts and digest as differences to what is published."""
-    stream = work.view.stream
-    rules = narrowed(stream.definition, None)
-    current = work.current
-    dataset = open_version(lake, stream, *work.head) if work.head else None
-    log = read_tail(lake.store, work.view, share=share)
-    if rules.keys:
-        changes, folded = merged(lake, work.view, rules, log, current)
-    else:
-        changes, folded = appended(lake, work.view, rules, log, current)
-    done = written(lake, work, dataset, log, changes, folded)
-    found = TombstonesAndMarks(folded.tombstones, folded.marks)
-    tombstones = write_remembered(lake.store, lake.clock, stream, found, folded.watermark)
-    known = current or Published(0, 0, "")
+def run_share(location: CatalogLocation, work: Publish, share: Share | None) -> Json:
+    """Do a share of a publish on an executor. Counts and digest are differences to what is published."""
+    lake = location.lake()
+    done = folded_share(lake, work, work.dataset(lake), share)
+    known = work.current or Published(0, 0, "")
     return {
         **done.fragments.to_json(),
         "addresses": packed(done.addresses),
@@ -159,16 +209,13 @@ def share_of_work(lake: Lake, work: Publish, share: Share) -> Json:
         "late": done.late,
         "too_late": done.too_late,
         "quarantined": [dataclasses.asdict(row) for row in done.quarantined],
-        "tombstones": [[file.path, file.rows, file.bytes] for file in tombstones],
+        "tombstones": [[file.path, file.rows, file.bytes] for file in done.tombstones],
         "lines": done.lines,
     }
 
 
-# All shares, where they are committed --------------------------------------------------------------------------------
-
-
-def together(lake: Lake, work: Publish, answers: Sequence[Json]) -> Done:
-    """What all shares have done. Their tombstones and marks stay in the files they wrote: see `remembered_of`."""
+def together(work: Publish, answers: Sequence[Json]) -> Done:
+    """Return what all shares have done. The tombstones and marks stay in the files that the shares wrote."""
     known = work.current or Published(0, 0, "")
     addresses = [unpacked(each["addresses"]) for each in answers]
     return Done(
@@ -185,12 +232,14 @@ def together(lake: Lake, work: Publish, answers: Sequence[Json]) -> Done:
     )
 
 
-def remembered_of(lake: Lake, definition: Definition, done: Done) -> TombstonesAndMarks:
-    """The tombstones and marks that shares wrote, whose files are not needed then."""
-    found = read_remembered(lake.store, definition, narrowed(definition, None), done.tombstones)
-    for file in done.tombstones:
-        lake.store.delete(file.path)
-    return found
+def join_tombstones(
+    location: CatalogLocation, work: Publish, files: Sequence[DataFile], watermark: Any
+) -> list[list[Any]]:
+    """Merge the tombstones and marks that shares wrote with those that are published; return all files after it."""
+    lake, stream = location.lake(), work.view.stream
+    new = read_remembered(lake.store, stream.definition, narrowed(stream.definition, None), files)
+    found = add_remembered(lake.store, lake.clock, stream, _known(work), new, decoded(watermark))
+    return [[file.path, file.rows, file.bytes] for file in found]
 
 
 def packed(addresses: Codes) -> str:

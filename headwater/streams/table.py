@@ -22,9 +22,6 @@ from headwater.metastore import Delta, Metastore, Reading, Transaction
 from headwater.metastore.sessions import PresentSession, Session
 from headwater.names import format_name
 from headwater.streams.backfilling import (
-    ROWS,
-    Crew,
-    Indexers,
     forget_backfill,
     stage_backfill,
     stage_compaction,
@@ -36,7 +33,7 @@ from headwater.streams.collecting import collectable
 from headwater.streams.definition import Definition, define, to_properties, with_properties
 from headwater.streams.definition import evolve as evolve_definition
 from headwater.streams.deleting import deletion, repeatable
-from headwater.streams.derived import Identify, renewed, stale_rows
+from headwater.streams.derived import Identify, renewed
 from headwater.streams.feed import changes
 from headwater.streams.given import Given, given
 from headwater.streams.landing import APPEND, UPSERT, BatchOrigin, Landed, Landing, LandingReport, rows_so_far
@@ -51,16 +48,16 @@ from headwater.streams.quarantine import with_positions
 from headwater.streams.readers import drop_reader, forget, hand_out, handed, readers, set_reader
 from headwater.streams.reading import count, read
 from headwater.streams.serving_copy import Lake, lake, open_version
-from headwater.streams.shares import Hands
 from headwater.streams.sources.files import SourceFile, find_files, is_files, names_of, naming
-from headwater.streams.sources.formats import SNAPSHOT, check_format, take, total
+from headwater.streams.sources.formats import SNAPSHOT, check_format, in_batches, take, total
 from headwater.streams.statements import KINDS, StaleError, Statement, StatementRows, apply_statement, prepare_rows
 from headwater.streams.tidying import coverage
 from headwater.streams.undoing import LandedPart, TakenOut, landed_from, take_out
 from headwater.streams.user_functions import identity
 from headwater.streams.verifying import verify
-from headwater.streams.writing import head_of
-from headwater.tables.frames import Frames
+from headwater.streams.writing import head_of, stale_rows
+from headwater.tables.write.arrow import Frames
+from headwater.work import HERE, Runner
 
 Path = Sequence[str]
 Answer = TypeVar("Answer")
@@ -201,8 +198,7 @@ class StreamTable(Frames):
         **options: Any,
     ) -> list[LandingReport]:
         """Take files whose digests are known, one after another; on a table with a lateness all as one batch."""
-        definition = self.definition
-        if definition.rules.lateness is None or format == SNAPSHOT or len(files) == 1:
+        if len(in_batches(self, files, format)) == len(files):
             return [self.ingest_file(file, format, source, strict, checks, **options) for file in files]
         landings: list[Landing] = []
         stream, snapshot = self.opened()
@@ -569,17 +565,20 @@ class StreamTable(Frames):
 
         return self.run(work, f"set properties of {self.name}")
 
-    def backfill(self, rows: int | None = None, crew: Crew | None = None) -> int:
-        """Compute stale derived values again, all or about so many rows; how many versions that took.
+    def backfill(self, rows: int | None = None, runner: Runner = HERE, batch: int | None = None) -> int:
+        """Compute stale derived values again, all or about `rows` of them; return how many versions that took.
 
-        With `crew` batches are computed elsewhere, and what each has done is kept until a version holds it.
+        On executors each task computes `batch` rows, and its result is kept until a version holds it.
         """
-        most = rows or (ROWS if crew is None else crew.rows * crew.batches)
+
+        def work(tx: Transaction) -> Publication | None:
+            return stage_backfill(self._lake(), tx, self.path, rows, batch, runner)
+
         for version in itertools.count():
-            done = self.run(lambda tx: stage_backfill(self._lake(), tx, self.path, most, crew), f"backfill {self.name}")
+            done = self.run(work, f"backfill {self.name}")
             if done is not None:
                 finish(self._lake(), self.path, done)
-            if crew is not None:
+            if runner is not HERE:
                 forget_backfill(self._lake(), self.path)
             if done is None or rows is not None:
                 return version + (done is not None)
@@ -593,14 +592,14 @@ class StreamTable(Frames):
         return done is not None
 
     def create_index(
-        self, column: str, type: str, name: str | None = None, indexers: Indexers | None = None, **options: Any
+        self, column: str, type: str, name: str | None = None, runner: Runner = HERE, **options: Any
     ) -> bool:
         """Index a column of the serving copy, as a version of the same rows; False when it has no rows yet.
 
-        With `indexers` the pieces of a large one are built elsewhere.
+        `runner`: the place in which its pieces are built.
         """
         done = self.run(
-            lambda tx: stage_index(self._lake(), tx, self.path, column, type, name, options, indexers),
+            lambda tx: stage_index(self._lake(), tx, self.path, column, type, name, options, runner),
             f"index {column} of {self.name}",
         )
         if done is not None:
@@ -634,8 +633,11 @@ class StreamTable(Frames):
         derived = stream.definition.derived
         if now:
             published = renewed(stream.definition, published, dataset, identify)
-        found = {each.name: stale_rows(dataset, each) for each in published.derived}
-        return {**dict.fromkeys((each.name for each in derived), dataset.count_rows()), **found}
+        known = {each.name: each for each in published.derived}
+        return {
+            name: stale_rows(dataset, known[name]) if name in known else dataset.count_rows()
+            for name in (each.name for each in derived)
+        }
 
     def collect(self, now_ms: int | None = None, pins: Sequence[int] = (), dry_run: bool = False) -> list[int]:
         """Drop deltas that nothing needs any more (`log_retention`, readers, `pins`); their positions."""
@@ -697,13 +699,13 @@ def publish_tables(
     lake: Lake,
     paths: Sequence[Path],
     lineage: Mapping[str, Mapping[str, Any]] | None = None,
-    hands: Hands | None = None,
+    runner: Runner = HERE,
     session: Session | None = None,
 ) -> list[Published]:
     """Publish tables in one transaction, so that all are new at one slot; in the open one of a session if it has one.
 
     `lineage` says by dotted name what else the rows of a table come from; it is kept with the published version.
-    With `hands` large ones are done in shares elsewhere, but not in an open transaction.
+    `runner`: the place in which rows are folded and written, but not in an open transaction.
     """
     check_once(paths)
     where = session or PresentSession(lake.metastore)
@@ -712,7 +714,7 @@ def publish_tables(
         return where.within(lambda tx: _publish_within(replace(lake, own=tx), paths, lineage or {}))
 
     def work(tx: Transaction) -> list[Publication]:
-        return [stage(lake, tx, path, (lineage or {}).get(format_name(path)), hands) for path in paths]
+        return [stage(lake, tx, path, (lineage or {}).get(format_name(path)), runner) for path in paths]
 
     names = ", ".join(format_name(path) for path in paths)
     done = where.change(work, f"publish {names}")

@@ -19,11 +19,11 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from headwater.imports import lance
+from headwater.lance_manifest import message_of
 from headwater.protobuf import as_number, parse
 from headwater.streams.rewriting import live_rows_of
 from headwater.streams.serving_copy import Staging
-from headwater.tables.bases import message_of
-from headwater.tables.compact import renamed
+from headwater.tables.commit.compaction import renamed
 from headwater.tables.handle import TableHandle
 from headwater.tables.partitions import field_ids, key_of, partitioning
 

@@ -20,12 +20,11 @@ from pathlib import Path
 from typing import Any
 
 from headwater.errors import InvalidInputError
-from headwater.streams.definition import DERIVED, Derived
+from headwater.streams.definition import DERIVED, Definition, Derived
+from headwater.work.tasks import SENT, UserModule
 
 TEXT = "__headwater_file__"
 """The name under which a module keeps the text that it was imported from."""
-SENT = "__headwater_text__"
-"""The name under which a module keeps the text that was sent to this process."""
 Say = Callable[[str], None]
 
 
@@ -111,6 +110,29 @@ def _source(function: Callable[..., Any]) -> str | None:
         return inspect.getsource(function)
     except (OSError, TypeError):
         return None
+
+
+def modules_of(definition: Definition) -> tuple[UserModule, ...]:
+    """Return the modules of a table's functions that are single files outside of what is installed.
+
+    Modules that were imported from beside them come along.
+    """
+    found: dict[str, UserModule] = {}
+    for name, derived in {each.function.partition(":")[0]: each for each in definition.derived}.items():
+        if "." in name:
+            continue  # a module of a package: executors have the package, or cannot have it
+        load(derived)
+        file = getattr(sys.modules[name], "__file__", None)
+        if file is not None and file.endswith(".py") and "site-packages" not in file:
+            for own, near in {name: file, **_imported_from(Path(file).parent)}.items():
+                found[own] = UserModule(own, Path(near).read_text(encoding="utf-8"))
+    return tuple(found.values())
+
+
+def _imported_from(folder: Path) -> dict[str, str]:
+    """Return the single modules of a folder that this process has imported."""
+    known = {name: getattr(module, "__file__", None) for name, module in list(sys.modules.items()) if "." not in name}
+    return {name: file for name, file in known.items() if file is not None and Path(file) == folder / f"{name}.py"}
 
 
 # Folders ------------------------------------------------------------------------------------------------------------

@@ -20,24 +20,35 @@ from headwater.streams.hashing import digest_of, hash_rows
 from headwater.streams.kept_ids import KeptIds, created_versions, kept
 from headwater.streams.layout import LANCE, LINEAGE
 from headwater.streams.opening import Stream
-from headwater.streams.position_views import Published
+from headwater.streams.position_views import Computed, Published
 from headwater.streams.serving_copy import (
+    CatalogLocation,
     Lake,
+    Staged,
     Staging,
+    catalog_location,
     commit,
     delete_rows,
     files_of,
     manifest_of,
+    open_staged,
+    open_staging,
     place_of,
     version_record,
     write_rows,
 )
 from headwater.streams.tidying import due, index_added, rewritten
 from headwater.table_refs import BRANCH, TAG
-from headwater.tables.commit import fragment_from
+from headwater.tables.commit.committer import fragment_from
+from headwater.tables.indices import NewIndex, default_name, divided, segment_from_json, segment_of
+from headwater.work import Runner, Task
 
 if TYPE_CHECKING:
     from lance.fragment import FragmentMetadata
+
+
+KEY_SEGMENTS = 8
+"""A BTREE on a key is built in at most this many segments: a look-up reads a page of each."""
 
 
 @dataclass(frozen=True)
@@ -82,12 +93,6 @@ class NewFragments:
     def to_json(self) -> dict[str, Any]:
         kept = {path: each.to_json() for path, each in self.kept.items()}
         return {"fragments": [each.to_json() for each in self.metadata], "kept": kept}
-
-    @staticmethod
-    def together(parts: Sequence[NewFragments]) -> NewFragments:
-        """Those of several parts, together."""
-        kept = {path: each for part in parts for path, each in part.kept.items()}
-        return NewFragments([each for part in parts for each in part.metadata], kept)
 
     @staticmethod
     def from_json(parts: Sequence[Mapping[str, Any]]) -> NewFragments:
@@ -162,15 +167,31 @@ def commit_rows(
     return commit(lake, stream, staging, operation, dataset.version, properties, new.kept)
 
 
-def index_keys(stream: Stream, staging: Staging, dataset: Any, rows: int) -> None:
-    """The first publish with rows makes a BTREE on each key column."""
+def index_keys(lake: Lake, stream: Stream, staging: Staging, dataset: Any, rows: int, runner: Runner) -> None:
+    """Make a BTREE on each key column, at the first publish with rows: here or by tasks, one segment of each."""
     if not rows:
         return
     known = {tuple(index.field_names) for index in dataset.describe_indices()}
     for name in stream.definition.keys:
-        if (name,) not in known:
-            with staging.indexing(dataset):
+        if (name,) in known:
+            continue
+        with staging.indexing(dataset):
+            if runner.in_driver(rows) or not staging.staged:
                 dataset.create_scalar_index(name, "BTREE")
+                continue
+            index, at = NewIndex(name, "BTREE", default_name(name), {}), catalog_location(lake)
+            parts = divided(dataset, min(runner.cores, KEY_SEGMENTS))
+            one, staged = "headwater.streams.writing:index_segment", staging.staged[-1]
+            found = runner.run([Task(one, (at, stream, staged, index, part)) for part in parts], f"index {name}")
+            segments = [segment_from_json(each) for each in found]
+            dataset.commit_existing_index_segments(index.name, name, segments)
+
+
+def index_segment(
+    location: CatalogLocation, stream: Stream, staged: Staged, index: NewIndex, fragments: list[int]
+) -> dict[str, Any]:
+    """Build the part of an index that covers some fragments of a staged version, on an executor."""
+    return segment_of(open_staged(location.lake(), stream, staged), index, fragments)
 
 
 def tidied(
@@ -243,6 +264,7 @@ def record(
     Steps on the way to it (columns come before rows) are no publish: nothing is ever read or folded from them.
     """
     staging.synced()
+    made = replace(made, stale=_stale(lake, stream, staging, made))
     known = settled(lake.now(), stream, tx.id) if staging.version else 0
     noted = {LINEAGE: dict(lineage)} if lineage else {}
     for staged in staging.staged:
@@ -260,6 +282,20 @@ def record(
             position=staged.version,
         )
     return made
+
+
+def _stale(lake: Lake, stream: Stream, staging: Staging, made: Published) -> int:
+    """Return how many rows of the newest staged version wait for a backfill."""
+    if made.stale_to < 0:
+        return 0
+    dataset, wanted = open_staging(lake, stream, staging), {each.name for each in stream.definition.derived}
+    return max((stale_rows(dataset, each) for each in made.derived if each.name in wanted), default=0)
+
+
+def stale_rows(dataset: Any, column: Computed) -> int:
+    """Return how many rows have a value of an older function, or none yet."""
+    fragments = (fragment.metadata for fragment in dataset.get_fragments() if fragment.fragment_id <= column.stale_to)
+    return sum(fragment.physical_rows - fragment.num_deletions for fragment in fragments)
 
 
 def rows_digest(rows: pa.Table) -> int:

@@ -1,4 +1,4 @@
-"""The folder of a table: whether it holds a version, and how it goes away."""
+"""Folders of tables in a store: tests for data and versions, and their removal."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from headwater.tables.layout import TRASH, VERSIONS, manifest_version
 
 
 def is_occupied(store: Store, folder: str) -> bool:
-    """Whether anything is in the folder; an empty one does not exist (directory document). One list request."""
+    """Return True if the folder holds anything; an empty one does not exist (directory document). One list request."""
     listing = store.children(folder)
     return bool(listing.entries or listing.folders)
 
 
 def has_version(store: Store, folder: str) -> bool:
-    """Whether the table in the folder has a version. A creator that was killed leaves `_versions/` without any."""
+    """Return True if the folder holds a version of a table. A killed writer leaves an empty `_versions/`."""
     path = store.abilities.path
     if path is not None:
         try:
@@ -34,7 +34,7 @@ def has_version(store: Store, folder: str) -> bool:
 
 
 def discard_folder(store: Store, folder: str, clock: Clock) -> bool:
-    """Delete a table's folder, if it is there. On local disk it is out of sight in one step, whatever then happens."""
+    """Delete a table's folder, and return True if it existed. On local disk a rename hides it first, atomically."""
     move_folder = store.abilities.move_folder
     if move_folder is None:
         there = is_occupied(store, folder)
@@ -60,7 +60,7 @@ def empty_trash(store: Store) -> None:
 
 
 def discard_files(store: Store, folder: str, keys: Iterable[str]) -> None:
-    """Take back the files of a write that came to nothing, and the empty folders they leave on local disk."""
+    """Delete the files of a failed write, and the empty folders that they leave on local disk."""
     for key in keys:
         store.delete(key)
     if prune := store.abilities.prune:

@@ -1,11 +1,13 @@
-"""How a table's data is reached, and opening it at a version, a tag or a branch with named errors."""
+"""`TableHandle`: the location of a Lance table, opened at a version, a tag or a branch, with errors of ours."""
 
 from __future__ import annotations
 
 import dataclasses
 import functools
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -16,16 +18,55 @@ from headwater.errors import (
     TableVersionNotFoundError,
 )
 from headwater.imports import lance
+from headwater.lance_manifest import outside
 from headwater.metastore.ref_record import KnownRefs
 from headwater.names import ObjectId, format_name
-from headwater.tables.bases import outside
-from headwater.tables.refs import branch_of, check_version
-from headwater.tables.translate import named_error, translating
+from headwater.table_refs import branch_of, check_version
+from headwater.tables.translate import is_unanswered, named_error, translating
 
 if TYPE_CHECKING:
     from lance_namespace import LanceNamespace
 
-    from headwater.tables.asked import AskedCatalog
+
+class AskedCatalog:
+    """The methods of `LanceNamespace` that pylance calls during a commit. Remembers the catalog's last refusal.
+
+    After a refusal pylance reads the version to learn who made it. In a table that was moved or dropped meanwhile it
+    cannot, and reports that the commit may have landed. The refusal recorded here is certain.
+    """
+
+    def __init__(self, catalog: LanceNamespace) -> None:
+        self._catalog = catalog
+        self._last: LanceNamespaceError | None = None
+        self._is_unknown = False
+
+    @property
+    def refusal(self) -> LanceNamespaceError | None:
+        """The error that refused the last version; None if the fate of any request is unknown."""
+        return None if self._is_unknown else self._last
+
+    def namespace_id(self) -> str:
+        return str(self._catalog.namespace_id())
+
+    def create_table_version(self, request: Any) -> Any:
+        try:
+            answer = self._catalog.create_table_version(request)
+        except Exception as error:
+            self._is_unknown |= is_unanswered(error) or not isinstance(error, LanceNamespaceError)
+            self._last = error if isinstance(error, LanceNamespaceError) else None
+            raise
+        self._last = None
+        return answer
+
+    def describe_table(self, request: Any) -> Any:
+        return self._catalog.describe_table(request)
+
+    def list_table_versions(self, request: Any) -> Any:
+        return self._catalog.list_table_versions(request)
+
+    def describe_table_version(self, request: Any) -> Any:
+        return self._catalog.describe_table_version(request)
+
 
 SCATTERED_BYTES = 64 << 10
 """Reads nearer to each other than this are one where scattered rows are fetched: what Lance does on object storage. Its
@@ -35,7 +76,7 @@ with a filter reads too much by it: TPC-H q3 takes a fifth longer."""
 
 @functools.cache
 def shared_session() -> lance.Session:
-    """The session of handles that came as JSON: manifests, file metadata and index pages are read once per process.
+    """Return the Lance session of handles decoded from JSON: it caches manifests, file metadata and index pages.
 
     An open still asks whether the manifest is the one it was: one dropped and made again is not served from memory.
     """
@@ -46,8 +87,21 @@ class UnreadRowsWarning(UserWarning):
     """A table that was opened has a write-ahead log of Lance's (MemWAL), whose rows are in no version."""
 
 
+_noted: ContextVar[set[str] | None] = ContextVar("noted", default=None)
+
+
+@contextmanager
+def noting_unread(names: set[str]) -> Iterator[None]:
+    """In this block, add the names of opened tables with a write-ahead log to `names` instead of warning."""
+    token = _noted.set(names)
+    try:
+        yield
+    finally:
+        _noted.reset(token)
+
+
 def unread_rows(table: str) -> str:
-    """Return what to say of a table with a write-ahead log of Lance's."""
+    """Return the warning for a table with a write-ahead log of Lance's."""
     return (
         f"{table} has a write-ahead log (MemWAL): rows that were written there, and are in no version yet, are not "
         "shown. Merge them into the table (LanceDB: checkpoint_lsm and compact_lsm)."
@@ -56,7 +110,7 @@ def unread_rows(table: str) -> str:
 
 @dataclass(frozen=True)
 class TableHandle:
-    """A table that the catalog has found, at one version when it names one.
+    """A table found by the catalog: its name, location, storage options and, if pinned, its version.
 
     `managed`: the catalog orders its versions, not the storage. `client`: that catalog, where it can be asked. As JSON
     a handle has no client: it holds the location and the storage options that the catalog gave out, so an executor
@@ -70,7 +124,7 @@ class TableHandle:
     version: int | None = None
     managed: bool = False
     in_transaction: bool = False
-    """Whether its versions are those of an open transaction: then no commit to it can have landed unseen."""
+    """True for versions of an open transaction: no commit to them can have landed unseen."""
     session: lance.Session | None = field(default=None, repr=False, compare=False)
     _asked: list[AskedCatalog] = field(default_factory=list, init=False, repr=False, compare=False)
     """The catalog as it was asked for what was opened last, if anything was."""
@@ -79,32 +133,32 @@ class TableHandle:
 
     @property
     def name(self) -> str:
-        """The table as SQL writes it."""
+        """The qualified name of the table, quoted as in SQL."""
         return format_name(self.id.names)
 
     @property
     def known_refs(self) -> KnownRefs | None:
-        """What the catalog knows of tags and branches; None: what is in the folder is all."""
+        """Tags and branches recorded by the catalog; None if only the table's folder knows them."""
         return self.refs() if self.refs is not None else None
 
     @property
     def refusal(self) -> LanceNamespaceError | None:
-        """Why the catalog took no version of what was opened last through this handle, if that is certain."""
+        """The error with which the catalog refused the last commit of this handle; None if its fate is unknown."""
         return self._asked[0].refusal if self._asked else None
 
     def at(self, version: int | None) -> TableHandle:
         return dataclasses.replace(self, version=version)
 
     def through(self, client: LanceNamespace) -> TableHandle:
-        """The same table with its newest version as the catalog tells it, if it is the catalog that orders them."""
+        """Return a handle on the newest version. A managed table is then opened through the catalog `client`."""
         return dataclasses.replace(self, client=client if self.managed else None, version=None)
 
     def open(
         self, version: int | str | None = None, branch: str | None = None, scattered: bool = False
     ) -> lance.LanceDataset:
-        """The dataset at a version or tag of a branch: the handle's own version, else the newest, when not told.
+        """Open the dataset at a version or tag of a branch. Default: the handle's own version, else the newest.
 
-        `scattered`: to fetch rows that are far from each other.
+        `scattered`: True to fetch single rows that are far from each other.
         Errors 11 TableVersionNotFound, 22 TableBranchNotFound, 19 InvalidTableState (no readable data).
         """
         branch, version = self._made(branch_of(branch), version)
@@ -119,7 +173,7 @@ class TableHandle:
             return self.checked(dataset)
 
     def _made(self, branch: str | None, version: int | str | None) -> tuple[str | None, int | str | None]:
-        """A branch with its version; of one that a transaction is going to make, the version that it begins at."""
+        """Return the branch and version to open. A branch that a transaction is to create is read at its start."""
         known = self.known_refs if branch is not None else None
         if branch is None or known is None:
             return branch, version
@@ -133,7 +187,7 @@ class TableHandle:
         return self._made(begins.branch, begins.version)
 
     def checked(self, dataset: lance.LanceDataset) -> lance.LanceDataset:
-        """Error 19 for a version whose files are elsewhere: it would make us read another's table for the caller."""
+        """Return the dataset; InvalidTableState (19) if its files are outside the table: the caller may lack rights."""
         elsewhere = outside((base.path for base in dataset.base_paths().values()), self.uri)
         if elsewhere is not None:
             raise InvalidTableStateError(
@@ -141,7 +195,11 @@ class TableHandle:
                 "Make a copy of its rows instead."
             )
         if dataset.mem_wal_index_details() is not None:
-            warnings.warn(unread_rows(self.name), UnreadRowsWarning, stacklevel=2)
+            noted = _noted.get()
+            if noted is None:
+                warnings.warn(unread_rows(self.name), UnreadRowsWarning, stacklevel=2)
+            else:
+                noted.add(self.name)
         return dataset
 
     def _open(self, version: int | str | None, branch: str | None, scattered: bool) -> lance.LanceDataset:
@@ -152,8 +210,6 @@ class TableHandle:
                 return lance.dataset(self.uri, version=version, **how)
             dataset = lance.dataset(self.uri, **how)
         else:
-            from headwater.tables.asked import AskedCatalog  # with lance_namespace, which look-ups do without
-
             self._asked[:] = [AskedCatalog(self.client)]
             dataset = lance.dataset(namespace_client=self._asked[0], table_id=list(self.id.names), **how)
         if branch is not None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from headwater.store.layout import OWN_FOLDER
+from headwater.store.seam import OWN_FOLDER
 
 VERSIONS = "_versions"
 VERSION_HINT = "latest_version_hint.json"
@@ -14,27 +14,27 @@ STAGED = "_staged"
 TRASH = f"{OWN_FOLDER}/trash"
 """Dropped folders on their way out."""
 UNRECORDED = f"{OWN_FOLDER}/unrecorded"
-"""Where manifests go that were written behind the back of a catalog that manages versions."""
+"""The folder of manifests that other clients wrote without the catalog that manages the versions."""
 TRANSACTIONS = "_transactions"
 TABLE_FOLDERS = frozenset({VERSIONS, DATA, STAGED, TRANSACTIONS, "_deletions", "_indices", "_refs", "tree"})
-"""What a table's folder holds, also one whose creator is at work or has died."""
+"""Names in a table's folder, also during its creation and after a crash of its creator."""
 
 _LAST_VERSION = 2**64 - 1
 _MANIFEST_NAME = re.compile(r"^(\d+)\.manifest$")
 
 
 def manifest_name(version: int, scheme: str = "V2") -> str:
-    """The file name of a Lance manifest: V2 counts down from 2^64-1, so that the newest is listed first."""
+    """Return the file name of a Lance manifest. V2 counts down from 2^64-1, so that the newest is listed first."""
     return f"{_LAST_VERSION - version:020d}.manifest" if scheme == "V2" else f"{version}.manifest"
 
 
 def hidden_manifest(transaction: str, version: int, scheme: str = "V2") -> str:
-    """Where an open transaction keeps the manifest of a version, below the table's folder."""
+    """Return the path, below the table's folder, of the manifest that an open transaction has staged."""
     return f"{STAGED}/{transaction}/{manifest_name(version, scheme)}"
 
 
 def manifest_version(name: str) -> tuple[int, str] | None:
-    """The version and naming scheme that a manifest's file name says, or None if it is no such name."""
+    """Return the version and naming scheme of a manifest's file name; None for any other name."""
     match = _MANIFEST_NAME.match(name)
     if not match:
         return None

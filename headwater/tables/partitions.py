@@ -15,8 +15,9 @@ import functools
 import hashlib
 import re
 import zlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -26,17 +27,20 @@ import pyarrow.compute as pc
 from headwater.clock import unique_hex
 from headwater.errors import InvalidInputError, TableColumnNotFoundError
 from headwater.imports import lance
+from headwater.tables.handle import TableHandle
 from headwater.types import BLOB, is_blob
 
 if TYPE_CHECKING:
     from lance.fragment import FragmentMetadata
 
+Key = tuple[str, ...]
+"""A partition as the parts of a file name, one for each partition field."""
 METADATA = "headwater.partition"
 MAX_FIELDS = 5
 MAX_WIDTH = 1_000_000
 MAX_TEXT = 32
 MAX_GROUPS = 64
-"""So many partitions, at most, are read by tasks of their own: with more there would be many small tasks."""
+"""The most partitions that are read by tasks of their own: more would make many small tasks."""
 DAY_MICROS = 86_400_000_000
 HOUR_MICROS = 3_600_000_000
 CODES = {"identity": "i", "years": "y", "months": "m", "days": "d", "hours": "h", "bucket": "b", "truncate": "t"}
@@ -56,7 +60,7 @@ class PartitionField:
 
     @property
     def name(self) -> str:
-        """What SHOW PARTITIONS calls it: `region`, `ts_days`, `id_bucket`."""
+        """The name in SHOW PARTITIONS: `region`, `ts_days`, `id_bucket`."""
         return self.column if self.transform == "identity" else f"{self.column}_{self.transform}"
 
     def to_json(self) -> dict[str, Any]:
@@ -65,7 +69,7 @@ class PartitionField:
 
 @dataclass(frozen=True)
 class NamedValue:
-    """What a file's name says of one field: the transform's value, null, or only a digest of the value's text."""
+    """The partition value of one field in a file name: a value, NULL, or only the digest of a long text."""
 
     field: int
     transform: str
@@ -78,7 +82,7 @@ class NamedValue:
 
 
 def allows(transform: str, kind: Any) -> bool:
-    """Whether a column of this type can be partitioned so: types whose values compare in Spark as they do here."""
+    """Return True if the transform fits the type: values of the type must compare in Spark as they do here."""
     whole, text = pa.types.is_signed_integer(kind), pa.types.is_string(kind) or pa.types.is_large_string(kind)
     date, moment = kind == pa.date32(), pa.types.is_timestamp(kind) and kind.unit == "us"
     allowed = {
@@ -91,7 +95,7 @@ def allows(transform: str, kind: Any) -> bool:
 
 
 def partitioned(schema: pa.Schema, asked: Sequence[Mapping[str, Any]]) -> pa.Schema:
-    """The schema of a table PARTITIONED BY the fields asked for, or InvalidInput that says which cannot be."""
+    """Return the schema of a table PARTITIONED BY `asked`; InvalidInput names a field that cannot be used."""
     if len(asked) > MAX_FIELDS:
         raise InvalidInputError(f"PARTITIONED BY takes at most {MAX_FIELDS} fields, not {len(asked)}.")
     for position, entry in enumerate(asked):
@@ -120,12 +124,12 @@ def _check(schema: pa.Schema, field: PartitionField) -> None:
 
 
 def has_blobs(schema: pa.Schema) -> bool:
-    """Blobs are kept in files of their own, which only Lance's own writer makes."""
+    """Return True for a schema with blobs, whose own files only Lance's writer makes."""
     return any(is_blob(field.type) or BLOB in (field.metadata or {}) for field in schema)
 
 
 def partitioning(schema: pa.Schema) -> tuple[PartitionField, ...]:
-    """The partition fields of a table, in order; what no longer fits its column's type is no partition field."""
+    """Return the partition fields of a table, in order. Transforms that do not fit a changed type are left out."""
     found: list[tuple[int, PartitionField]] = []
     for field in schema:
         for text in (field.metadata or {}).get(METADATA.encode(), b"").decode().split(","):
@@ -144,7 +148,7 @@ def field_ids(dataset: lance.LanceDataset) -> dict[str, int]:
 
 
 def transformed(array: Any, transform: str, width: int) -> Any:
-    """The partition values of a column's values: null for null, texts as bytes, times as whole numbers."""
+    """Return the partition values of an array: NULL for NULL, texts as bytes, times as integers."""
     if transform == "truncate" and not pa.types.is_integer(array.type):
         array = pc.utf8_slice_codeunits(array, 0, width)
     if pa.types.is_string(array.type) or pa.types.is_large_string(array.type):
@@ -179,7 +183,7 @@ def _text_buckets(array: Any, width: int) -> Any:
 
 @functools.lru_cache(maxsize=1 << 16)
 def first_of(value: int, transform: str, width: int, *, dates: bool) -> int:
-    """The smallest column value (days or microseconds) whose partition value is this one."""
+    """Return the smallest column value (days or microseconds) of a partition value."""
     if transform == "truncate":
         return value * width
     if transform == "hours":
@@ -193,7 +197,7 @@ def first_of(value: int, transform: str, width: int, *, dates: bool) -> int:
 
 
 def format_part(field: int, transform: str, width: int, value: Any) -> str:
-    """What a file's name says of one field; `value` is one of `transformed`."""
+    """Return the part of a file name for one field. `value`: a result of `transformed`."""
     return f"{field}{CODES[transform]}{width or ''}-{format_value(value)}"
 
 
@@ -219,7 +223,7 @@ def file_name(parts: Sequence[str]) -> str:
 
 
 def parse_name(name: str) -> list[NamedValue]:
-    """What a name says; of a name that is not ours, or not wholly understood, nothing."""
+    """Return the partition values in a file name; an empty list for a name that is not ours."""
     texts = name.split(".")[1:-1]
     found = [part for text in texts if (part := _parse_part(text)) is not None]
     return found if len(found) == len(texts) else []
@@ -252,7 +256,7 @@ def _parse_value(kind: str, rest: str) -> Any:
 
 
 def parts_of(fragment: FragmentMetadata) -> list[NamedValue]:
-    """What is certain of every row of a fragment: only files that still hold the field are believed."""
+    """Return the partition values that hold for every row of a fragment. Files that lost the field are ignored."""
     if fragment.overlays:
         return []
     return [
@@ -264,7 +268,7 @@ def parts_of(fragment: FragmentMetadata) -> list[NamedValue]:
 
 
 def key_of(fragment: FragmentMetadata, wanted: Sequence[tuple[int, PartitionField]]) -> tuple[str, ...] | None:
-    """The partition of a fragment as the texts of its name, or None when it is not known for all the fields."""
+    """Return the partition key of a fragment; None if its file names lack a field."""
     known = {(part.field, part.transform, part.width): part for part in parts_of(fragment)}
     key = []
     for id, field in wanted:
@@ -279,9 +283,9 @@ def key_of(fragment: FragmentMetadata, wanted: Sequence[tuple[int, PartitionFiel
 def partitions_of(
     dataset: lance.LanceDataset, fragments: Sequence[FragmentMetadata]
 ) -> dict[tuple[int | str | None, ...], set[int]] | None:
-    """The fragments of each partition. None: there are no partitions or too many, or a fragment does not tell its own.
+    """Return the fragments of each partition; None without partitions, with too many, or with an unknown one.
 
-    Only values are told that are the same in Spark: whole numbers and text.
+    Keys are integers and texts, which are equal in Spark.
     """
     ids, fields = field_ids(dataset), partitioning(dataset.schema)
     wanted = [(ids[field.column], field.transform, field.width) for field in fields]
@@ -293,3 +297,85 @@ def partitions_of(
             return None
         found.setdefault(values, set()).add(fragment.id)
     return found if wanted and len(found) <= MAX_GROUPS else None
+
+
+def parted(rows: pa.Table, wanted: Sequence[tuple[int, PartitionField]]) -> list[tuple[Key, pa.Table]]:
+    """Split rows by partition key, in their order. Sorted rows are sliced, not copied. Pure."""
+    if not rows.num_rows:
+        return []
+    values = [transformed(rows.column(f.column).combine_chunks(), f.transform, f.width) for _, f in wanted]
+    codes = np.zeros(rows.num_rows, np.int64)
+    for array in values:
+        encoded = array.dictionary_encode()
+        count = len(encoded.dictionary)
+        joined = codes * (count + 1) + np.asarray(encoded.indices.fill_null(count), np.int64)
+        codes = np.unique(joined, return_inverse=True)[1]
+    known = len(np.unique(codes))
+    if np.count_nonzero(np.diff(codes)) + 1 > known:
+        order: Any = np.argsort(codes, kind="stable")
+        rows, codes = rows.combine_chunks().take(order), codes[order]
+        values = [array.take(order) for array in values]
+    starts = [0, *(np.flatnonzero(np.diff(codes)) + 1).tolist(), rows.num_rows]
+    found: list[tuple[Key, pa.Table]] = []
+    for start, end in pairwise(starts):
+        parts = zip(wanted, values, strict=True)
+        key = tuple(format_part(id, f.transform, f.width, array[start].as_py()) for (id, f), array in parts)
+        found.append((key, rows.slice(start, end - start)))
+    return found
+
+
+UNITS = {"years": "Y", "months": "M", "days": "D", "hours": "h"}
+Wanted = Sequence[tuple[int, PartitionField]]
+Values = tuple[str | None, ...]
+
+
+def list_partitions(table: TableHandle) -> list[list[str | None]]:
+    """Return the values of each partition that has rows (SHOW PARTITIONS), sorted, NULL first.
+
+    File names hold the values. Only fragments of unknown partition, or with digests, are read."""
+    dataset = table.open()
+    ids = field_ids(dataset)
+    wanted = [(ids[field.column], field) for field in partitioning(dataset.schema)]
+    found: set[Values] = set()
+    for fragment in dataset.get_fragments():
+        if fragment.metadata.num_rows:
+            found.update(_of_fragment(dataset, fragment, wanted))
+    return [
+        list(values) for values in sorted(found, key=lambda each: [(value is not None, value or "") for value in each])
+    ]
+
+
+def _of_fragment(dataset: lance.LanceDataset, fragment: Any, wanted: Wanted) -> Iterator[Values]:
+    kinds = [dataset.schema.field(field.column).type for _, field in wanted]
+    known = {(part.field, part.transform, part.width): part for part in parts_of(fragment.metadata)}
+    parts = [known.get((id, field.transform, field.width)) for id, field in wanted]
+    told = [part.value for part in parts if part is not None and part.digest is None]
+    if len(told) == len(wanted):
+        yield _texts(told, wanted, kinds)
+        return
+    rows = fragment.to_table(columns=list({field.column for _, field in wanted}))
+    for _, group in parted(rows, wanted):
+        first = [group.column(field.column).slice(0, 1).combine_chunks() for _, field in wanted]
+        columns = zip(first, wanted, strict=True)
+        read = [transformed(array, field.transform, field.width)[0].as_py() for array, (_, field) in columns]
+        yield _texts(read, wanted, kinds)
+
+
+def _texts(values: Sequence[Any], wanted: Wanted, kinds: Sequence[Any]) -> Values:
+    return tuple(_text(value, field, kind) for value, (_, field), kind in zip(values, wanted, kinds, strict=True))
+
+
+def _text(value: Any, field: PartitionField, kind: Any) -> str | None:
+    """Return a partition value as text: 2020-01 for a month, 2020-01-31 for a day."""
+    if value is None or isinstance(value, str):
+        return value
+    if isinstance(value, bytes):
+        return value.decode(errors="replace")
+    if isinstance(value, bool):
+        return str(value).lower()
+    unit = UNITS.get(field.transform)
+    if field.transform == "identity":
+        unit = "D" if kind == pa.date32() else "us" if pa.types.is_timestamp(kind) else None
+    if unit is not None:
+        return str(np.array(value).astype(f"datetime64[{unit}]"))
+    return str(value * field.width if field.transform == "truncate" else value)

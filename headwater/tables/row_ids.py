@@ -1,4 +1,4 @@
-"""Which rows a fragment has, as a Lance manifest and its deletion files say it: row ids and deleted places. Pure.
+"""Readers of row-id sequences and deletion files: the row ids and deleted offsets of a fragment. Pure.
 
 The messages are RowIdSequence and U64Segment of Lance's `rowids.proto`; a deletion file is an Arrow file with a column
 of places, or a roaring bitmap in its portable form.
@@ -26,13 +26,13 @@ BITMAP_BYTES = 8192
 
 
 def row_ids(sequence: bytes) -> Ids:
-    """The row ids of a fragment, in the order of its rows, deleted ones included. ValueError: this is no sequence."""
+    """Return the row ids of a fragment in row order, deleted ones included. ValueError: this is no sequence."""
     found = [_segment(as_bytes(value)) for field, value, _ in parse(sequence) if field == 1]
     return np.concatenate(found) if found else np.empty(0, np.uint64)
 
 
 def row_versions(sequence: bytes) -> Ids:
-    """The versions that a fragment's rows were last changed in, in their order (RowDatasetVersionSequence)."""
+    """Return the version that last changed each row of a fragment, in row order (RowDatasetVersionSequence)."""
     found = []
     for field, value, _ in parse(sequence):
         if field == 1:
@@ -43,7 +43,7 @@ def row_versions(sequence: bytes) -> Ids:
 
 
 def deleted_places(data: bytes, is_bitmap: bool) -> Ids:
-    """The places of deleted rows that a deletion file lists. ValueError: it cannot be read."""
+    """Return the offsets of deleted rows in a deletion file. ValueError: it cannot be read."""
     if is_bitmap:
         return _roaring(data)
     try:
@@ -103,7 +103,7 @@ def _values(message: bytes) -> dict[int, Value]:
 
 
 def _roaring(data: bytes) -> Ids:
-    """The numbers in a bitmap (RoaringFormatSpec: cookie, containers by their high bits, offsets, contents)."""
+    """Return the numbers in a bitmap (RoaringFormatSpec: cookie, containers by their high bits, offsets, contents)."""
     try:
         return _containers(data)
     except (struct.error, IndexError):

@@ -44,13 +44,13 @@ MAX_MESSAGE_CHARS = 400
 MAX_WORD_CHARS = 200
 """No more than this of one word of a message is shown: it may be what a caller sent."""
 READ_HEAD, READ_TAIL = 3000, 1000
-"""How much of a message is read: its beginning and its end, which say what it is. What is between may be a caller's."""
+"""The length of the beginning and the end of a message that are searched. The middle may be a caller's text."""
 
 UNKNOWN = re.compile(
     r"may have landed|may still be made|its outcome is not recorded|"
     r"Commit result for version \d+ is unknown"
 )
-"""What every CommitStateUnknownError says, also when it comes out of a server as another error; and pylance's own."""
+"""Texts of CommitStateUnknownError, also inside another error of a server, and of pylance's own error."""
 UNANSWERED = re.compile(
     r"Failed to execute request(?!.*(?:ConnectError|ConnectionRefused))|[Tt]imed out|RemoteDisconnected|"
     r"Connection (?:aborted|reset)|502 Bad Gateway|504 Gateway",
@@ -121,15 +121,15 @@ INVALID = re.compile(
 )
 SOURCE_PLACE = re.compile(r"\.rs:\d+:\d+")
 DUMPS = (": Schema {", "Schema {", ", location: Location {", ". Detail: Python exception", "Traceback (most recent")
-"""Where pylance's messages stop being for people."""
+"""Beginnings of dumps in pylance's messages."""
 KIND = re.compile(r"LanceError\(\w+\): ")
-"""What pylance calls the error, which ours has its own name for."""
+"""pylance's own name of an error, which is removed."""
 FOLDERS = re.compile(r"(?<!\S)/\S*/")
 
 
 @contextmanager
 def translating(table: TableHandle, doing: str, otherwise: Kind | None = None) -> Iterator[None]:
-    """Run a piece of work on a table; whatever pylance raises comes out as a named error.
+    """Translate whatever pylance raises in this block into an error of our table.
 
     `doing` completes "could not ..." in the message; `otherwise` is the error of a text that no rule knows.
     """
@@ -148,7 +148,7 @@ def translating(table: TableHandle, doing: str, otherwise: Kind | None = None) -
 def named_error(
     table: TableHandle, doing: str, error: BaseException, otherwise: Kind | None = None
 ) -> LanceNamespaceError:
-    """The named error of one that pylance raised."""
+    """Return our error for one that pylance raised."""
     kind = kind_of(error, otherwise)
     if table.in_transaction and (kind is CommitStateUnknownError or OVERTAKEN.search(message_of(error))):
         return ConcurrentModificationError(
@@ -167,7 +167,7 @@ def fate_unknown(table: TableHandle) -> CommitStateUnknownError:
 
 
 def kind_of(error: BaseException, otherwise: Kind | None = None) -> Kind:
-    """Which error of the table this is."""
+    """Return the class of our error table for an error of pylance."""
     text = message_of(error)
     if UNKNOWN.search(text):
         return CommitStateUnknownError
@@ -190,7 +190,7 @@ def _kind_by_type(error: BaseException) -> Kind:
 
 
 def message_of(error: BaseException) -> str:
-    """The text of an error, also of one that was raised with several arguments; of a long one, both ends."""
+    """Return the text of an error, also of one with several arguments; both ends of a long one."""
     return _ends(_full_message(error))
 
 
@@ -203,15 +203,15 @@ def _ends(text: str) -> str:
 
 
 def first_line(error: BaseException) -> str:
-    """What an error says first, without folders and source lines."""
+    """Return the first line of an error's message, without folders and source lines."""
     lines = message_of(error).splitlines() or ["no reason given"]
     return FOLDERS.sub("", lines[0].split(", /")[0])[:200]
 
 
 def clean(table: TableHandle, text: str) -> str:
-    """The text without source lines, dumps, paths and the values of storage options.
+    """Return the text without source lines, dumps, paths and the values of storage options.
 
-    Those are replaced before anything is cut, so that none is left in half.
+    Values are replaced before the text is cut, so that no half of a secret is left.
     """
     text = without_body(text)
     for secret in table.storage_options.values():
@@ -228,7 +228,7 @@ def clean(table: TableHandle, text: str) -> str:
 
 
 def _paths(uri: str) -> list[tuple[str, str]]:
-    """The spellings of a table's place that pylance uses: the URI, the path, the path without its first slash."""
+    """Return the spellings of a table's location in pylance's messages, each with its replacement."""
     path = uri.split("://", 1)[-1].rstrip("/")
     inside = path.lstrip("/")
     parent = inside.rpartition("/")[0]
@@ -239,19 +239,19 @@ def _paths(uri: str) -> list[tuple[str, str]]:
 
 
 def is_panic(error: BaseException) -> bool:
-    """Whether pylance's Rust code has given up, which no `except Exception` sees."""
+    """Return True for a panic of pylance's Rust code, which `except Exception` does not catch."""
     return type(error).__name__ == "PanicException"
 
 
 def is_unanswered(error: BaseException) -> bool:
-    """Whether a request that failed so may have been carried out all the same."""
+    """Return True if the failed request may have been carried out."""
     text = message_of(error)
     return isinstance(error, CommitStateUnknownError) or bool(UNKNOWN.search(text) or UNANSWERED.search(text))
 
 
 def is_unshown_rewrite(error: TypeError) -> bool:
-    """pylance 14 fails to show a compaction that rewrote indices ("RewrittenIndex ... missing ... arguments").
+    """Return True if pylance 14 could not show a compaction that rewrote indices (operation Rewrite).
 
-    Only the operation Rewrite has those.
+    Its message is "RewrittenIndex ... missing ... arguments".
     """
     return "RewrittenIndex" in message_of(error)

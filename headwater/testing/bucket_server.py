@@ -1,4 +1,4 @@
-"""An S3 server on loopback (moto), started and stopped by whoever tests. Needs moto with its server."""
+"""An S3 server on loopback (moto) for tests. Needs moto with its server."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from typing import Any, Self
 
 
 class BucketServer(AbstractContextManager["BucketServer"]):
-    """Answers one request at a time: moto looks whether an object is there, then puts it; a bucket does both at once.
+    """An S3 server that handles one request at a time, so that conditional puts are atomic.
 
-    Else two creators of one object may both be told that theirs is the one.
+    moto checks for an object and then puts it. With concurrent requests two creators could both succeed.
     """
 
     url: str

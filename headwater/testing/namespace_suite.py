@@ -1,4 +1,4 @@
-"""What every catalog must do, asked through `LanceNamespace` alone. Subclass, and give fixtures:
+"""The conformance suite of catalogs, through `LanceNamespace` alone. Subclass `NamespaceSuite` with fixtures:
 
 `namespace` yields an empty catalog; `features` is its `Capabilities`. Run it directly and through REST.
 """
@@ -17,7 +17,7 @@ from lance_namespace import LanceNamespace
 
 from headwater.errors import LanceNamespaceError
 from headwater.registry import Capabilities
-from headwater.store.layout import OWN_FOLDER
+from headwater.store.seam import OWN_FOLDER
 
 ROWS = pa.table({"id": [1, 2, 3], "name": ["a", "b", "c"]})
 ODD_NAMES = (
@@ -41,7 +41,7 @@ BAD_NAMES = ("", ".", "..", "a/b", "a\\b", "a$b", "a\nb", "a\0b", "\x7f", "x" * 
 
 
 def ipc(table: pa.Table) -> bytes:
-    """An Arrow IPC stream, as CreateTable takes it."""
+    """Return an Arrow IPC stream for CreateTable."""
     sink = io.BytesIO()
     with pa.ipc.new_stream(sink, table.schema) as writer:
         writer.write_table(table)
@@ -49,18 +49,18 @@ def ipc(table: pa.Table) -> bytes:
 
 
 def code_of(action: Callable[[], Any]) -> int:
-    """The code of the error an action ends in."""
+    """Return the code of the error that an action raises."""
     with pytest.raises(LanceNamespaceError) as caught:
         action()
     return int(caught.value.code)
 
 
 class NamespaceSuite:
-    """Names, tables and rows, whatever the kind of catalog."""
+    """The tests of names, tables and rows for every kind of catalog."""
 
     @pytest.fixture
     def nested(self, namespace: LanceNamespace, features: Capabilities) -> LanceNamespace:
-        """For tests of child namespaces; a catalog without them must say Unsupported (0)."""
+        """Skip tests of child namespaces after asserting UnsupportedOperation (0) in a catalog without them."""
         if not features.namespaces:
             assert code_of(lambda: namespace.create_namespace(api.CreateNamespaceRequest(id=["a"]))) == 0
             assert code_of(lambda: namespace.describe_table(api.DescribeTableRequest(id=["a", "t"]))) == 0
@@ -334,7 +334,7 @@ class NamespaceSuite:
         assert namespace.list_all_tables(api.ListTablesRequest()).tables == []
 
     def bad_name_codes(self, name: str) -> tuple[int, ...]:
-        """The codes a bad name may get: InvalidInput. (A face that joins names into a URL may see another id.)"""
+        """The codes that a bad name may get: InvalidInput. A client that joins names into a URL may send another id."""
         return (13,)
 
     # Paging

@@ -1,6 +1,6 @@
-"""What every Registry must do. Subclass, and give fixtures:
+"""The conformance suite of registries. Subclass `RegistrySuite` with fixtures:
 
-`registry` yields one over an empty catalog; `reopen` is a function that opens the same catalog anew.
+`registry` yields one over an empty catalog; `reopen` is a function that opens the same catalog again.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ def table(registry: Registry, *names: str, hash: str = "00000000", **properties:
 
 
 def needs_namespaces(registry: Registry) -> None:
-    """What a kind cannot do is asserted, not skipped: a registry without namespaces refuses one by name."""
+    """Assert the refusal of namespaces by a registry without them, in place of a skip."""
     if not registry.capabilities.namespaces:
         with pytest.raises(UnsupportedOperationError):
             registry.commit([Add(ns("a"))])
@@ -35,7 +35,7 @@ def needs_namespaces(registry: Registry) -> None:
 
 
 class RegistrySuite:
-    """Names found, paged and committed all or nothing."""
+    """The tests of find, children and commit."""
 
     def test_an_empty_catalog_has_nothing(self, registry: Registry) -> None:
         assert registry.find([ObjectId(("a",)), ObjectId(("a", "b"))]) == {}

@@ -1,4 +1,4 @@
-"""What every Store must do. Subclass, and give a fixture `store` that yields an empty one."""
+"""The conformance suite of stores. Subclass `StoreSuite` with a fixture `store` that yields an empty one."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ ODD_KEYS = (
 
 
 class StoreSuite:
-    """Bytes at keys, created at most once."""
+    """The tests of a store, create-if-absent above all."""
 
     def test_what_was_put_is_read_back(self, store: Store) -> None:
         store.put("a/b", b"one")

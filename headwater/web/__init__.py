@@ -1,10 +1,10 @@
-"""The web page of a served catalog: what is in it, how it came about, and how to use it from elsewhere.
+"""The web page of a served catalog: its tables, their history, and snippets for other tools.
 
     Site (who is asking, form or link, errors as pages)
       └─ views (one function for each kind of page) ── Visit.ask ──> rest.Dispatcher (rights, workers, the catalog)
            └─ templates (Jinja2), cells and charts (pure: values to safe HTML)
 
-Every question goes the way of the API's calls: the page can show and do only what its visitor's role can.
+Every request goes through the API's dispatcher, so the page shows and does only what its visitor's role allows.
 """
 
 from headwater.web.site import page

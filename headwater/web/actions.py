@@ -1,60 +1,48 @@
-"""Actions behind the forms of the page. Each is an operation of the API in the visitor's name."""
+"""Forms of the page. Each is an operation of the API in the visitor's name, by one row of a table."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
 
 from headwater.errors import InvalidInputError
 from headwater.names import ObjectId, object_id
 from headwater.rest.reply import RouteError
 from headwater.web.visit import Page, Visit
 
+Fields = Callable[[Visit], Mapping[str, Any]]
+
+
+@dataclass(frozen=True)
+class FormAction:
+    """One form: its operation and the fields of its request. `confirmed`: the visitor writes the object's name."""
+
+    operation: str
+    fields: Fields = lambda visit: {}
+    confirmed: bool = False
+
 
 def act(visit: Visit) -> Page:
-    """Do what the address names, to what it names, and go on to the page that shows it."""
+    """Do what the address names, to the object that it names, and redirect to the page that shows it."""
     name = visit.names[1] if len(visit.names) > 1 else ""
     action = ACTIONS.get(name)
     if action is None:
         raise RouteError("There is no such form on this page.", 404)
     id = object_id(visit.names[2:], visit.served.delimiter)
-    return Page(status=303, headers=((b"location", action(visit, id).encode()),))
-
-
-def drop_table(visit: Visit, id: ObjectId) -> str:
-    _confirmed(visit, id)
-    visit.ask("DropTable", id)
-    return visit.links.namespace(id.parent)
-
-
-def drop_namespace(visit: Visit, id: ObjectId) -> str:
-    _confirmed(visit, id)
-    visit.ask("DropNamespace", id, behavior="Cascade" if visit.form.get("cascade") == "yes" else "Restrict")
-    return visit.links.namespace(id.parent)
-
-
-def undrop(visit: Visit, id: ObjectId) -> str:
-    """Bring back what was dropped last under a name."""
-    return visit.links.of(id, visit.ask("Undrop", id)["kind"])
-
-
-def restore(visit: Visit, id: ObjectId) -> str:
-    visit.ask("RestoreTable", id, version=_version(visit))
-    return visit.links.table(id, view="versions")
-
-
-def add_tag(visit: Visit, id: ObjectId) -> str:
-    visit.ask("CreateTableTag", id, tag=visit.form.get("tag", "").strip(), version=_version(visit))
-    return visit.links.table(id, view="versions")
-
-
-def drop_tag(visit: Visit, id: ObjectId) -> str:
-    visit.ask("DeleteTableTag", id, tag=visit.form.get("tag", ""))
-    return visit.links.table(id, view="versions")
-
-
-def _confirmed(visit: Visit, id: ObjectId) -> None:
-    if visit.form.get("name") != id.name:
+    if action.confirmed and visit.form.get("name") != id.name:
         raise InvalidInputError(f"Write the name {id.name!r} to drop it: nothing was changed.")
+    answer = visit.ask(action.operation, id, **action.fields(visit))
+    return Page(status=303, headers=((b"location", _shown(visit, action, id, answer).encode()),))
+
+
+def _shown(visit: Visit, action: FormAction, id: ObjectId, answer: Mapping[str, Any]) -> str:
+    """Return the address of the page that shows what an action did."""
+    if action.confirmed:
+        return visit.links.namespace(id.parent)
+    if action.operation == "Undrop":
+        return visit.links.of(id, answer["kind"])
+    return visit.links.table(id, view="versions")
 
 
 def _version(visit: Visit) -> int:
@@ -64,11 +52,17 @@ def _version(visit: Visit) -> int:
     return int(text)
 
 
-ACTIONS: dict[str, Callable[[Visit, ObjectId], str]] = {
-    "drop-table": drop_table,
-    "drop-namespace": drop_namespace,
-    "undrop": undrop,
-    "restore": restore,
-    "add-tag": add_tag,
-    "drop-tag": drop_tag,
+ACTIONS: dict[str, FormAction] = {
+    "drop-table": FormAction("DropTable", confirmed=True),
+    "drop-namespace": FormAction(
+        "DropNamespace",
+        lambda visit: {"behavior": "Cascade" if visit.form.get("cascade") == "yes" else "Restrict"},
+        confirmed=True,
+    ),
+    "undrop": FormAction("Undrop"),
+    "restore": FormAction("RestoreTable", lambda visit: {"version": _version(visit)}),
+    "add-tag": FormAction(
+        "CreateTableTag", lambda visit: {"tag": visit.form.get("tag", "").strip(), "version": _version(visit)}
+    ),
+    "drop-tag": FormAction("DeleteTableTag", lambda visit: {"tag": visit.form.get("tag", "")}),
 }

@@ -1,4 +1,4 @@
-"""Values of rows as safe HTML. Pure: whatever a cell holds is text, never markup."""
+"""Values of rows as safe HTML. Pure: the contents of a cell are text, never markup."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ MAGIC = (
 
 
 def image_type(data: bytes) -> str | None:
-    """The kind of image that bytes begin as; nothing else is ever sent as one."""
+    """Return the image type of the first bytes; None for other bytes, which are never sent as an image."""
     if data[:4] == b"RIFF" and data[8:12] == b"WEBP":
         return "image/webp"
     return next((kind for magic, kind in MAGIC if data.startswith(magic)), None)
@@ -34,14 +34,14 @@ def image_type(data: bytes) -> str | None:
 
 @dataclass(frozen=True)
 class Cell:
-    """One value: how it looks, and whether it is a number (and so stands to the right)."""
+    """A value as HTML, and its alignment: numbers stand to the right."""
 
     html: Markup
     is_number: bool = False
 
 
 def cell(value: Any, kind: pa.DataType, image: str | None = None, near: str | None = None) -> Cell:
-    """A value of a column; `image` is the address that shows it if it is an image, `near` of rows with such vectors."""
+    """Return a value as a cell. `image`: the address that shows an image. `near`: of a search for similar vectors."""
     if value is None:
         return Cell(Markup('<span class="null">NULL</span>'))
     if isinstance(value, bool):
@@ -60,14 +60,14 @@ def cell(value: Any, kind: pa.DataType, image: str | None = None, near: str | No
 
 
 def is_vector(kind: pa.DataType) -> bool:
-    """Lists of numbers that all rows have in the same length."""
+    """Return True for a type of vectors: lists of numbers of one length."""
     return pa.types.is_fixed_size_list(kind) and (
         pa.types.is_floating(kind.value_type) or pa.types.is_integer(kind.value_type)
     )
 
 
 def sparkline(values: Sequence[float | None]) -> Markup:
-    """A vector as a small line."""
+    """Return a vector as a small SVG line."""
     step = max(1, math.ceil(len(values) / SPARK_POINTS))
     points = [value for value in values[::step] if value is not None and math.isfinite(value)]
     if not points:
@@ -143,7 +143,7 @@ def _number(value: float) -> str:
 
 
 def size(count: float | None) -> str:
-    """Bytes as people say them."""
+    """Return a number of bytes as text, such as `1.2 MB`."""
     if count is None:
         return "unknown"
     for unit in ("bytes", "kB", "MB", "GB", "TB"):
@@ -154,7 +154,7 @@ def size(count: float | None) -> str:
 
 
 def ago(then_ms: int | None, now_ms: int) -> str:
-    """How long ago a time was."""
+    """Return the time since an instant as text."""
     if then_ms is None:
         return ""
     seconds = max(0, (now_ms - then_ms) // 1000)
@@ -166,7 +166,7 @@ def ago(then_ms: int | None, now_ms: int) -> str:
 
 
 def instant(then_ms: int | None) -> str:
-    """A time as RFC 3339, in UTC."""
+    """Return an instant as RFC 3339, in UTC."""
     if then_ms is None:
         return ""
     return dt.datetime.fromtimestamp(then_ms / 1000, dt.UTC).isoformat(timespec="seconds").replace("+00:00", "Z")

@@ -1,9 +1,9 @@
-"""Sessions: a signed cookie that says who signed in, and holds no key. Any worker and server of the root can read it.
+"""Sessions of the page: a signed cookie names the caller and holds no key. Every server of the root can check it.
 
-What it rests on is asked for again with each request, as for the API: a revoked key ends its sessions within the two
-seconds that the gate remembers. Signing out is a record in the store, which every server of the root looks for as
-often; it goes when the session would have ended. The secret that signs is kept beside the keys; without it all
-sessions are over.
+The key behind a session is checked with each request, as for the API: a revoked key ends its sessions within the two
+seconds of the cache of the gate. A sign-out is a record in the store, which every server of the root reads as often,
+and which is deleted when the session would have expired. The signing secret is kept beside the keys. Without the
+secret all sessions end.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from headwater.errors import InvalidInputError, LanceNamespaceError, Unauthentic
 from headwater.rest.auth.access import OWNER, Caller
 from headwater.rest.auth.gate import FRESH_MS, Gate, Proof
 from headwater.store import KeyNotFoundError, Store, create
-from headwater.store.layout import OWN_FOLDER
+from headwater.store.seam import OWN_FOLDER
 
 COOKIE = "headwater_session"
 SECRET_KEY = f"{OWN_FOLDER}/page/secret"
@@ -46,7 +46,7 @@ _sessions = msgspec.json.Decoder(_Session)
 
 
 class Secret:
-    """The bytes that sign, the same for all servers of a root; where nothing can be kept, this process's own."""
+    """The signing secret of all servers of a root; of this process alone if the root cannot be written."""
 
     def __init__(self, store: Store | None, clock: Clock) -> None:
         self._store = store
@@ -92,7 +92,7 @@ def _make(store: Store, secret: bytes) -> None:
 
 
 class Sessions:
-    """Opens sessions, and tells who is behind one."""
+    """The sessions of the page: opens, checks and ends them."""
 
     def __init__(self, gate: Gate, store: Store | None, clock: Clock) -> None:
         self._gate = gate
@@ -104,7 +104,7 @@ class Sessions:
         self._ended: dict[str, None] = {}
 
     def open(self, credential: str) -> str:
-        """The cookie for a good key or token; Unauthenticated (16) for another."""
+        """Return the cookie for a valid key or token; Unauthenticated (16)."""
         proof = self._gate.prove(credential)
         latest = self._clock.now_ms() + MAX_MS
         until = latest if proof.until_ms is None else min(latest, proof.until_ms)
@@ -115,7 +115,7 @@ class Sessions:
         return f"{value}.{self._sign('session', value)}"
 
     def caller(self, cookie: str | None) -> Caller:
-        """Who is asking; Unauthenticated (16) when there is no session, or no longer."""
+        """Return the caller of a session; Unauthenticated (16) if the session does not exist or has ended."""
         if not self._gate.is_closed():
             return OWNER
         session = self._read(cookie or "")
@@ -124,7 +124,7 @@ class Sessions:
         return self._gate.caller_by(Proof(session.kind, session.id, session.claims))
 
     def end(self, cookie: str | None) -> None:
-        """End a session at every server of the root; where nothing can be written, at this one."""
+        """End a session at every server of the root, or at this server if the root cannot be written."""
         session, now = self._read(cookie or ""), self._clock.now_ms()
         if session is None or now >= session.until_ms:
             return
@@ -152,7 +152,7 @@ class Sessions:
         return True
 
     def form_token(self, cookie: str | None) -> str:
-        """What a form of this session must carry. No other site can read it."""
+        """Return the CSRF token that every form of this session must carry."""
         return self._sign("form", cookie or "")
 
     def check_form(self, cookie: str | None, token: str) -> bool:
@@ -183,7 +183,7 @@ def _remember(memory: dict[str, V], key: str, value: V) -> None:
 
 
 def cookie_of(header: str) -> str | None:
-    """Our cookie in a Cookie header."""
+    """Return our cookie from a Cookie header."""
     for part in header.split(";"):
         name, _, value = part.strip().partition("=")
         if name == COOKIE:
@@ -192,7 +192,7 @@ def cookie_of(header: str) -> str | None:
 
 
 def set_cookie(value: str, base: str, is_https: bool, seconds: int = MAX_MS // 1000) -> bytes:
-    """The Set-Cookie header; an empty value ends the session."""
+    """Return the Set-Cookie header. An empty value ends the session."""
     secure = "; Secure" if is_https else ""
     age = seconds if value else 0
     return f"{COOKIE}={value}; Path={base or '/'}; Max-Age={age}; HttpOnly; SameSite=Lax{secure}".encode()

@@ -1,7 +1,11 @@
-"""The pages, by the first name in their address: the catalog, a namespace, a table and what is said about them all."""
+"""The pages of the catalog and its namespaces, search, log, snapshots and server, by the first part of the address.
+
+Search in a metastore is one request. Other catalogs are walked up to a limit, which the page shows.
+"""
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -11,13 +15,114 @@ from headwater.errors import LanceNamespaceError
 from headwater.metastore.objects import LogChange, LogEntry
 from headwater.metastore.summaries import summarized, words_of
 from headwater.names import ROOT, ObjectId
-from headwater.rest.page.page_facts import DroppedFacts, LogFacts, PinnedFact, ServerFacts, SnapshotFacts
+from headwater.rest.page.page_facts import (
+    DroppedFacts,
+    Hit,
+    LogFacts,
+    NameFacts,
+    PinnedFact,
+    SearchFacts,
+    ServerFacts,
+    SnapshotFacts,
+)
 from headwater.rest.routes import Permission
 from headwater.web import table_pages
-from headwater.web.children import NAMESPACES, TABLES, child_names, first_names
-from headwater.web.links import NAMESPACE, TABLE
-from headwater.web.searching import search
-from headwater.web.visit import Page, Visit
+from headwater.web.visit import NAMESPACE, TABLE, Page, Visit
+
+MAX_FOUND = 200
+MAX_LOOKED = 5_000
+MAX_DESCRIBED = 300
+PER_NAMESPACE = 2_000
+
+
+def search(visit: Visit, word: str) -> SearchFacts:
+    """Return the objects whose name, properties or comment contain the word; matches by name come first."""
+    low = word.casefold()
+    found: SearchFacts = visit.question("PageSearch", word=word) if visit.served.has_history else _walked(visit, low)
+    found.hits.sort(key=lambda hit: (hit.where != "name", low != hit.path[-1].casefold(), hit.path))
+    found.more = found.more or len(found.hits) > MAX_FOUND
+    del found.hits[MAX_FOUND:]
+    return found
+
+
+def _walked(visit: Visit, low: str) -> SearchFacts:
+    """Names as far as one looks, then the properties of the first of those that are not called so."""
+    found, waiting, others = SearchFacts([]), deque([ROOT]), list[Hit]()
+    complete, looked = True, 0
+    while waiting and looked < MAX_LOOKED:
+        parent = waiting.popleft()
+        for what, kind in ((NAMESPACES, "namespace"), (TABLES, "table")):
+            names, more = first_names(visit, parent, what, min(PER_NAMESPACE, MAX_LOOKED - looked))
+            complete = complete and not more
+            looked += len(names)
+            for name in names:
+                hit = Hit((*parent.names, name), kind, "name")
+                if kind == "namespace":
+                    waiting.append(ObjectId(hit.path))
+                (found.hits if low in name.casefold() else others).append(hit)
+    found.looked = None if complete and not waiting else looked
+    found.described = len(others[:MAX_DESCRIBED]) if len(others) > MAX_DESCRIBED else None
+    for hit in others[:MAX_DESCRIBED]:
+        if low in _property_text(visit, hit):
+            found.hits.append(Hit(hit.path, hit.kind, "properties"))
+    return found
+
+
+def _property_text(visit: Visit, hit: Hit) -> str:
+    """Return the properties of an object as lower-case text; an empty text if they cannot be read."""
+    try:
+        told = visit.ask("DescribeTable" if hit.kind == "table" else "DescribeNamespace", ObjectId(hit.path)).get(
+            "properties"
+        )
+    except LanceNamespaceError:
+        return ""
+    return "\n".join(f"{key}\n{value}" for key, value in (told or {}).items()).casefold()
+
+
+NAMESPACES, TABLES = "namespaces", "tables"
+OPERATIONS = {NAMESPACES: "ListNamespaces", TABLES: "ListTables"}
+KINDS = {NAMESPACES: "namespace", TABLES: "table"}
+MAX_NAMES = 20_000
+PER_REQUEST = 5_000
+NAMESPACE_NOT_FOUND, UNSUPPORTED = 1, 0
+
+
+@dataclass(frozen=True)
+class Names:
+    """Names in order. `complete`: False if there are more."""
+
+    names: Sequence[str]
+    complete: bool = True
+
+
+def child_names(visit: Visit, id: ObjectId, what: str) -> Names:
+    """Return the names of a kind in a namespace: all of a metastore, at most MAX_NAMES of other catalogs."""
+    visit.ask("NamespaceExists", id)
+    if visit.served.has_history:
+        told: NameFacts = visit.question("PageNames", id, word=KINDS[what])
+        return Names(told.names)
+    found: list[str] = []
+    token: str | None = None
+    while len(found) < MAX_NAMES:
+        answer = visit.ask(OPERATIONS[what], id, limit=PER_REQUEST, page_token=token)
+        found += answer.get(what) or ()
+        token = answer.get("page_token")
+        if not token:
+            return Names(found)
+    return Names(found, complete=False)
+
+
+def first_names(visit: Visit, id: ObjectId, what: str, count: int) -> tuple[list[str], bool]:
+    """Return the first `count` names of a kind, and True if there are more."""
+    try:
+        answer = visit.ask(OPERATIONS[what], id, limit=count + 1)
+    except LanceNamespaceError as error:
+        if int(error.code) in (NAMESPACE_NOT_FOUND, UNSUPPORTED):
+            return [], False
+        raise
+    names = list(answer.get(what) or ())
+    return names[:count], len(names) > count
+
 
 LISTED = 200
 IN_TREE = 60
@@ -27,7 +132,7 @@ METRICS_SHOWN = 40_000
 
 
 def catalog(visit: Visit) -> Page:
-    """The root namespace, or any other: what is in it."""
+    """Return the page of a namespace: its namespaces and tables."""
     id = visit.id if visit.names else ROOT
     if visit.query.get("view") == "drop":
         return confirm_drop(visit, id)
@@ -79,7 +184,7 @@ def confirm_drop(visit: Visit, id: ObjectId) -> Page:
 
 @dataclass
 class TreeLine:
-    """One line of the tree; `children` is None for what is closed."""
+    """One line of the tree. `children`: None for a closed node."""
 
     name: str
     kind: str
@@ -90,7 +195,7 @@ class TreeLine:
 
 
 def tree_of(visit: Visit) -> list[TreeLine] | None:
-    """The tree as far as it is open: the way to what is looked at. None when even its root cannot be listed."""
+    """Return the tree, open on the path to the current object; None if the root cannot be listed."""
     at = visit.names[1:] if visit.names and visit.names[0] in (NAMESPACE, TABLE, "cell") else ()
     try:
         return _level(visit, ROOT, at)
@@ -130,7 +235,7 @@ def search_page(visit: Visit) -> Page:
 
 
 def log_page(visit: Visit) -> Page:
-    """The committed transactions, newest first, as far as the visitor may see what they changed."""
+    """Return the page of committed transactions, newest first, with the changes that the visitor may see."""
     until = visit.number("until")
     found: LogFacts = visit.question("PageLog", until=until, limit=LOG_SLOTS)
     entries = [entry for entry in found.entries if visit.keeps(*_texts_of(entry))]
@@ -149,12 +254,12 @@ def log_page(visit: Visit) -> Page:
 
 
 def _told(entry: LogEntry) -> list[LogChange]:
-    """What a visitor is shown of an entry."""
+    """Return a log entry as the visitor sees it."""
     return [change for change in summarized(entry.changes) if change.kind in ("namespace", "table", "delta")]
 
 
 def _texts_of(entry: LogEntry) -> Iterator[str]:
-    """What a visitor can read of an entry."""
+    """Return the texts of a log entry, for the filter box."""
     yield from (entry.author, entry.message)
     yield from (" / ".join(change.path) for change in entry.changes)
 
@@ -170,7 +275,7 @@ def deleted_page(visit: Visit) -> Page:
 
 
 def snapshots_page(visit: Visit) -> Page:
-    """The states of the catalog that stay readable under a name, with the tables that the visitor may see."""
+    """Return the page of named snapshots, with the tables that the visitor may see."""
     found: SnapshotFacts = visit.question("PageSnapshots")
     items = [
         {"snapshot": one, "tables": [_pinned(visit, table) for table in one.tables[:LISTED]]}

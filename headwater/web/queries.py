@@ -1,14 +1,18 @@
-"""The query box: a filter, a full text search, or the rows nearest to a row. Bounded, and every one has an address."""
+"""The query box of a table page (filter, full-text search, nearest rows), and code snippets for other tools."""
 
 from __future__ import annotations
 
+import json
+import shlex
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
+from urllib.parse import quote
 
 import pyarrow as pa
 
 from headwater.errors import InvalidInputError
-from headwater.names import ObjectId
+from headwater.names import DELIMITER, ObjectId
 from headwater.web.cells import Cell, cell, is_vector
 from headwater.web.visit import PageTooLargeError, Visit
 
@@ -20,7 +24,7 @@ MAX_TEXT = 2000
 
 @dataclass(frozen=True)
 class Query:
-    """What is asked of a table's rows. `like` is the number of a row, in the order of the version, to search near."""
+    """A query of the page. `like`: the offset of the row whose nearest neighbours are wanted."""
 
     filter: str = ""
     text: str = ""
@@ -53,7 +57,7 @@ class Query:
 
 @dataclass(frozen=True)
 class ShownRows:
-    """Rows as they are shown. `version` is the one that was read."""
+    """Rows as cells. `version`: the version that was read."""
 
     names: list[str]
     types: list[str]
@@ -77,7 +81,7 @@ def read_query(visit: Visit) -> Query:
 
 
 def run(visit: Visit, id: ObjectId, query: Query) -> ShownRows:
-    """The rows; without columns of bytes when they are too large with them."""
+    """Run a query. Columns of bytes are left out if the rows are too large."""
     if query.text and query.like is not None:
         raise InvalidInputError("Search for words or near a row, not both at once.")
     version = query.version
@@ -156,3 +160,58 @@ def _near(visit: Visit, id: ObjectId, number: int, column: str) -> str:
 def _picture(visit: Visit, id: ObjectId, query: Query, version: int, number: int, column: str) -> str:
     where = {"column": column, "version": version, "offset": number or None, "filter": query.filter}
     return visit.links.to("cell", *id.names, **where)
+
+
+KEY = "hw_..."
+
+
+@dataclass(frozen=True)
+class Snippet:
+    """A code snippet for one tool."""
+
+    name: str
+    code: str
+
+
+def snippets(site: str, id: ObjectId, needs_key: bool) -> list[Snippet]:
+    python = _python(site, id, needs_key)
+    dotted = ".".join(f"`{name.replace('`', '``')}`" for name in ("lake", *id.names))
+    return [
+        Snippet("Python", f"{python}\nprint(table.head(10))"),
+        Snippet("pandas", f"{python}\nframe = table.to_pandas(limit=1000)"),
+        Snippet("LanceDB", _lancedb(site, id, needs_key)),
+        Snippet("Spark", f"{_spark(site, needs_key)}\nspark.table({_text(dotted)}).show()"),
+        Snippet("SQL", f"SELECT * FROM {dotted} LIMIT 10"),
+        Snippet("curl", _curl(site, id, needs_key)),
+    ]
+
+
+def _python(site: str, id: ObjectId, needs_key: bool) -> str:
+    key = f', **{{"headers.x-api-key": "{KEY}"}}' if needs_key else ""
+    return f"from headwater import Catalog\n\ntable = Catalog({_text(site)}{key})[{_list(id.names)}]"
+
+
+def _lancedb(site: str, id: ObjectId, needs_key: bool) -> str:
+    key = f', "headers.x-api-key": "{KEY}"' if needs_key else ""
+    opened = f"db.open_table({_text(id.name)}, namespace_path={_list(id.parent.names)})"
+    return f'import lancedb\n\ndb = lancedb.connect_namespace("rest", {{"uri": {_text(site)}{key}}})\ntable = {opened}'
+
+
+def _spark(site: str, needs_key: bool) -> str:
+    token = f', token="{KEY}"' if needs_key else ""
+    opened = f'spark = configure(SparkSession.builder, "lake", uri={_text(site)}{token}).getOrCreate()'
+    return f"from headwater.spark import configure\nfrom pyspark.sql import SparkSession\n\n{opened}"
+
+
+def _curl(site: str, id: ObjectId, needs_key: bool) -> str:
+    key = f" -H 'x-api-key: {KEY}'" if needs_key else ""
+    path = f"{site}/v1/table/{quote(DELIMITER.join(id.names), safe='')}/describe"
+    return f"curl -s -X POST{key} -H 'content-type: application/json' -d '{{}}' {shlex.quote(path)}"
+
+
+def _text(value: str) -> str:
+    return json.dumps(value, ensure_ascii=False)
+
+
+def _list(names: Iterable[str]) -> str:
+    return json.dumps(list(names), ensure_ascii=False)

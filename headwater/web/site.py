@@ -1,4 +1,4 @@
-"""The page as an ASGI application: finds out who is asking and for what, and sends what a view answers."""
+"""The page as an ASGI application: identifies the visitor, finds the view, and sends its answer."""
 
 from __future__ import annotations
 
@@ -33,8 +33,7 @@ from headwater.rest.sending import send_reply
 from headwater.web import actions, pages
 from headwater.web.cells import ago, instant, size
 from headwater.web.cookies import Sessions, cookie_of, set_cookie
-from headwater.web.links import Links, own_path, segments
-from headwater.web.visit import Page, Visit
+from headwater.web.visit import Links, Page, Visit, own_path, segments
 
 THREADS = 16
 VISITS = 64
@@ -62,7 +61,7 @@ def page(served: Served) -> ASGIApp:
 
 
 class Site:
-    """Answers at every path that is not the API's."""
+    """An ASGI application for every path outside the API."""
 
     def __init__(self, served: Served) -> None:
         settings = served.settings
@@ -148,7 +147,7 @@ class Site:
         return Reply(page.status, self._render(page.template, values), (*HTML, *page.headers))
 
     def _failed(self, call: Call, visit: Visit | None, error: Exception) -> Reply:
-        """An error as a page for whoever looks at pages; the API's clients get what the API answers."""
+        """Return an error as a page for browsers, and as the API's answer for other clients."""
         if "text/html" not in call.headers.get("accept", "") and call.headers.get("hx-request") != "true":
             raise error
         if not isinstance(error, LanceNamespaceError):
@@ -223,7 +222,7 @@ class Site:
 
 
 async def read_form(call: Call, receive: Receive) -> dict[str, str]:
-    """The fields of a form; larger ones are refused before they are held."""
+    """Return the fields of a form; InvalidInput (13) for a form over the limit, before it is in memory."""
     if call.verb != "POST":
         return {}
     data = b""
@@ -244,7 +243,7 @@ async def read_form(call: Call, receive: Receive) -> dict[str, str]:
 
 @functools.cache
 def static_files() -> dict[str, tuple[bytes, str]]:
-    """The files beside the templates, each with a mark of its content for its address."""
+    """Return the static files, each with a content hash for its address."""
     found: dict[str, tuple[bytes, str]] = {}
     root = files("headwater.web") / "static"
     for folder, entries in (("", root), ("vendor/", root / "vendor")):

@@ -1,4 +1,4 @@
-"""The pages of one table, by what is looked at: `?view=`."""
+"""The pages of one table, selected by `?view=`."""
 
 from __future__ import annotations
 
@@ -23,10 +23,8 @@ from headwater.rest.page.page_facts import (
 )
 from headwater.rest.routes import Permission
 from headwater.web.cells import image_type, is_vector, size
-from headwater.web.charts import Point, plot
-from headwater.web.lineage import draw
-from headwater.web.queries import MAX_ROWS, Query, read_query, run
-from headwater.web.snippets import snippets
+from headwater.web.drawings import Point, draw, plot
+from headwater.web.queries import MAX_ROWS, Query, read_query, run, snippets
 from headwater.web.visit import Page, Visit
 
 SHOWN = 200
@@ -35,7 +33,7 @@ PICTURE = ((b"content-security-policy", b"sandbox; default-src 'none'"), (b"cach
 
 
 def table(visit: Visit) -> Page:
-    """One page of a table: what its address says."""
+    """Return the page of a table that the address names."""
     if visit.id.is_root:
         raise TableNotFoundError("The address names no table.")
     name = visit.query.get("view", "overview")
@@ -58,7 +56,7 @@ def _page(visit: Visit, template: str, **values: Any) -> Page:
 
 
 def _names_of_views(visit: Visit) -> list[str]:
-    """What there is to see of this table, for this visitor, in this kind of catalog."""
+    """Return the views of this table for this visitor and kind of catalog."""
     found = ["overview"]
     kind: TableFacts | None = visit.question("PageTable", visit.id) if visit.served.has_history else None
     if kind is None or kind.has_version:
@@ -97,7 +95,7 @@ def _unpublished(visit: Visit, id: ObjectId) -> Unpublished | None:
 
 
 def columns_of(schema: pa.Schema, indices: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """The columns, each with its comment and the indices on it."""
+    """Return the columns, each with its comment and indices."""
     return [
         {
             "name": field.name,
@@ -120,7 +118,7 @@ def _tags(visit: Visit, id: ObjectId) -> dict[str, int]:
 
 
 def rows(visit: Visit, id: ObjectId) -> Page:
-    """Rows of the table: the first, those a filter keeps, or those a search finds."""
+    """Return the page of rows: the first rows, or those of a filter or search."""
     query = read_query(visit)
     error, found = "", None
     try:
@@ -196,7 +194,7 @@ def streams(visit: Visit, id: ObjectId) -> Page:
 
 
 def history(visit: Visit, id: ObjectId) -> Page:
-    """Every transaction that touched the table, newest first: who made it, and what it changed."""
+    """Return the page of transactions of the table, newest first, with author and changes."""
     visit.ask("TableExists", id)
     found: HistoryFacts = visit.question("PageHistory", id, limit=SHOWN)
     changed: dict[str, list[tuple[str, str | None, str | None]]] = {}
@@ -213,13 +211,13 @@ def history(visit: Visit, id: ObjectId) -> Page:
 
 
 def _texts_of(entry: HistoryEntry, changes: list[tuple[str, str | None, str | None]]) -> list[object]:
-    """What a step of the history says."""
+    """Return the texts of a history entry, for the filter box."""
     told = [summary_of(entry), entry.author, entry.slot, entry.message]
     return [*told, *(text or "" for one in changes for text in one)]
 
 
 def differences(before: Mapping[str, Any], after: Mapping[str, Any]) -> list[tuple[str, str | None, str | None]]:
-    """The properties that differ: name, what it was, what it is; None where there was or is none."""
+    """Return the changed properties: name, old value, new value; None for a missing value."""
     names = sorted({*before, *after})
     return [
         (name, _shown(before.get(name)), _shown(after.get(name)))
@@ -244,7 +242,7 @@ def use(visit: Visit, id: ObjectId) -> Page:
 
 
 def restore(visit: Visit, id: ObjectId) -> Page:
-    """Asks before a version becomes the current one again."""
+    """Return the page that asks for confirmation of a restore."""
     version = visit.number("version", 1)
     visit.ask("TableExists", id, version=version)
     return _page(visit, "restore.html", version=version)
@@ -257,7 +255,7 @@ def drop(visit: Visit, id: ObjectId) -> Page:
 
 
 def image(visit: Visit) -> Page:
-    """A cell as an image, if its first bytes say that it is one; from a place where nothing can run."""
+    """Return a cell as an image if its first bytes are of one, in a sandbox without scripts."""
     column = visit.query.get("column", "")
     query = Query(
         filter=visit.query.get("filter", ""), version=visit.number("version"), offset=visit.number("offset") or 0

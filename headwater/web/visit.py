@@ -1,10 +1,14 @@
-"""One visit: who looks at what, and how a view asks the catalog for it."""
+"""`Visit`: the context of one request of the page, with its caller, address, and calls to the catalog.
+
+Names become percent-encoded path segments (`Links`), so every name has an address.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
+from urllib.parse import quote, unquote, urlencode
 
 import msgspec
 import pyarrow as pa
@@ -21,19 +25,62 @@ from headwater.rest.page.page_facts import holds
 from headwater.rest.page.questions import QUESTIONS
 from headwater.rest.reply import Headers
 from headwater.rest.routes import Permission
-from headwater.web.links import Links
+
+NAMESPACE, TABLE = "n", "t"
+
+
+@dataclass(frozen=True)
+class Links:
+    """Addresses of the page below its base path."""
+
+    base: str = ""
+
+    def to(self, *segments: str, **query: Any) -> str:
+        path = "".join(f"/{quote(segment, safe='')}" for segment in segments)
+        return f"{self.base}{path or '/'}{_query(query)}"
+
+    def namespace(self, id: ObjectId, **query: Any) -> str:
+        return self.to(NAMESPACE, *id.names, **query) if id.names else self.to(**query)
+
+    def table(self, id: ObjectId, **query: Any) -> str:
+        return self.to(TABLE, *id.names, **query)
+
+    def of(self, id: ObjectId, kind: str) -> str:
+        return self.namespace(id) if kind == "namespace" else self.table(id)
+
+
+def _query(query: Mapping[str, Any]) -> str:
+    told = {key: value for key, value in query.items() if value is not None and value != ""}
+    return f"?{urlencode(told)}" if told else ""
+
+
+def segments(path: str) -> tuple[str, ...]:
+    """Decode the names in a request path. InvalidInput (13) unless they are UTF-8."""
+    parts = [part for part in path.split("/")[1:] if part]
+    try:
+        return tuple(unquote(part, errors="strict") for part in parts)
+    except UnicodeDecodeError:
+        raise InvalidInputError("The address is not UTF-8.") from None
+
+
+def own_path(text: str) -> str | None:
+    """Return a path on this server for the redirect after sign-in; None if it could lead elsewhere."""
+    if not text.startswith("/") or text.startswith(("//", "/\\")) or len(text) > 4000:
+        return None
+    return text if text.isascii() and text.isprintable() and "\\" not in text else None
+
 
 MAX_ROW_BYTES = 16 * 1024 * 1024
 _ROUTES = {route.operation: route for route in (*ALL_ROUTES, *(question.route for question in QUESTIONS.values()))}
 
 
 class PageTooLargeError(InvalidInputError):
-    """The rows hold more bytes than a page shows."""
+    """An answer with more bytes of rows than a page shows."""
 
 
 @dataclass(frozen=True)
 class Page:
-    """What a view answers with: a template and its values, or bytes of its own."""
+    """The answer of a view: a template with values, or bytes."""
 
     template: str = ""
     values: Mapping[str, Any] = field(default_factory=dict)
@@ -44,7 +91,7 @@ class Page:
 
 @dataclass(frozen=True)
 class Visit:
-    """A request of a visitor who is known. `site` is the address that the browser used, without a slash at its end."""
+    """The context of a request. `site`: the address that the browser used, without the last slash."""
 
     served: Served
     call: Call
@@ -58,26 +105,26 @@ class Visit:
 
     @property
     def id(self) -> ObjectId:
-        """The object that the address names, after its first segment."""
+        """The object in the address, after its first segment."""
         return object_id(self.names[1:], self.served.delimiter)
 
     @property
     def is_part(self) -> bool:
-        """Whether a script asks for a piece of the page, to put into the one that is shown."""
+        """True if a script requests only a part of the page."""
         headers = self.call.headers
         return headers.get("hx-request") == "true" and headers.get("hx-history-restore-request") != "true"
 
     @property
     def wanted(self) -> str:
-        """What the filter box of a list says."""
+        """The text of the filter box of a list."""
         return self.query.get("filter", "").strip()[:200]
 
     def keeps(self, *texts: object) -> bool:
-        """Whether a line of a list, by its texts, is one that the filter box wants."""
+        """Return True if the texts of a line match the filter box."""
         return holds(self.wanted, *texts)
 
     def number(self, name: str, least: int = 0) -> int | None:
-        """A whole number of the query; None when it is not told."""
+        """Return an integer of the query string; None if it is missing."""
         text = self.query.get(name, "")
         if not text:
             return None
@@ -90,16 +137,16 @@ class Visit:
         return self.caller.may(permission, id) and not (changes and self.served.settings.read_only)
 
     def ask(self, operation: str, id: ObjectId, **fields: Any) -> Any:
-        """Call an operation of the API in the visitor's name; the answer as JSON has it."""
+        """Call an operation of the API as the visitor. Returns its JSON answer."""
         reply = self.served.ask(self._call(operation, id, fields))
         return msgspec.json.decode(reply.body) if reply.body else {}
 
     def question(self, operation: str, id: ObjectId = ROOT, **fields: Any) -> Any:
-        """Ask what no operation of the API answers (`rest/page/questions.py`); the answer as the value that it is."""
+        """Ask a question of the page beyond the API (`rest/page/questions.py`). Returns its answer."""
         return QUESTIONS[operation].decoder.decode(self.served.ask(self._call(operation, id, fields)).body)
 
     def rows(self, id: ObjectId, **fields: Any) -> pa.Table:
-        """QueryTable, if its answer is not too large to show."""
+        """Return the rows of QueryTable; PageTooLargeError if they are too large to show."""
         call = self._call("QueryTable", id, {"k": 0, "vector": None, **fields})
         reply = self.served.ask(call)
         chunks, size = [reply.body], len(reply.body)

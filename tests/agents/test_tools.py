@@ -15,7 +15,7 @@ import pytest
 
 import headwater
 from headwater.agents.answers import MAX_BYTES, MAX_ROWS, AgentAnswer, as_json, cells
-from headwater.agents.asking import TOOLS
+from headwater.agents.serving import TOOLS
 from headwater.config import connect
 from headwater.rest.server import start_in_thread
 from tests.agents.talking import Agent, agent

@@ -16,17 +16,16 @@ import headwater
 from headwater import pipeline
 from headwater.arguments import _tests
 from headwater.catalog import Catalog, CatalogTable
-from headwater.catalog.batch import Batch
 from headwater.catalog.indices import Indices
-from headwater.catalog.past import Past
 from headwater.catalog.streams import CatalogStream
+from headwater.catalog.transactions import Batch
 from headwater.errors import InvalidInputError, LanceNamespaceError
 from headwater.rest.remote_streams import RemoteStream
 from headwater.rest.server import start_in_thread
 from headwater.spark.session import configure, settings
 from headwater.streams.table import StreamTable
 
-PUBLIC: tuple[type, ...] = (Catalog, Past, CatalogTable, Indices, StreamTable, RemoteStream)
+PUBLIC: tuple[type, ...] = (Catalog, CatalogTable, Indices, StreamTable, RemoteStream)
 PASSED_ON = {"to_batches", "to_pandas", "to_polars", "to_duckdb"}
 """Methods of every table that hand their options to `to_arrow`."""
 

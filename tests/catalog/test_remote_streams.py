@@ -22,6 +22,7 @@ from headwater.errors import (
     TableAlreadyExistsError,
     UnsupportedOperationError,
 )
+from headwater.pipeline import ingest
 from headwater.rest.server import start_in_thread
 from tests.catalog.samples import SCHEMA, names
 from tests.streams.histories import History, histories, python_rows
@@ -231,6 +232,43 @@ def test_random_histories_through_a_server_agree_with_the_oracle(
         assert sorted_rows(table.to_arrow(position=position).to_pylist()) == state
     table.publish()
     assert sorted_rows(table.serving.to_arrow().to_pylist()) == states[-1]
+
+
+@pytest.mark.parametrize("way", ["table", "job"])
+def test_files_of_one_call_are_one_batch_of_a_table_with_lateness(either: Catalog, tmp_path: Path, way: str) -> None:
+    """Before, each file sent to a server was its own batch: the rows of the second were too late for the first."""
+    loose = either.create_stream_table("raw.loose", SCHEMA, "id", "at")
+    table = either.create_stream_table("raw.t", SCHEMA, "id", "at", (), {"lateness": "10"})
+    for name, row in {"a": {"id": 1, "at": 100}, "b": {"id": 2, "at": 1}, "c": {"id": 3, "at": 95}}.items():
+        (tmp_path / f"{name}.jsonl").write_text(json.dumps(row) + "\n")
+
+    def take(into: Any, names: str) -> tuple[int, int]:
+        files = str(tmp_path / names)
+        if way == "job":
+            report = ingest(None, either, into.name, files, name="s")
+            return report.rows, report.too_late
+        done = into.ingest(files, source="s")
+        return done.rows, done.too_late
+
+    assert take(table, "[ab].jsonl") == (2, 0)
+    assert len({delta.txn for delta in table.deltas()}) == 1
+    assert sorted(table.files("s")) == [str(tmp_path / f"{name}.jsonl") for name in "ab"]
+    assert take(table, "c.jsonl") == (1, 0)
+    assert table.publish().too_late == 0
+    assert sorted(row["id"] for row in table.to_arrow().to_pylist()) == [1, 2, 3]
+    table.undo("s", file=str(tmp_path / "b.jsonl"))
+    assert sorted(row["id"] for row in table.to_arrow().to_pylist()) == [1, 3]
+    assert take(loose, "[ab].jsonl") == (2, 0)
+    assert len({delta.txn for delta in loose.deltas()}) == 2, "without a lateness each file is a transaction"
+
+
+def test_of_files_that_are_one_batch_none_is_taken_if_one_cannot_be_read(either: Catalog, tmp_path: Path) -> None:
+    table = either.create_stream_table("raw.t", SCHEMA, "id", "at", (), {"lateness": "10"})
+    (tmp_path / "a.jsonl").write_text('{"id": 1, "at": 100}\n')
+    (tmp_path / "b.parquet").write_text("no Parquet")
+    with pytest.raises(InvalidInputError, match=r"b\.parquet"):
+        table.ingest([str(tmp_path / "a.jsonl"), str(tmp_path / "b.parquet")], source="s")
+    assert (table.position, table.files("s")) == (0, {})
 
 
 def test_a_server_of_a_directory_has_no_stream_tables(tmp_path: Path) -> None:

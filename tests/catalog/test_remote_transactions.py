@@ -34,6 +34,7 @@ from headwater.namespace.open_transactions import IDLE_SECONDS, MAX_OPEN, OpenTr
 from headwater.rest.auth.keys import create_key
 from headwater.rest.server import RunningServer, start_in_thread
 from headwater.store import create
+from headwater.verbs.transactions import AbortTransaction, CommitTransaction
 
 ROWS = pa.table({"id": [1, 2, 3]})
 
@@ -213,9 +214,9 @@ def test_rows_of_a_branch_whose_versions_the_storage_keeps_are_refused_in_a_tran
 def test_hostile_ids_find_nothing(far: Catalog, lake: Path, id: str) -> None:
     before = sorted(str(path) for path in lake.rglob("*"))
     inside: Any = far.namespace
-    for end in ("commit", "abort"):
+    for end in (CommitTransaction, AbortTransaction):
         with pytest.raises((InvalidInputError, TransactionNotFoundError)):
-            inside._extension("transaction/", end, {"transaction": id})
+            inside.call(end(transaction=id))
     if id.isascii() and id.isprintable():
         there = Catalog(type(inside)(**{**inside._properties, "headers.x-headwater-transaction": id or "-"}))
         with pytest.raises(LanceNamespaceError):

@@ -42,7 +42,7 @@ def cli(root: str, capfd: pytest.CaptureFixture[str]) -> Cli:
 
 @pytest.fixture
 def filled(cli: Cli, people: str) -> Cli:
-    assert cli("create-namespace", "prod", "--set", "owner=ann")[0] == 0
+    assert cli("create", "prod", "--namespace", "--set", "owner=ann")[0] == 0
     assert cli("create", "prod.users", people)[0] == 0
     return cli
 

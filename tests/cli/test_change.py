@@ -162,10 +162,9 @@ def test_indices_are_listed_added_and_dropped_and_files_are_merged(both: Cli, pe
 DESTRUCTIVE = [
     "drop prod.users",
     "drop prod --cascade",
-    "drop-namespace prod --behavior cascade",
+    "delete-versions prod.users 1",
     "delete prod.users",
     "columns prod.users drop name",
-    "drop-columns prod.users --column name",
     "delete-versions prod.users 1",
     "restore prod.users 1",
     "collect --keep-slots 1",

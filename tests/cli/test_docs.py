@@ -11,7 +11,6 @@ import pytest
 from headwater.cli import main
 from headwater.cli.completion import candidates
 from headwater.cli.grammar import COMMANDS, COMMON, GROUPS, SHOWN
-from headwater.cli.grammar.operations import VERBS
 from headwater.cli.grammar.pipeline import FORMATS
 from headwater.cli.main import runner
 from headwater.cli.parsing import overview, parser_of
@@ -48,17 +47,12 @@ def test_a_verb_is_on_the_page_with_its_arguments_and_runs_something(verb: str) 
         assert CLI.index(f"## {command.group}: {GROUPS[command.group]}") < CLI.index(line)
 
 
-def test_an_old_verb_is_on_the_page_with_its_operation() -> None:
-    for verb in VERBS:
-        assert COMMANDS[verb.name].group or f"| `{verb.name}` | {verb.operation} |" in CLI
-
-
 def test_the_page_names_no_verb_that_is_not_there() -> None:
     table = CLI[CLI.index("## look:") :]
     assert set(re.findall(r"^\| `([a-z -]+)` \|", table, re.MULTILINE)) == set(COMMANDS)
 
 
-def test_help_lists_every_shown_verb_in_its_group_and_no_old_one() -> None:
+def test_help_lists_every_shown_verb_in_its_group() -> None:
     text = overview()
     assert [line.split("  ")[1].strip() for line in text.splitlines() if line.startswith("  ")] == [
         command.name for group in GROUPS for command in SHOWN if command.group == group

@@ -15,7 +15,7 @@ from headwater.names import ObjectId
 from headwater.registries.compat import CompatRegistry
 from headwater.registries.listing import ListingRegistry
 from headwater.registries.manifest import ManifestRegistry
-from headwater.registries.manifest.index import RowIndex
+from headwater.registries.manifest.rows import RowIndex
 from headwater.registries.metastore import MetastoreRegistry
 from headwater.registry import Capabilities, Kind, Proposal, Registry
 from headwater.store import PlainStore, Store, WrappedStore, memory_store, open_store

@@ -17,8 +17,8 @@ from lance_namespace import (
 from headwater.decoding.arrow import read_stream
 from headwater.errors import InvalidInputError
 from headwater.namespace import data
+from headwater.tables.expressions import check_sql
 from headwater.tables.handle import TableHandle
-from headwater.tables.sql import check_sql
 from tests.data.samples import ID, body, query, snapshot
 
 GROWING = (

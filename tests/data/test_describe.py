@@ -20,7 +20,7 @@ from headwater.errors import (
 )
 from headwater.names import ObjectId
 from headwater.namespace import data
-from headwater.tables.fields import find_field, format_path, parse_path
+from headwater.tables.columns.fields import find_field, format_path, parse_path
 from headwater.tables.handle import TableHandle
 from tests.data.samples import ID, ROWS, body, rows
 

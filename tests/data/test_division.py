@@ -7,8 +7,8 @@ import itertools
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headwater.tables.parts import Fragments, Slice
-from headwater.tables.scan import Extent, divide
+from headwater.tables.scan.parts import Fragments, Slice
+from headwater.tables.scan.table_scan import Extent, divide
 
 MILLION = 1 << 20
 

@@ -14,8 +14,7 @@ import pytest
 from headwater import Catalog
 from headwater.catalog import CatalogTable
 from headwater.errors import InvalidInputError, TableSchemaValidationError
-from headwater.tables.fitting import fit, storable
-from headwater.tables.rows import reader_of
+from headwater.tables.write.input_rows import fit, reader_of, storable
 
 FIELDS: list[Any] = [
     pa.field("id", pa.int64(), nullable=False),

@@ -22,11 +22,12 @@ from headwater.decoding import arrow
 from headwater.decoding.arrow import read_file, read_stream
 from headwater.decoding.bounds import MAX_FIELDS, REQUEST, Bounds, check_schema
 from headwater.decoding.files import FORMATS
-from headwater.decoding.parquet_files import ParquetRows
+from headwater.decoding.parquet import ParquetRows
 from headwater.decoding.text import read_bytes, read_csv, read_json_lines
 from headwater.errors import InvalidInputError
 from headwater.rest.server import RunningServer, start_in_thread
 from headwater.streams.given import given
+from headwater.streams.packing import SENT_FILES
 from tests.decoding.seeds import file, parquet, plain, stream, table
 
 SMALL = Bounds(1 << 20)
@@ -78,15 +79,20 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningServer]:
     running.stop()
 
 
+def sent_file(name: str, content: bytes) -> bytes:
+    """The body of an ingest that sends one file."""
+    return stream(pa.table([pa.array([name]), pa.array([content], pa.large_binary()), pa.array(["d"])], SENT_FILES))
+
+
 @pytest.mark.parametrize("form", [stream, file])
 @pytest.mark.parametrize("kind", OUTSIDE)
 def test_a_file_in_a_body_returns_none_of_the_servers_memory(server: RunningServer, kind: str, form: Form) -> None:
     """Before, an Arrow file sent to `/stream/ingest` was not validated: its rows were the server's heap, or it died."""
     name = "lists" if kind == "lists" else "t"
-    sent = pa.table({"content": pa.array([OUTSIDE[kind](form)], pa.large_binary()), "digest": ["d"]})
     with httpx.Client(base_url=server.url) as http:
-        for query in ("?file=x.arrow&format=rows", "?file=x.arrow&format=snapshot"):
-            answer = http.post(f"/headwater/v1/table/a${name}/stream/ingest{query}", content=stream(sent))
+        for query in ("?format=rows", "?format=snapshot"):
+            sent = sent_file("x.arrow", OUTSIDE[kind](form))
+            answer = http.post(f"/headwater/v1/table/a${name}/stream/ingest{query}", content=sent)
             assert (answer.status_code, answer.json().get("code")) == (400, 13), answer.text
     table = Catalog(server.url)[f"a.{name}"]
     assert (table.count(), len(table.quarantine())) == (0, 0)
@@ -105,6 +111,11 @@ def packed(**columns: Any) -> bytes:
     return stream(pa.table({name: pa.array([0] * 50_000, kind) for name, kind in columns.items()}), "zstd")
 
 
+def columns_of(form: Form) -> bytes:
+    """A file of many rows with a column that the table has not."""
+    return form(pa.table({"id": range(50_000), "op": ["u"] * 50_000, "other": range(50_000)}))
+
+
 def statement(rows: bytes) -> bytes:
     return stream(pa.table({"kind": ["upserted"], "rows": pa.array([rows], pa.binary())}))
 
@@ -114,7 +125,47 @@ UNFIT: dict[str, tuple[str, Callable[[], bytes], str]] = {
     "upsert": ("t/stream/upsert", lambda: packed(id=pa.int64(), other=pa.int64()), "no column 'other'"),
     "ingest": ("t/stream/ingest?format=rows", lambda: packed(id=pa.int64(), other=pa.int64()), "no column 'other'"),
     "ingest of a type": ("t/stream/ingest?format=rows", lambda: packed(id=pa.date64()), "cannot be cast"),
-    "ingest of no file": ("t/stream/ingest?file=x.json", lambda: packed(id=pa.int64()), "not a file"),
+    "ingest of changes": (
+        "t/stream/ingest?format=op",
+        lambda: packed(id=pa.int64(), op=pa.int64(), other=pa.int64()),
+        "no column 'other'",
+    ),
+    "ingest of changes of a type": (
+        "t/stream/ingest?format=op&options=%7B%22op_column%22%3A%22do%22%7D",
+        lambda: packed(id=pa.date64(), do=pa.int64()),
+        "cannot be cast",
+    ),
+    "ingest of a snapshot": (
+        "t/stream/ingest?format=snapshot",
+        lambda: packed(id=pa.int64(), other=pa.int64()),
+        "no column 'other'",
+    ),
+    "ingest of a snapshot without keys": (
+        "log/stream/ingest?format=snapshot",
+        lambda: packed(n=pa.int64()),
+        "has no keys",
+    ),
+    "ingest of messages without an order": (
+        "t/stream/ingest?format=debezium",
+        lambda: packed(value=pa.int64()),
+        "need a sequence",
+    ),
+    "ingest of no messages": ("log/stream/ingest?format=debezium", lambda: packed(n=pa.int64()), "in a column 'value'"),
+    "ingest of a Parquet file": (
+        "t/stream/ingest?format=op",
+        lambda: sent_file("x.parquet", columns_of(parquet)),
+        "no column 'other'",
+    ),
+    "ingest of an Arrow file": (
+        "t/stream/ingest?format=snapshot",
+        lambda: sent_file("x.arrow", columns_of(file)),
+        "no column 'op'",
+    ),
+    "ingest of a dataset": (
+        "t/stream/ingest",
+        lambda: sent_file("x.lance", b"anything"),
+        "kind that is not known",
+    ),
     "delete without keys": ("log/stream/delete", lambda: packed(n=pa.int64()), "append-only"),
     "delete of a type": ("t/stream/delete", lambda: packed(id=pa.date64()), "cannot be cast"),
     "apply": ("t/stream/apply", lambda: statement(packed(id=pa.int64(), other=pa.int64())), "no column 'other'"),
@@ -134,12 +185,20 @@ def test_a_body_that_does_not_fit_the_table_is_refused_before_it_is_decoded(
             rows.append(batch.num_rows)
             yield batch
 
+    decoded = ParquetRows._batches
+
+    def counted_too(*args: Any, **options: Any) -> Iterator[pa.RecordBatch]:
+        for batch in decoded(*args, **options):
+            rows.append(batch.num_rows)
+            yield batch
+
     monkeypatch.setattr(arrow, "_validated", counted)
+    monkeypatch.setattr(ParquetRows, "_batches", counted_too)
     with httpx.Client(base_url=server.url) as http:
         answer = http.post(f"/headwater/v1/table/a${route}", content=body())
         assert (answer.status_code, answer.json()["code"]) == (400, 13)
         assert told in answer.text
-        assert max(rows, default=0) <= 1, "a statement has one row, with the rows in it"
+        assert max(rows, default=0) <= 1, "a statement or a file has one row, with the rows in it"
         assert http.post("/headwater/v1/table/a$log/stream/append", content=packed(n=pa.int64())).status_code == 200
     assert max(rows) > 1, "what fits is decoded, and counted"
 

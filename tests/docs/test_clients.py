@@ -24,7 +24,7 @@ from headwater.rest.server import start_in_thread
 from tests.docs.blocks import FENCE, ROOT
 
 PAGE = ROOT / "docs" / "clients.md"
-PINS = Path(__file__).parent / "clients.txt"
+PINS = Path(__file__).parents[2] / "requirements" / "clients.txt"
 HEAVY = ("Ray", "Daft")
 OTHER_SPARK = "lance-spark"
 """It needs another PySpark: tests/interop/test_lance_spark.py runs it."""

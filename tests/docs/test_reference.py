@@ -13,14 +13,13 @@ import pytest
 
 from headwater import config
 from headwater.catalog import Catalog
-from headwater.catalog.past import Past
 from headwater.catalog.streams import CatalogStream
 from headwater.catalog.table import CatalogTable
 from headwater.errors import ERRORS
 from headwater.namespace.metastore import MetastoreNamespace
 from headwater.rest.server import start_in_thread
 from headwater.streams import StreamTable
-from headwater.tables import functions
+from headwater.tables import expressions as functions
 from tests.docs.blocks import ROOT
 
 DOCS = ROOT / "docs"
@@ -33,7 +32,7 @@ def public(*kinds: type) -> Iterator[str]:
                 yield name
 
 
-@pytest.mark.parametrize("kind", [Catalog, Past, CatalogTable, CatalogStream, StreamTable])
+@pytest.mark.parametrize("kind", [Catalog, CatalogTable, CatalogStream, StreamTable])
 def test_every_public_name_of_the_library_is_in_its_page(kind: type) -> None:
     told = (DOCS / "python.md").read_text() + (DOCS / "streams.md").read_text()
     missing = [name for name in public(kind) if not re.search(rf"\b{name}\b", told)]
@@ -73,13 +72,15 @@ def test_the_container_installs_nothing_without_a_hash() -> None:
     assert len(lines) == 4
     for line in lines:
         assert "--require-hashes" in line or {"--no-deps", "--no-index"} <= set(line.split()), line
-    pinned = {line.split(" ")[0] for line in (ROOT / "requirements.txt").read_text().splitlines() if "==" in line}
+    pinned = {
+        line.split(" ")[0]
+        for line in (ROOT / "requirements" / "development.txt").read_text().splitlines()
+        if "==" in line
+    }
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     extras = project["optional-dependencies"]
     found = {line.split(" ")[0] for line in (folder / "requirements.txt").read_text().splitlines() if "==" in line}
-    wanted = {
-        re.split(r"[\[>=;]", each)[0] for each in (*project["dependencies"], *extras["server"], *extras["pipeline"])
-    }
+    wanted = {re.split(r"[\[>=;]", each)[0] for each in (*project["dependencies"], *extras["server"], *extras["sql"])}
     assert wanted <= {each.partition("==")[0] for each in found}
     assert found <= pinned, "make pin writes both"
 

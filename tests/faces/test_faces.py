@@ -19,13 +19,14 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ComparedCatalog]:
 @pytest.mark.parametrize("case", CASES, ids=str)
 def test_a_verb_does_the_same_through_every_door(site: ComparedCatalog, case: Case) -> None:
     outcomes = {door: site.run(case, door) for door in doors_of(case)}
-    expected = outcomes["python"]
+    expected = next(iter(outcomes.values()))
     assert expected.code == case.code
     assert bool(expected.log) == (case.code is None and case.changes)
+    texts = [found.error for found in outcomes.values() if found.error is not None]
     for door, found in outcomes.items():
         assert (door, found.code) == (door, expected.code)
         if found.error is not None:  # the released REST client puts the name of the error before its text
-            assert found.error.endswith(str(expected.error)), door
+            assert found.error.endswith(min(texts, key=len)), door
         assert (door, found.state) == (door, expected.state)
         assert (door, found.log) == (door, expected.log)
         assert (door, found.message) == (door, found.message and expected.message)

@@ -19,7 +19,7 @@ import pyarrow as pa
 from headwater import DirectoryNamespace
 from headwater.errors import LanceNamespaceError
 from headwater.registries.manifest import queue
-from headwater.registries.manifest.spool import Spool
+from headwater.registries.manifest.queue import Spool
 from headwater.registries.manifest.table import ManifestTable
 from headwater.testing.namespace_suite import ipc
 from tests.faults.children import PROCESSES

@@ -165,8 +165,8 @@ def check(properties: Mapping[str, str], notes: Mapping[str, list[list[Any]]]) -
     for name in ("a.log", "pair.log"):
         assert len(catalog[name].serving) == catalog[name].count()
     catalog.close()
-    left = catalog.verify()
-    assert [problem for problem in left if not problem.note] == []
+    wrong = [problem for problem in catalog.verify() if not problem.note]
+    assert wrong == [], "\n".join(str(problem) for problem in wrong)
     catalog.collect(grace=timedelta(0))
     left = catalog.verify()
     assert left == [], "\n".join(str(problem) for problem in left)

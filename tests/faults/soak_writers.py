@@ -15,8 +15,8 @@ from datetime import timedelta
 from typing import Any
 
 from headwater.errors import (
-    CommitStateUnknownError,
     ConcurrentModificationError,
+    ErrorCode,
     InvalidInputError,
     InvalidTableStateError,
     LanceNamespaceError,
@@ -25,6 +25,7 @@ from headwater.errors import (
     TransactionNotFoundError,
 )
 
+UNSURE = (ErrorCode.CONCURRENT_MODIFICATION, ErrorCode.SERVICE_UNAVAILABLE, ErrorCode.THROTTLING)
 PAIR = ("pair.x", "pair.y", "pair.log")
 APPENDED = ("a.t", "a.db", "a.rest")
 """Tables that rows are appended to by pylance, by LanceDB and over REST."""
@@ -54,14 +55,14 @@ def prepare(target: Target) -> None:
 
 
 def is_unsure(error: BaseException) -> bool:
-    """Whether a change that failed so was refused for others' sake, or may have been made: it was not acknowledged."""
-    from headwater.tables.translate import kind_of
+    """Return True for an error of a change that others kept from being made, or that may have been made.
 
-    unsure = (ConcurrentModificationError, CommitStateUnknownError, ServiceUnavailableError)
-    if isinstance(error, unsure) or kind_of(error) in unsure:
-        return True
-    words = ("onnect", "onflict", "unknown", "Too many concurrent", "Failed to execute request", "reqwest", "timed out")
-    return any(word in str(error) for word in words)
+    The error's code decides. An error of pylance or LanceDB has none: it has the code that the product gives it.
+    """
+    from headwater.tables.translate import is_unanswered, kind_of
+
+    code = error.code if isinstance(error, LanceNamespaceError) else kind_of(error).code
+    return code in UNSURE or is_unanswered(error)
 
 
 class Writer:

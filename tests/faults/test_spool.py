@@ -13,7 +13,8 @@ import pytest
 from headwater import DirectoryNamespace
 from headwater.clock import SystemClock
 from headwater.registries.layout import SPOOL
-from headwater.registries.manifest import queue, spool
+from headwater.registries.manifest import queue
+from headwater.registries.manifest import queue as spool
 from headwater.registries.manifest.table import ManifestTable
 from tests.faults.children import PROCESSES
 from tests.faults.processes import (

@@ -17,7 +17,7 @@ from headwater import DirectoryNamespace
 from headwater.errors import InvalidInputError, UnsupportedOperationError
 from headwater.registries.manifest.rows import SCHEMA
 from headwater.registries.manifest.table import ManifestTable
-from headwater.tables.exact import commit_exactly
+from headwater.tables.commit.exact import commit_exactly
 from headwater.testing.namespace_suite import ROWS, ipc
 
 PLAIN = pa.schema([field for field in SCHEMA if field.name != "created_at"])

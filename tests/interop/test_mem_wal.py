@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import uuid
+import warnings
+from collections.abc import Callable
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 import httpx
 import lance
+import lance_namespace as api
 import lancedb
 import pyarrow as pa
 import pytest
@@ -16,13 +19,16 @@ import pytest
 from headwater import Catalog, DirectoryNamespace, MetastoreNamespace
 from headwater.cli.main import main
 from headwater.errors import InvalidInputError
-from headwater.rest.server import start_in_thread
+from headwater.rest.server import RunningServer, bind, create_app
+from headwater.rest.work import HOST, InWorkers
 from headwater.tables.handle import UnreadRowsWarning
 from headwater.web import page
+from headwater.workers import Host, Pool, WorkerLimits
 
 KEY = {"lance-schema:unenforced-primary-key": "true"}
 SCHEMA = pa.schema([pa.field("id", pa.int64(), nullable=False, metadata=KEY), pa.field("v", pa.int64())])
 ID = ["a", "t"]
+OPENER = "headwater.cli.serving:open_served"
 
 
 def rows(*ids: int, v: int = 0) -> pa.Table:
@@ -115,21 +121,51 @@ def test_the_rows_of_a_write_ahead_log_are_told_of_and_left_alone(
     assert log_files(root) == before
 
 
-def test_lancedbs_merge_insert_into_a_write_ahead_log_is_told_of(tmp_path: Path) -> None:
+def check_told_over_rest(url: str) -> None:
+    """Every read of the table over REST warns its caller, with `at` and in a transaction too. Others do not."""
+    catalog = Catalog(url)
+    catalog.create_table("a.other", rows(1))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert len(catalog["a.other"]) == catalog["a.other"].to_arrow().num_rows == 1
+    query = api.QueryTableRequest.model_validate({"id": ID, "k": 1, "vector": {"single_vector": []}})
+    plan = api.ExplainTableQueryPlanRequest(id=ID, query=query)
+    analyzed = api.AnalyzeTableQueryPlanRequest(**query.model_dump())
+    with catalog.transaction() as tx:
+        for place in (catalog, catalog.at(catalog.slot), tx):
+            reads: list[Callable[[Any], Any]] = [
+                lambda there: len(there["a.t"]),
+                lambda there: there["a.t"].to_arrow(),
+                lambda there: there.namespace.explain_table_query_plan(plan),
+                lambda there: there.namespace.analyze_table_query_plan(analyzed),
+            ]
+            for read in reads:
+                with pytest.warns(UnreadRowsWarning, match=r"a\.t has a write-ahead log"):
+                    read(place)
+    answer = httpx.post(f"{url}/v1/table/a$t/count_rows", json={}, timeout=60)
+    assert answer.headers["x-headwater-unread-rows"] == "true"
+
+
+@pytest.mark.parametrize("workers", [False, True])
+def test_lancedbs_merge_insert_into_a_write_ahead_log_is_told_of(tmp_path: Path, workers: bool) -> None:
     catalog = Catalog(str(tmp_path / "lake"))
     catalog.create_table("a.t", rows(1, 2))
-    server = start_in_thread(catalog.namespace, face=page)
+    pool = Pool(Host(HOST, [OPENER, str(tmp_path / "lake"), {}]), WorkerLimits(most=2))
+    work = InWorkers(pool, catalog.namespace) if workers else None
+    server = RunningServer(create_app(catalog.namespace, work=work, face=page), bind("127.0.0.1", 0))
     try:
         table: Any = lancedb.connect_namespace("rest", {"uri": server.url}).open_table("t", namespace_path=["a"])
         table.set_lsm_write_spec(lancedb.LsmWriteSpec.bucket("id", 1))
         merging = table.merge_insert("id").when_matched_update_all().when_not_matched_insert_all()
         merging.execute(rows(2, 3, v=9))
         table.close_lsm_writers()
-        assert Catalog(server.url).verify()[0]["kind"] == "unread_rows"
+        assert Catalog(server.url).verify()[0].kind == "unread_rows"
         shown = httpx.get(f"{server.url}/t/a/t", headers={"accept": "text/html"}, timeout=60).text
         assert "has a write-ahead log (MemWAL)" in shown
         with pytest.warns(UnreadRowsWarning):
             assert catalog["a.t"].to_arrow().num_rows == 2
+        check_told_over_rest(server.url)
     finally:
         server.stop()
+        pool.close()
     assert log_files(tmp_path)

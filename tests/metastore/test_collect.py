@@ -21,6 +21,7 @@ from headwater.errors import (
     TableNotFoundError,
 )
 from headwater.metastore import Metastore, Removal, Transaction
+from headwater.metastore.collect import Collection
 from headwater.metastore.garbage import Folders
 from headwater.store import Crash, CrashesAtStore, LocalStore, Store
 from tests.metastore.samples import code_of, count, make
@@ -284,3 +285,19 @@ def test_a_table_that_a_transaction_made_and_dropped_or_did_not_commit_goes_with
     assert sorted(removal.key[9:] for removal in removed if removal.kind == "folder") == ["a$passing", "a$undecided"]
     assert catalog.verify() == []
     assert catalog["a.kept"].count() == 1
+
+
+def test_the_folder_of_a_dropped_table_that_a_killed_collection_left_is_a_note(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The boundary is past the drop, and the next collection deletes the folder. Before, verify called it a finding."""
+    catalog = headwater.Catalog(str(tmp_path / "lake"), impl="metastore")
+    catalog.create_table("a.t", [{"id": 1}])
+    catalog.drop_table("a.t")
+    with monkeypatch.context() as patched:
+        patched.setattr(Collection, "_delete", lambda *_: 1 / 0)
+        with pytest.raises(ZeroDivisionError):
+            catalog.collect(keep=timedelta(0))
+    assert [(problem.kind, problem.note) for problem in catalog.verify()] == [("unfinished_drop", True)]
+    catalog.collect()
+    assert catalog.verify() == []

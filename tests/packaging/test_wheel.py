@@ -109,23 +109,44 @@ def test_the_readme_runs_where_the_wheel_is_installed(wheel: Path, tmp_path: Pat
 def test_a_new_user_gets_to_a_search_result_without_java_in_two_minutes(wheel: Path, tmp_path: Path) -> None:
     """From the wheel in an empty folder, with the README's pipeline: installed, published, indexed, searched."""
     began = time.monotonic()
-    programs = installed(wheel, "server,pipeline", tmp_path)
-    (empty := tmp_path / "empty").mkdir()
-    for block in blocks_of("README.md"):
-        if block.about.startswith("file: "):
-            path = empty / block.about.removeprefix("file: ")
-            path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_text(block.body)
-    (command,) = [block.body for block in blocks_of("README.md") if "headwater run pipeline.toml" in block.body]
-    found = run("bash", "-ec", command, cwd=empty, path=f"{programs}:/usr/bin:/bin", java=False)
+    programs = installed(wheel, "server,sql", tmp_path)
+    command = readme_pipeline(tmp_path / "empty").replace("run pipeline.toml", "run pipeline.toml --engine embedded")
+    found = run("bash", "-ec", command, cwd=tmp_path / "empty", path=f"{programs}:/usr/bin:/bin", java=False)
     assert found.returncode == 0, found.stderr[-3000:]
     assert "warm light for reading" in found.stdout
     assert time.monotonic() - began < 120
 
 
+@pytest.mark.long
+def test_the_extras_bring_spark_and_java_to_a_machine_that_has_neither(wheel: Path, tmp_path: Path) -> None:
+    """`pip install 'headwater[pipeline,java]'` in a new environment, with no `java` on the PATH and no JAVA_HOME."""
+    programs = installed(wheel, "server,pipeline,java", tmp_path)
+    command, tools = readme_pipeline(tmp_path / "empty"), tmp_path / "tools"
+    tools.mkdir()
+    for folder in (Path("/usr/bin"), Path("/bin")):
+        for path in folder.iterdir():
+            if "java" not in path.name and not (tools / path.name).exists():
+                (tools / path.name).symlink_to(path)
+    found = run("bash", "-ec", command, cwd=tmp_path / "empty", path=f"{programs}:{tools}", java=False)
+    assert found.returncode == 0, found.stderr[-3000:]
+    assert "Spark on local[*]" in found.stderr
+    assert "warm light for reading" in found.stdout
+
+
+def readme_pipeline(folder: Path) -> str:
+    """The commands of the README's pipeline; its files are written."""
+    for block in blocks_of("README.md"):
+        if block.about.startswith("file: "):
+            path = folder / block.about.removeprefix("file: ")
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(block.body)
+    (command,) = [block.body for block in blocks_of("README.md") if "headwater run pipeline.toml" in block.body]
+    return command
+
+
 def run(
     *command: str, cwd: Path, timeout: int = 580, path: str | None = None, java: bool = True
 ) -> subprocess.CompletedProcess[str]:
-    left = ("PYTHONPATH", "PYTHONWARNINGS") if java else ("PYTHONPATH", "PYTHONWARNINGS", "JAVA_HOME")
+    left = ("PYTHONPATH", "PYTHONWARNINGS", "HEADWATER_ENGINE", *(() if java else ("JAVA_HOME",)))
     kept = {key: value for key, value in os.environ.items() if key not in left} | ({"PATH": path} if path else {})
     return subprocess.run(command, capture_output=True, text=True, check=False, cwd=cwd, timeout=timeout, env=kept)

@@ -16,7 +16,8 @@ from headwater.catalog import Catalog
 from headwater.cli import main
 from headwater.errors import ConcurrentModificationError, InvalidInputError
 from headwater.pipeline import plan_pipeline, publish, read_pipeline, run_pipeline, running
-from headwater.pipeline.hands import code_of, ready
+from headwater.streams.user_functions import modules_of
+from headwater.work.tasks import load_modules
 
 pytest.importorskip("duckdb")
 
@@ -199,11 +200,11 @@ def test_what_a_function_imports_from_beside_it_travels_with_it(changing: Changi
     (changing.folder / "changing_more.py").write_text("def more(value):\n    return value + 7\n")
     changing.run()
     names = ("changing", "changing_more")
-    code = code_of(changing.lake["raw.t"].definition)
-    assert {each.module for each in code} == set(names)
+    code = modules_of(changing.lake["raw.t"].definition)
+    assert {each.name for each in code} == set(names)
     for name in names:
         del sys.modules[name]
-    ready(code)  # as an executor does, which has no such folder
+    load_modules(code)  # as an executor does, which has no such folder
     assert sys.modules["changing"].made(pa.array([1])) == [8]
     for name in names:
         del sys.modules[name]

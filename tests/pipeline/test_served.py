@@ -84,6 +84,28 @@ def test_files_are_taken_once_undone_by_their_source_and_left_out_until_asked_fo
     assert (names(lake, "raw.a"), list(lake["raw.a"].files("s", undone=True))) == (["x"], [second])
 
 
+def test_a_publish_tells_how_many_rows_wait_for_a_backfill_and_how_to_run_it(
+    lake: Catalog, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Before, the publish of a new derived column through a server said nothing of the rows that have no value."""
+    lake["raw.a"].upsert([{"id": n, "at": 1, "name": "x" * n} for n in range(3)])
+    assert publish(None, lake, "raw.a").stale == 0
+    made = {"function": "tests.streams.features:embed", "inputs": ["name"], "type": "float32[2]", "version": "1"}
+    with Catalog(str(tmp_path / "lake")) as here:
+        here["raw.a"].set_properties({"column.vector": json.dumps(made)})
+    there: Any = lake.namespace
+    where = ["-c", str(tmp_path / "lake") if isinstance(there, MetastoreNamespace) else there._properties["uri"]]
+    assert main(["publish", *where, "raw.a"]) == 0
+    assert "3 rows to backfill (headwater backfill raw.a)" in capsys.readouterr().out
+    published: Any = lake["raw.a"].published
+    assert (publish(None, lake, "raw.a").stale, published.stale) == (3, 3)
+    assert main(["backfill", "-c", str(tmp_path / "lake"), "raw.a"]) == 0
+    assert main(["publish", *where, "raw.a"]) == 0
+    assert "to backfill" not in capsys.readouterr().out
+    rows = Catalog(str(tmp_path / "lake"))["raw.a"].serving.to_arrow().to_pylist()
+    assert {row["id"]: row["vector"] for row in rows} == {n: [float(n), 1.0] for n in range(3)}
+
+
 def test_what_is_no_stream_table_and_what_is_not_said_is_refused(lake: Catalog) -> None:
     with pytest.raises(InvalidInputError, match="plain table"):
         publish(None, lake, "raw.plain")

@@ -20,9 +20,9 @@ from headwater import Catalog, DirectoryNamespace
 from headwater.cli import main
 from headwater.names import ObjectId
 from headwater.rest.server import start_in_thread
-from headwater.tables.arrow import to_stream
 from headwater.tables.handle import TableHandle
-from headwater.tables.write import write
+from headwater.tables.write.arrow import to_stream
+from headwater.tables.write.data_files import write
 from tests.property.every_type import TYPES, choices, table
 
 ID = "t"
@@ -66,7 +66,7 @@ def by_command_line(root: str) -> Write:
     verbs = {
         "create": ["create", root, ID, "--mode", "overwrite"],
         "append": ["insert", root, ID],
-        "merge": ["merge", root, ID, "--on", "id"],
+        "merge": ["upsert", root, ID, "--on", "id"],
     }
 
     def write(verb: str, rows: pa.Table) -> None:

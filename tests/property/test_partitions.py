@@ -15,18 +15,18 @@ from hypothesis import strategies as st
 from lance.fragment import DataFile, FragmentMetadata
 
 from headwater.errors import InvalidInputError
-from headwater.tables.partition_write import parted
 from headwater.tables.partitions import (
     NamedValue,
     PartitionField,
     file_name,
     format_part,
     parse_name,
+    parted,
     partitioned,
     partitioning,
     parts_of,
 )
-from headwater.tables.prune import FALSE, NULL, TRUE, Judge, KnownColumn
+from headwater.tables.scan.prune import FALSE, NULL, TRUE, Judge, KnownColumn
 
 SAFE = set(string.ascii_letters + string.digits + "-_.")
 LETTERS = "abcXYZ019 /\\.%_-=:'\"*?\x00\n\u00e9\u6f22\U0001f30a"

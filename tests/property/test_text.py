@@ -21,7 +21,7 @@ from headwater.model import (
 )
 from headwater.names import ROOT, ObjectId, check_delimiter, check_name, object_id, parse
 from headwater.paging import page
-from headwater.registries.manifest.changes import decode_changes, encode_changes
+from headwater.registries.manifest.queue import decode_changes, encode_changes
 from headwater.registries.manifest.rows import SCHEMA, Codec
 from headwater.registry import hashed_folder, overlap
 from headwater.tables.layout import manifest_name, manifest_version

@@ -17,7 +17,7 @@ import pytest
 from headwater import DirectoryNamespace
 from headwater.namespace.abilities import CatalogAbilities
 from headwater.rest.settings import Limits, Settings
-from headwater.tables.windows import FIRST_ROWS, MAX_ROWS, WINDOW_BYTES, next_size, windows
+from headwater.tables.scan.bounded_reads import FIRST_ROWS, MAX_ROWS, WINDOW_BYTES, next_size, windows
 from tests.rest.processes import ServeProcess
 from tests.rest.samples import Serve, make
 

@@ -17,7 +17,7 @@ from headwater.rest.auth.roles import names_of
 from headwater.rest.extensions import EXTENSIONS
 from headwater.rest.routes import NOTHING, BodyKind, Permission, Route, RouteTarget
 from headwater.rest.server import start_in_thread
-from headwater.tables.arrow import to_stream
+from headwater.tables.write.arrow import to_stream
 
 ROWS = pa.table({"id": [1], "name": ["x"]})
 FOR_ALL = {"Capabilities", "DescribeCaller", "ReadLog", "BeginTransaction", "CommitTransaction", "AbortTransaction"}

@@ -21,12 +21,13 @@ from headwater.rest.auth.gate import FRESH_MS
 from headwater.rest.auth.keys import change_key, create_key, list_keys, revoke_key
 from headwater.rest.auth.roles import ROLES, define_role, defined_roles, parse_role, remove_role
 from headwater.rest.call import Call
-from headwater.rest.coding import OWN_REQUESTS
 from headwater.rest.extensions import ALL_ROUTES
 from headwater.rest.routes import BY_OPERATION, Permission
 from headwater.rest.server import create_app, start_in_thread
 from headwater.rest.settings import Limits, Settings
 from headwater.store import PutMode
+from headwater.verbs.all_verbs import BY_OPERATION as VERB_ROWS
+from headwater.verbs.all_verbs import fields_of
 from tests.rest.samples import PEOPLE, Serve, ipc
 
 
@@ -334,8 +335,12 @@ def test_every_field_of_a_request_that_can_name_an_object_is_looked_at() -> None
     others |= {"keys", "sequence", "partition_by", "drop"}  # columns of a stream table
     others |= {"fields"}  # what is told of one
     for route in ALL_ROUTES:
-        model = OWN_REQUESTS.get(route.request_model) or getattr(api, route.request_model)
-        lists = {name for name, field in model.model_fields.items() if "list[" in str(field.annotation).lower()}
+        if route.operation in VERB_ROWS:
+            kinds = fields_of(VERB_ROWS[route.operation])
+        else:
+            fields = getattr(api, route.request_model).model_fields
+            kinds = {name: field.annotation for name, field in fields.items()}
+        lists = {name for name, kind in kinds.items() if "list[" in str(kind).lower()}
         assert lists <= NAMING | others, route.operation
 
 

@@ -20,11 +20,11 @@ from headwater.namespace.vending import FileAccess
 from headwater.rest.auth.access import Caller, Grant, storage_access
 from headwater.rest.auth.keys import create_key
 from headwater.rest.call import Call
-from headwater.rest.dispatch import PAST, PAST_ALONE
 from headwater.rest.extensions import ALL_ROUTES
 from headwater.rest.routes import BY_OPERATION, Permission, Route, RouteTarget
 from headwater.rest.server import start_in_thread
 from headwater.rest.settings import Settings
+from headwater.verbs.verb import SessionKind
 
 CANARY = "cAnArY"
 ROWS = pa.table({"id": [1, 2], "name": [f"{CANARY} one", f"{CANARY} two"]})
@@ -39,9 +39,7 @@ BODIES: dict[str, dict[str, Any]] = {
 READ = [
     route
     for route in ALL_ROUTES
-    if route.target is RouteTarget.TABLE
-    and not route.changes
-    and (not route.extension or route.operation in PAST | PAST_ALONE)
+    if route.target is RouteTarget.TABLE and not route.changes and SessionKind.PAST in route.sessions
 ]
 
 

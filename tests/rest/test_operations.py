@@ -295,7 +295,7 @@ def test_what_dead_writers_left_in_a_directory_is_collected_through_a_server_by_
         assert keeper.collect(grace=timedelta(0)).removed == told.removed
         assert (left.exists(), keeper.verify()) == (False, [])
         next(Path(root).glob("*kept*/data/*")).unlink()
-        assert [problem["kind"] for problem in keeper.verify()] == ["missing_file"]
+        assert [problem.kind for problem in keeper.verify()] == ["missing_file"]
 
 
 def test_a_server_without_the_extension_is_told_from_a_namespace_that_is_not_there(

@@ -15,6 +15,7 @@ import pytest
 from headwater import connect
 from headwater.pipeline.exporting import export_lineage
 from headwater.spark.catalog import connect as connect_spark
+from headwater.verbs.history import ReadLog
 from tests.rest.samples import make
 
 SECRET = "hw_0_sesame"
@@ -83,7 +84,7 @@ def test_no_call_of_a_client_takes_its_key_to_another_host(pair: Pair, headers: 
         lambda: client.query_table(make(api.QueryTableRequest, id=["t"], k=1, vector={"single_vector": [1.0]})),
         lambda: client.create_table(api.CreateTableRequest(id=["t"]), b"rows"),
         lambda: client.batch_commit_tables(api.BatchCommitTablesRequest(operations=[])),
-        lambda: client.ask_time("log", {}),
+        lambda: client.call(ReadLog()),
         lambda: client.begin("a transaction"),
     )
     for call in calls:

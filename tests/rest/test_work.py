@@ -140,7 +140,7 @@ def test_operations_on_names_need_no_worker(tmp_path: Path) -> None:
             catalog.create_table("t", PEOPLE)
 
 
-IN_SERVER = {operation for place in (WorkPlace.SERVER, WorkPlace.LOOKUP) for operation in PLACES[place]}
+IN_SERVER = {route.operation for route in ALL_ROUTES if route.runs in (WorkPlace.SERVER, WorkPlace.LOOKUP)}
 
 
 def test_every_place_names_an_operation_that_is_there() -> None:

@@ -18,8 +18,9 @@ from pyspark.sql import SparkSession
 from pyspark.sql.functions import udf
 
 from headwater.catalog import Catalog
-from headwater.pipeline import backfill, executors, hands, index, ingest, keeping, publish
+from headwater.pipeline import backfill, index, ingest, publish
 from headwater.spark import configure
+from headwater.work import SparkRunner
 
 ACTS = '''
 import os, signal, time
@@ -137,9 +138,9 @@ def twins(spark: Any, catalog: Catalog) -> None:
     schema = {"id": "bigint", "n": "int", "name": "string"}
     catalog.create_stream_table("raw.twins", schema, keys=["id"], properties=column("lengths_with_a_twin", "1"))
     frame = spark.range(0, ROWS, 1, 2).withColumn("n", valued("ingest", 0)("id")).selectExpr("*", "'abc' AS name")
-    ingest(spark, catalog, "raw.twins", frame, name="frame")
+    ingest(SparkRunner(spark, driver_rows=0), catalog, "raw.twins", frame, name="frame")
     spark.sql("UPDATE flow.raw.twins SET n = update_twin(id)")
-    publish(spark, catalog, "raw.log", "raw.twins")
+    publish(SparkRunner(spark, driver_rows=0), catalog, "raw.log", "raw.twins")
 
 
 def dead(spark: Any, catalog: Catalog, marks: Path) -> None:
@@ -153,15 +154,15 @@ def dead(spark: Any, catalog: Catalog, marks: Path) -> None:
     schema = {"id": "bigint", "n": "int", "name": "string"}
     catalog.create_stream_table("raw.dead", schema, keys=["id"], properties=column("lengths_of_the_dead", "1"))
     frame = spark.range(0, ROWS, 1, 2).withColumn("n", udf(dying, "int")("id")).selectExpr("*", "'abc' AS name")
-    ingest(spark, catalog, "raw.dead", frame, name="frame")
-    publish(spark, catalog, "raw.dead")
+    ingest(SparkRunner(spark, driver_rows=0), catalog, "raw.dead", frame, name="frame")
+    publish(SparkRunner(spark, driver_rows=0), catalog, "raw.dead")
     killer = threading.Thread(target=kill_an_executor, args=(spark, marks / "index-died"))
     killer.start()
-    index(spark, catalog, "raw.dead", "name", "BTREE")
+    index(SparkRunner(spark, driver_rows=0), catalog, "raw.dead", "name", "BTREE")
     killer.join()
     catalog["raw.dead"].set_properties(column("negative", "2"))
-    publish(spark, catalog, "raw.dead")
-    backfill(spark, catalog, "raw.dead", batch=1_000)
+    publish(SparkRunner(spark, driver_rows=0), catalog, "raw.dead")
+    backfill(SparkRunner(spark, driver_rows=0), catalog, "raw.dead", batch=1_000)
 
 
 def told(table: Any) -> list[Any]:
@@ -175,8 +176,6 @@ if __name__ == "__main__":
     folder = Path(sys.argv[2])
     (folder / "acts.py").write_text(ACTS.format(marks=str(folder / "marks")))
     sys.path.insert(0, str(folder))
-    executors.LARGE_BYTES = hands.PUBLISHED_ROWS = 0
-    vars(keeping)["LARGE_ROWS"] = 0
     running = session(sys.argv[1], folder)
     lake = Catalog(str(folder / "lake"), impl="metastore")
     lake.create_namespace("raw")

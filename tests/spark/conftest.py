@@ -34,7 +34,13 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="session")
-def spark(root: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
+def events(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of Spark's event log."""
+    return tmp_path_factory.mktemp("events")
+
+
+@pytest.fixture(scope="session")
+def spark(root: Path, events: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     os.environ["PYTHONPATH"] = os.pathsep.join([str(Path(__file__).parents[2]), os.environ.get("PYTHONPATH", "")])
     builder = (
         SparkSession.builder.master("local[2]")
@@ -44,6 +50,10 @@ def spark(root: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Spar
         .config("spark.sql.session.timeZone", "UTC")
         .config("spark.sql.warehouse.dir", str(tmp_path_factory.mktemp("warehouse")))
         .config("spark.driver.memory", "2g")
+        .config("spark.eventLog.enabled", "true")
+        .config("spark.eventLog.dir", events.as_uri())
+        .config("spark.eventLog.rolling.enabled", "false")
+        .config("spark.eventLog.compress", "false")
     )
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")

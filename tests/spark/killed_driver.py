@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from headwater.spark import stream_writes, worker
-from headwater.tables.commit import TableCommitter
+from headwater.tables.commit.committer import TableCommitter
 
 _commit = TableCommitter._commit
 

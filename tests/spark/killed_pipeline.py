@@ -16,7 +16,8 @@ from pyspark.sql import SparkSession
 
 from headwater.catalog import Catalog
 from headwater.metastore import Metastore
-from headwater.pipeline import executors, hands, ingest, publish
+from headwater.pipeline import ingest, publish
+from headwater.work import SparkRunner
 
 LEFT = [int(sys.argv[2])]
 _commit = Metastore._commit
@@ -33,11 +34,11 @@ def dying(self: Metastore, tx: Any) -> Any:
 if __name__ == "__main__":
     folder = Path(sys.argv[1])
     sys.path.insert(0, str(folder))
-    executors.LARGE_BYTES = hands.PUBLISHED_ROWS = 0
     Metastore._commit = dying  # type: ignore[method-assign]
     builder = SparkSession.builder.master("local[2,4]").config("spark.ui.enabled", "false")
     spark = builder.config("spark.ui.showConsoleProgress", "false").getOrCreate()
     spark.sparkContext.setLogLevel("OFF")
     catalog = Catalog(str(folder / "lake"))
-    ingest(spark, catalog, "raw.t", str(folder / "in" / "*.json"), name="s")
-    print("DONE", publish(spark, catalog, "raw.t").version)
+    runner = SparkRunner(spark, driver_rows=0)
+    ingest(runner, catalog, "raw.t", str(folder / "in" / "*.json"), name="s")
+    print("DONE", publish(runner, catalog, "raw.t").version)

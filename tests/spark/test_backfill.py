@@ -17,6 +17,7 @@ from headwater.errors import ConcurrentModificationError, InvalidInputError
 from headwater.spark import backfill, python_jobs
 from headwater.spark.access_file import ACCESS_FILE, ENVIRONMENT, write_access
 from headwater.spark.python_functions import ARROW, PANDAS_ITERATOR, ROW, Function, filler, function_of
+from headwater.work import SparkRunner
 
 
 def rows(spark: SparkSession, query: str) -> list[tuple[Any, ...]]:
@@ -73,14 +74,14 @@ def meanwhile(monkeypatch: pytest.MonkeyPatch) -> Callable[[Callable[[], object]
     """Do something between the tasks of a job and its commit."""
 
     def plan(action: Callable[[], object]) -> None:
-        distribute = python_jobs.distribute
+        run = SparkRunner.run
 
         def then(*arguments: Any) -> Any:
-            results = distribute(*arguments)
+            results = run(*arguments)
             action()
             return results
 
-        monkeypatch.setattr(python_jobs, "distribute", then)
+        monkeypatch.setattr(SparkRunner, "run", then)
 
     return plan
 

@@ -14,7 +14,7 @@ from pyspark.sql import SparkSession
 from headwater.errors import TableColumnNotFoundError
 from headwater.spark.columns import alter
 from headwater.spark.protocol import AddColumn
-from headwater.tables.columns import trail, within
+from headwater.tables.columns.alter import trail, within
 
 VALUES = (
     "(1, named_struct('a', 1, 'deep', named_struct('p', 10)), array(named_struct('a', 1), NULL)), "

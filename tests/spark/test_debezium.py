@@ -12,7 +12,8 @@ import pytest
 from pyspark.sql import SparkSession
 
 from headwater.catalog import Catalog
-from headwater.pipeline import executors, ingest, read_pipeline, run_pipeline
+from headwater.pipeline import ingest, read_pipeline, run_pipeline
+from headwater.work import SparkRunner
 from tests.interop.postgres.compared import OPTIONS, SCHEMAS, differences
 from tests.interop.postgres.engine import engine_python
 from tests.interop.postgres.recording import Recording, load, of_table, record
@@ -37,10 +38,7 @@ def test_a_streaming_frame_of_texts_is_taken_whole(spark: SparkSession, tmp_path
 
 
 @pytest.mark.long
-def test_the_driver_takes_a_file_in_which_a_key_changed(
-    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(executors, "LARGE_BYTES", 0)
+def test_a_file_in_which_a_key_changed_is_compared_with_the_rows_before_it(spark: SparkSession, tmp_path: Path) -> None:
     catalog = Catalog(str(tmp_path / "lake"))
     table = catalog.create_stream_table(
         "raw.t", {"id": "bigint", "_lsn": "bigint", "body": "string"}, keys=["id"], sequence=["_lsn"]
@@ -50,8 +48,9 @@ def test_the_driver_takes_a_file_in_which_a_key_changed(
     moved += [{"op": "c", "after": {"id": 2, "body": UNSENT}, "source": {"lsn": 2}}]
     for number, events in enumerate((first, moved, [{**first[0], "after": {"id": 3}}])):
         (tmp_path / f"{number}.json").write_text("\n".join(map(json.dumps, events)))
-    report = ingest(spark, catalog, "raw.t", str(tmp_path / "*.json"), "debezium", name="s")
-    assert (report.files, report.quarantined) == (3, 0)
+    runner = SparkRunner(spark, driver_rows=0)
+    report = ingest(runner, catalog, "raw.t", str(tmp_path / "*.json"), "debezium", name="s")
+    assert (report.files, report.quarantined, report.where and report.where.place) == (3, 0, "executors")
     assert {row["id"]: row["body"] for row in table.to_arrow().to_pylist()} == {2: "long", 3: None}
 
 

@@ -19,7 +19,7 @@ def site(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Itera
     made.close()
 
 
-@pytest.mark.parametrize("case", [case for case in CASES if case.sql is not None], ids=str)
+@pytest.mark.parametrize("case", [case for case in CASES if case.sql and case.role == "admin" != None], ids=str)
 def test_a_statement_does_what_the_verb_does(spark: SparkSession, site: ComparedCatalog, case: Case) -> None:
     def ask(site: ComparedCatalog, case: Case, facts: Mapping[str, str]) -> None:
         spark.sql(filled_in(str(case.sql), {**facts, "lake": "faces"})).collect()

@@ -14,9 +14,9 @@ from headwater.errors import LanceNamespaceError, TableVersionNotFoundError
 from headwater.names import ObjectId
 from headwater.spark import stream
 from headwater.spark.protocol import scan_of
-from headwater.tables.gaps import next_row_id
 from headwater.tables.handle import TableHandle
-from headwater.tables.scan import read
+from headwater.tables.scan.changes import next_row_id
+from headwater.tables.scan.table_scan import read
 from headwater.types import spark_schema
 
 SCHEMA = pa.schema([("id", pa.int64()), ("n", pa.int64())])

@@ -14,10 +14,9 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 
 from headwater.names import ObjectId
-from headwater.tables.estimate import rows_left
 from headwater.tables.handle import TableHandle
-from headwater.tables.join_keys import Keys, kept
-from headwater.tables.scan import Scan
+from headwater.tables.scan.parts import Keys, kept
+from headwater.tables.scan.table_scan import Scan, rows_left
 
 ROWS = 60_000
 """More than a table that is too small to be looked at."""

@@ -14,11 +14,11 @@ from lance.lance import bytes_read_counter
 from pyspark.sql import DataFrame, SparkSession
 
 from headwater.names import ObjectId
-from headwater.tables import nested
-from headwater.tables import scan as scans
 from headwater.tables.handle import TableHandle
-from headwater.tables.parts import Fragments, ScanPart, Slice, Whole
-from headwater.tables.scan import Scan
+from headwater.tables.scan import subfields as nested
+from headwater.tables.scan import table_scan as scans
+from headwater.tables.scan.parts import Fragments, ScanPart, Slice, Whole
+from headwater.tables.scan.table_scan import Scan
 
 PAIR = "STRUCT<a: INT, b: STRING>"
 DEEP = "STRUCT<p: DOUBLE, q: STRING, d: STRUCT<u: DATE, w: BINARY>>"

@@ -11,13 +11,13 @@ import pytest
 from lance.optimize import Compaction, RewriteResult
 
 from headwater.names import ObjectId
-from headwater.tables import compact
-from headwater.tables.commit import fragment_from
+from headwater.tables.commit import compaction as compact
+from headwater.tables.commit.committer import fragment_from
 from headwater.tables.handle import TableHandle
 from headwater.tables.partitions import partitioned, parts_of
-from headwater.tables.prune import may_match
-from headwater.tables.scan import Scan, count, plan, read
-from headwater.tables.write import write
+from headwater.tables.scan.prune import may_match
+from headwater.tables.scan.table_scan import Scan, count, plan, read
+from headwater.tables.write.data_files import write
 
 KINDS: dict[str, Any] = {"k": pa.string(), "id": pa.int64(), "price": pa.decimal128(9, 2)}
 SCHEMA = partitioned(pa.schema(KINDS), [{"column": "k", "transform": "identity"}])

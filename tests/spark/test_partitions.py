@@ -17,8 +17,7 @@ from lance.optimize import Compaction
 from pyspark.errors import AnalysisException, IllegalArgumentException, UnsupportedOperationException
 from pyspark.sql import DataFrame, SparkSession
 
-from headwater.tables.partition_write import parted
-from headwater.tables.partitions import PartitionField, field_ids, key_of, parts_of
+from headwater.tables.partitions import PartitionField, field_ids, key_of, parted, parts_of
 
 REGIONS = ["eu", "us", "a/b", "../../x", "%2F", "x=1,y", "Ünï 漢", "", "it's", "r" * 300, None]
 ATOMS = (

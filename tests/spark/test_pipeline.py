@@ -15,26 +15,25 @@ from pyspark.sql import SparkSession
 
 from headwater.catalog import Catalog
 from headwater.errors import InvalidInputError
-from headwater.pipeline import executors, hands, index, ingest, jobs, keeping, publish, read_pipeline, run_pipeline
-from headwater.spark import frame_rows
+from headwater.pipeline import executors, index, ingest, jobs, publish, read_pipeline, run_pipeline
 from headwater.streams.checks import Check
+from headwater.work import SparkRunner, runners
 from tests.pipeline.shop import Shop
 from tests.pipeline.source_database import create, follow
 
 
 @pytest.fixture(autouse=True)
 def by_executors(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """Every file and every publish counts as large; the files that the driver takes itself are noted."""
+    """Executors do everything; the files that the driver takes itself are noted."""
     taken: list[str] = []
-    take = executors._take
+    here = executors._here
 
-    def noted(stream: Any, intake: Any, file: Any) -> Any:
-        taken.append(Path(file.path).name)
-        return take(stream, intake, file)
+    def noted(stream: Any, intake: Any, tell: Any) -> Any:
+        taken.extend(Path(file.path).name for file in intake.files)
+        return here(stream, intake, tell)
 
-    monkeypatch.setattr(executors, "LARGE_BYTES", 0)
-    monkeypatch.setattr(hands, "PUBLISHED_ROWS", 0)
-    monkeypatch.setattr(executors, "_take", noted)
+    monkeypatch.setattr(SparkRunner, "in_driver", lambda self, rows, calls_functions=False: False)
+    monkeypatch.setattr(executors, "_here", noted)
     return taken
 
 
@@ -45,7 +44,7 @@ def orders(tmp_path: Path, **properties: str) -> Catalog:
     return catalog
 
 
-def test_executors_take_files_in_and_a_file_that_evolves_the_table_goes_by_the_driver(
+def test_executors_take_files_in_also_one_that_evolves_the_table(
     spark: SparkSession, tmp_path: Path, by_executors: list[str]
 ) -> None:
     catalog = orders(tmp_path)
@@ -56,7 +55,11 @@ def test_executors_take_files_in_and_a_file_that_evolves_the_table_goes_by_the_d
             "".join(json.dumps(row) + "\n" for row in extra) + ("{oops\n" * (number == 1))
         )
     report = ingest(spark, catalog, "raw.orders", str(tmp_path / "*.json"), name="s")
-    assert by_executors == ["3.json"]
+    assert (by_executors, report.where and report.where.place, catalog["raw.orders"].schema.names[-1]) == (
+        [],
+        "executors",
+        "size",
+    )
     assert (report.files, report.rows, report.quarantined, report.position) == (6, 225, 1, 6)
     found = {row["id"]: row["name"] for row in catalog["raw.orders"].to_arrow().to_pylist()}
     assert found == {n: f"{min(n, 5)}-{n}" for n in range(40)}
@@ -154,16 +157,13 @@ def test_a_streaming_frame_is_taken_once_even_when_spark_forgets_what_it_committ
     assert set(catalog["raw.orders"].to_arrow()["name"].to_pylist()) == {"2"}
 
 
-def test_executors_build_an_index_and_say_what_it_covers(
-    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_executors_build_an_index_and_say_what_it_covers(spark: SparkSession, tmp_path: Path) -> None:
     catalog = orders(tmp_path)
-    monkeypatch.setattr(keeping, "LARGE_ROWS", 0)
     for part in range(4):
         catalog["raw.orders"].upsert([{"id": n, "at": 1, "name": f"w{n}"} for n in range(part * 50, part * 50 + 50)])
         publish(spark, catalog, "raw.orders")
     report = index(spark, catalog, "raw.orders", "name", "BTREE")
-    assert report.coverage["name_idx"] == 1.0
+    assert (report.coverage["name_idx"], report.where and report.where.place) == (1.0, "executors")
     assert catalog["raw.orders"].serving.to_arrow(filter="name = 'w77'")["id"].to_pylist() == [77]
     assert catalog["raw.orders"].verify() == []
 
@@ -186,14 +186,14 @@ def test_rows_of_a_frame_are_the_same_through_the_jar_and_through_the_workers_of
     ingest(spark, catalog, "raw.orders", frame.limit(1))  # through the driver: the table evolves
     bad = frame.selectExpr("nullif(id, 7) AS id", "nullif(at, 9) + 100 AS at", "name", "moment", "deep", "x", "price")
     checks = [Check("even", "id % 2 = 0", "warn"), Check("small", "id < 30", "drop")]
-    found, by_jar, send = [], list[bool](), frame_rows.send_frame
+    found, by_jar, of_jar = [], list[bool](), runners.of_jar
 
-    def sent(frame: Any, call: Any) -> Any:
-        answer = send(frame, call) if name == "raw.jar" else None
-        by_jar.append(answer is not None)
-        return answer
+    def sent(session: Any, kind: str) -> Any:
+        jar = of_jar(session, kind) if name == "raw.jar" else None
+        by_jar.append(jar is not None)
+        return jar
 
-    monkeypatch.setattr(frame_rows, "send_frame", sent)
+    monkeypatch.setattr(runners, "of_jar", sent)
     for name in ("raw.jar", "raw.spark"):
         schema = catalog["raw.orders"].schema
         catalog.create_stream_table(name, schema, keys=["id"], sequence=["at"], properties={"contract": "freeze"})

@@ -15,12 +15,12 @@ import msgspec
 import pytest
 
 from headwater.spark import build, protocol
-from headwater.spark.calls import CALLS
+from headwater.spark.calls import CALLS, STREAM_JOBS
 from headwater.spark.framing import Wire
 from headwater.spark.jobs import JOBS
-from headwater.spark.stream_jobs import STREAM_JOBS
 from headwater.spark.worker import serve
-from headwater.tables.parts import AnyPart
+from headwater.tables.scan.parts import AnyPart
+from headwater.work.tasks import named
 
 TOP = Path(__file__).parents[2]
 GOLDEN = Path(__file__).parent / "golden"
@@ -51,6 +51,7 @@ def test_every_call_and_every_kind_of_part_has_a_golden_frame_and_every_call_an_
     read = [protocol.decode(json.dumps(f["call"]).encode()) for f in FRAMES if f["call"]["op"] == "read"]
     assert {type(call.part) for call in read if isinstance(call, protocol.Read)} == set(get_args(AnyPart))
     assert set(get_args(protocol.JobName)) == {*JOBS, *STREAM_JOBS}
+    assert all(callable(named(function)) for function in STREAM_JOBS.values())
 
 
 @pytest.mark.parametrize(

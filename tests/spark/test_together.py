@@ -10,7 +10,8 @@ import pytest
 from pyspark.sql import SparkSession
 
 from headwater.catalog import Catalog
-from headwater.pipeline import executors, hands, ingest, publish
+from headwater.pipeline import ingest, publish
+from headwater.work import SparkRunner
 from tests.spark.catalogs import learn
 from tests.spark.together import KEEPERS, KEYED, LOG, PROCESSES, SHARED, events, land
 
@@ -28,10 +29,9 @@ def expected(writers: int, rounds: int) -> dict[int, tuple[int, str]]:
 
 @pytest.mark.parametrize("rounds", [2, pytest.param(12, marks=pytest.mark.long)])
 def test_jobs_of_one_table_at_the_same_time_lose_and_double_nothing(
-    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, rounds: int
+    spark: SparkSession, tmp_path: Path, rounds: int
 ) -> None:
-    monkeypatch.setattr(executors, "LARGE_BYTES", 0)
-    monkeypatch.setattr(hands, "PUBLISHED_ROWS", 0)
+    runner = SparkRunner(spark, driver_rows=0)
     name = f"together{rounds}"  # a session keeps what it once learnt by a name, and a worker a catalog by its root
     root = tmp_path / name
     catalog = Catalog(str(root))
@@ -47,9 +47,9 @@ def test_jobs_of_one_table_at_the_same_time_lose_and_double_nothing(
             process.start()
         for number in range(rounds):  # the third writer is Spark: a frame, a statement, and a publish by executors
             rows = spark.createDataFrame(events(2, number))
-            ingest(spark, catalog, KEYED, rows, "op", "s2")
+            ingest(runner, catalog, KEYED, rows, "op", "s2")
             spark.sql(f"INSERT INTO {name}.{LOG} VALUES ({2_000 + number})")
-            publish(spark, catalog, KEYED)
+            publish(runner, catalog, KEYED)
             assert spark.table(f"{name}.{KEYED}").where(f"id = {SHARED}").count() == 1
         for process in landers:
             process.join(PATIENCE_S)
@@ -63,7 +63,7 @@ def test_jobs_of_one_table_at_the_same_time_lose_and_double_nothing(
     assert [(each.name, each.exitcode) for each in (*landers, *keepers)] == [
         (each.name, 0) for each in (*landers, *keepers)
     ]
-    publish(spark, catalog, KEYED, LOG)
+    publish(runner, catalog, KEYED, LOG)
     table, log = catalog[KEYED], catalog[LOG]
     wanted = expected(3, rounds)
     for found in (table.to_arrow(), table.serving.to_arrow()):

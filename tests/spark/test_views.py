@@ -18,7 +18,8 @@ from headwater.pipeline.facts import moment_of
 from headwater.pipeline.grammar import ViewSpec
 from headwater.pipeline.view_tables import MadeView, remember
 from headwater.pipeline.views import ViewMoment, make_view
-from headwater.spark import frame_rows, table_frames
+from headwater.spark import table_frames
+from headwater.work import runners
 from tests.pipeline.shop import Shop
 
 
@@ -58,7 +59,7 @@ def test_a_large_view_follows_its_inputs_and_only_what_differs_is_written(spark:
 def test_rows_that_go_columns_that_come_and_keys_that_are_not_distinct(
     spark: SparkSession, tmp_path: Path, by_jar: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for module in (table_frames, frame_rows):
+    for module in (table_frames, runners):
         if not by_jar:
             monkeypatch.setattr(module, "of_jar", lambda *_: None)
     catalog = Catalog(str(tmp_path / "lake"))

@@ -80,10 +80,20 @@ def test_a_new_column_of_a_published_table_is_stale_at_once_and_a_backfill_compu
     assert table.stale() == table.stale(now=True) == {"vector": 2}
     assert table.backfill() > 0
     assert (vectors(table), table.stale()) == ({"a": [2.0, 1.0], "b": [3.0, 1.0], "c": [1.0, 1.0]}, {"vector": 0})
+    assert [getattr(table.published, "stale", None), table.publish().stale] == [0, 0]
     table.set_properties({"column.length": column()})
+    assert [table.publish().stale, table.publish().stale] == [3, 3], "a publish without effect tells it too"
+    table.delete(["a"])
+    assert table.publish().stale == 2
+    table.upsert([{"sku": "a", "at": 2, "text": "xx"}])
     table.evolve(add={"more": "int64"})
-    assert table.stale() == {"vector": 0, "length": 3}
+    assert table.stale() == {"vector": 0, "length": 2}
+    table.set_properties({"column.vector": None})
+    assert table.stale() == {"length": 2}
     table.backfill(rows=1)
+    table.backfill(rows=1)
+    assert getattr(table.published, "stale", None) == 1
+    table.set_properties({"column.vector": column()})
     table.backfill()
     assert table.stale() == {"vector": 0, "length": 0}
     found = table.to_arrow()

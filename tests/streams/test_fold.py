@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import random
 from dataclasses import replace
 
@@ -20,7 +21,8 @@ from headwater.streams.watermark import BatchJudgement, line, parse_lateness
 from tests.streams.histories import History, arrow_events, histories, python_rows
 from tests.streams.oracle import Oracle, in_sequence, sorted_rows
 
-FEW = settings(max_examples=150, deadline=None)
+FEW = settings(max_examples=int(os.environ.get("HISTORIES", "150")), deadline=None)
+"""`HISTORIES=20000 python -m pytest tests/streams/test_fold.py` tries that many for each test."""
 
 
 def oracle_of(history: History) -> Oracle:

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import lance
 import pyarrow as pa
@@ -14,35 +17,36 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from headwater.metastore import Metastore
+from headwater.streams import scd2, shares
 from headwater.streams.log_files import ROW_GROUP, Share, bucket_count, row_groups_of
 from headwater.streams.position_views import Published
-from headwater.streams.shares import Publish, share_of_work
 from headwater.streams.table import StreamTable, publish_tables
+from headwater.work import LocalRunner, Task
 from tests.streams import features
 from tests.streams.histories import History, histories
 from tests.streams.oracle import sorted_rows
 from tests.streams.test_histories import land, new_table, oracle, rows_of, served
 
 
-class Here:
-    """Hands that do shares in this process, through JSON as it travels."""
+class Here(LocalRunner):
+    """Runs tasks in this process, as they travel: the tasks by pickle and the answers as JSON."""
 
-    def __init__(self, table: StreamTable, count: int = 4) -> None:
-        self._lake = table._lake()
-        self._count = count
-        self.ran = 0
+    cores = 2
 
-    def shares(self, rows: int) -> int:
-        return self._count
+    def __init__(self) -> None:
+        self.ran: list[str] = []
 
-    def run(self, work: Publish, count: int) -> list[Any]:
-        self.ran += count
-        done = [json.dumps(share_of_work(self._lake, work, Share(number, count))) for number in range(count)]
-        return [json.loads(text) for text in done]
+    def in_driver(self, rows: int, calls_functions: bool = False) -> bool:
+        return False
+
+    def run(self, tasks: Sequence[Task], what: str = "") -> list[Any]:
+        self.ran += [task.function.partition(":")[2] for task in tasks]
+        return [json.loads(json.dumps(Task.unpacked(task.packed()).run())) for task in tasks]
 
 
-def publish(table: StreamTable, count: int = 4) -> Published:
-    return publish_tables(table._lake(), [table.path], None, Here(table, count))[0]
+def publish(table: StreamTable, count: int = 4, runner: Here | None = None) -> Published:
+    with patch.object(shares, "task_count", lambda *_: count), patch.object(scd2, "task_count", lambda *_: count):
+        return publish_tables(table._lake(), [table.path], None, runner or Here())[0]
 
 
 @settings(max_examples=25, deadline=None)
@@ -72,6 +76,11 @@ def rows(ids: range, at: int, text: str) -> pa.Table:
     return pa.table({**columns, "size": pa.array(ids)})
 
 
+def narrow(ids: range, at: int, text: str) -> pa.Table:
+    found = rows(ids, at, text)
+    return found.set_column(3, "size", found.column("size").cast(pa.int32()))
+
+
 def state(table: StreamTable) -> dict[int, tuple[Any, ...]]:
     """What clients see, by key, with the row ids."""
     stream, _ = table.opened()
@@ -87,7 +96,10 @@ def test_changed_rows_keep_their_ids_and_derived_values_and_the_history_and_the_
     schema = {"id": "int64", "at": "int64", "text": "string", "size": "int64"}
     table = StreamTable.create(metastore, ["t"], schema, "id", "at", properties=properties)
     table.upsert(rows(range(1000), 1, "a"))
-    publish(table)
+    runner = Here()
+    publish(table, runner=runner)
+    assert Counter(runner.ran) == {"run_share": 4, "index_segment": 4, "run_history": 4}  # of the table and its history
+    assert table.coverage() == {"id_idx": 1.0}
     first = state(table)
     features.CALLS.clear()
     changed = rows(range(100, 300), 2, "a").set_column(3, "size", pa.array(range(200)))
@@ -115,13 +127,38 @@ def test_a_table_without_keys_is_published_in_shares_of_its_rows(metastore: Meta
     table = StreamTable.create(metastore, ["t"], {"n": "int64"})
     many = 2 * ROW_GROUP + 5
     table.append(pa.table({"n": pa.array(range(many))}))
-    hands = Here(table)
-    publish_tables(table._lake(), [["t"]], None, hands)
+    runner = Here()
+    publish(table, runner=runner)
     table.append(pa.table({"n": pa.array([-1])}))
     assert publish(table).rows == many + 1
     assert sorted(served(table).column("n").to_numpy().tolist()) == [-1, *range(many)]
     assert table.verify() == []
-    assert hands.ran == 4
+    assert runner.ran == ["run_share"] * 4
+
+
+def test_after_an_undo_and_on_a_table_that_evolved_the_rows_are_folded_by_tasks_too(metastore: Metastore) -> None:
+    column = {"function": "tests.streams.features:embed", "inputs": ["text"], "type": "float32[2]", "version": "1"}
+    properties = {"column.vector": json.dumps(column), "history": "scd2"}
+    schema = {"id": "int64", "at": "int64", "text": "string", "size": "int32"}
+    table = StreamTable.create(metastore, ["t"], schema, "id", "at", properties=properties)
+    table.ingest(narrow(range(10), 1, "a"), source="first")
+    table.ingest(narrow(range(5, 20), 2, "bb"), source="second")
+    publish(table)
+    table.evolve(add={"more": pa.int64()}, widen={"size": pa.int64()})
+    table.ingest([{"id": 3, "at": 3, "text": "ccc", "size": 2**40, "more": 7}], source="third")
+    evolved, undone = Here(), Here()
+    publish(table, runner=evolved)
+    assert evolved.ran == ["run_share"] * 4 + ["run_history"] * 4  # the keys are indexed already
+    assert (state(table)[3][2:6], table.verify()) == (("ccc", 2**40, [3.0, 1.0], 7), [])
+    table.undo(source="second")
+    publish(table, runner=undone)
+    assert set(undone.ran) == {"run_share", "run_history"}
+    assert (sorted(state(table)), state(table)[7][2], table.verify()) == ([*range(10)], "a7", [])
+
+
+def test_the_number_of_tasks_follows_the_rows_the_cores_and_the_functions() -> None:
+    assert [shares.task_count(rows, 2, False) for rows in (1, 10**5, 10**6, 10**7)] == [1, 1, 8, 16]
+    assert [shares.task_count(rows, 2, True) for rows in (1, 10**4, 10**5, 10**7)] == [1, 4, 8, 16]
 
 
 @pytest.mark.parametrize("buckets", [1, 4, 16])

@@ -16,7 +16,7 @@ import pytest
 
 from headwater import Catalog, CatalogTable, DirectoryNamespace
 from headwater.catalog.indices import index_type_of
-from headwater.catalog.sqltypes import sql_type
+from headwater.catalog.table import sql_type
 from headwater.errors import (
     InvalidInputError,
     LanceNamespaceError,

@@ -21,9 +21,9 @@ from headwater.errors import LanceNamespaceError
 from headwater.names import ObjectId, parse
 from headwater.namespace.data.write import parse_timeout
 from headwater.store.object_stores import without_body
-from headwater.tables.fields import parse_path
+from headwater.tables.columns.fields import parse_path
+from headwater.tables.expressions import check_sql
 from headwater.tables.handle import TableHandle
-from headwater.tables.sql import check_sql
 from headwater.tables.translate import is_unanswered, named_error
 
 QUARTER = 1 << 18

@@ -11,8 +11,8 @@ from headwater.model import Namespace, Table
 from headwater.names import ObjectId
 from headwater.namespace.locations import MAX_LOCATION_BYTES, check_location, check_place, table_uri
 from headwater.registries.layout import table_folder
-from headwater.registries.manifest.changes import decode_changes
-from headwater.registries.manifest.index import RowIndex
+from headwater.registries.manifest.queue import decode_changes
+from headwater.registries.manifest.rows import RowIndex
 from headwater.registry import hashed_folder
 from headwater.store import LocalStore
 from headwater.tables.layout import manifest_name, manifest_version

@@ -45,18 +45,25 @@ def readers(tree: ast.Module) -> Iterator[tuple[int, str]]:
             names |= {(each.asname or each.name): f"{node.module}.{each.name}" for each in node.names}
     for node in ast.walk(tree):
         if isinstance(node, (ast.Attribute, ast.Name)):
-            first, dot, rest = ast.unparse(node).partition(".")
+            first, dot, rest = _dotted(node).partition(".")
             full = f"{names.get(first) or first}{dot}{rest}".split(".")
             if full[0] == "pyarrow" and len(full) > 2 and full[-1] in READERS.get(full[-2], ()):
                 yield node.lineno, ".".join(full)
+
+
+def _dotted(node: ast.expr) -> str:
+    if isinstance(node, ast.Attribute):
+        return f"{_dotted(node.value)}.{node.attr}"
+    return node.id if isinstance(node, ast.Name) else "?"
 
 
 def test_only_the_door_calls_readers_of_formats() -> None:
     found: dict[str, list[tuple[int, str]]] = {}
     for path in sorted(ROOT.rglob("*.py")):
         name = path.relative_to(ROOT).as_posix()
-        if not name.startswith(f"{DOOR}/"):
-            found |= {name: uses} if (uses := list(readers(ast.parse(path.read_text())))) else {}
+        text = path.read_text()
+        if not name.startswith(f"{DOOR}/") and "pyarrow" in text:
+            found |= {name: uses} if (uses := list(readers(ast.parse(text)))) else {}
     assert {name: uses for name, uses in found.items() if name not in TRUSTED} == {}
     assert set(TRUSTED) - set(found) == set(), "no longer readers: take them off the list"
 

@@ -71,15 +71,16 @@ def test_a_secret_on_the_command_line_is_warned_of(
 ) -> None:
     monkeypatch.setenv("K", SECRET)
     root = str(tmp_path / "lake")
-    main(["create-namespace", root, "a", "--property", f"storage.secret_access_key={SECRET}"])
+    main(["create", root, "a", "--namespace", "--property", f"storage.secret_access_key={SECRET}"])
     said = capsys.readouterr()
     assert "storage.secret_access_key=env:VARIABLE" in said.err
     assert SECRET not in said.err + said.out
     main(
         [
-            "create-namespace",
+            "create",
             root,
             "b",
+            "--namespace",
             "--property",
             "storage.secret_access_key=env:K",
             "--property",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import tomllib
 from collections import Counter
 
-from sbom import EXCLUDED, HERE, OPTIONAL, REQUIRED, bill, read_pins, scopes
+from tools.sbom import EXCLUDED, HERE, OPTIONAL, REQUIRED, bill, read_pins, scopes
 
 PINS = """\
 a==1.0 \\
@@ -37,7 +37,7 @@ def test_pins_are_read_with_their_hashes_and_reasons() -> None:
 
 def test_the_bill_has_every_pin_of_the_project() -> None:
     project = tomllib.loads((HERE / "pyproject.toml").read_text())["project"]
-    text = (HERE / "requirements.txt").read_text()
+    text = (HERE / "requirements" / "development.txt").read_text()
     document = bill(read_pins(text), project)
     names = [component["name"] for component in document["components"]]
     assert len(names) == len(set(names)) == sum("==" in line for line in text.splitlines() if line[:1].isalnum())

@@ -17,7 +17,7 @@ from headwater import Catalog, DirectoryNamespace
 from headwater.metastore import Metastore
 from headwater.namespace.metastore import MetastoreNamespace
 from headwater.rest.server import start_in_thread
-from headwater.tables.arrow import to_stream
+from headwater.tables.write.arrow import to_stream
 from tests.unit.test_walks import HOP, PROJECT, walks
 from tests.versions.samples import call, make, stage
 

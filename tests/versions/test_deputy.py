@@ -13,12 +13,12 @@ import pytest
 
 from headwater.catalog.table import CatalogTable
 from headwater.errors import InvalidInputError, InvalidTableStateError, LanceNamespaceError
+from headwater.lance_manifest import bases_of, message_of, outside
 from headwater.model import Add, Namespace, Table
 from headwater.names import ObjectId
 from headwater.namespace.directory import DirectoryNamespace
 from headwater.protobuf import number, text
 from headwater.registries.layout import is_reserved
-from headwater.tables.bases import bases_of, message_of, outside
 from tests.versions.samples import files, make, manifest_bytes, open_kind, rows, stage, stream
 
 RESERVED = (

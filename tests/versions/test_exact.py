@@ -19,7 +19,7 @@ from headwater.errors import (
 )
 from headwater.names import ObjectId
 from headwater.namespace.directory import DirectoryNamespace
-from headwater.tables.commit import TableCommitter
+from headwater.tables.commit.committer import TableCommitter
 from headwater.tables.handle import TableHandle
 from tests.versions.samples import append, folder_of, make, open_kind, opened, rows, stream
 

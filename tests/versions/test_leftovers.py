@@ -184,7 +184,7 @@ def test_what_only_waits_for_collection_is_a_note_and_the_catalog_is_whole(
     assert "The catalog is whole. 2 notes" in capsys.readouterr().out
     server = start_in_thread(MetastoreNamespace(root=root))
     try:
-        assert [problem["note"] for problem in Catalog(server.url).verify()] == [True, True]
+        assert [problem.note for problem in Catalog(server.url).verify()] == [True, True]
         assert main(["--catalog", server.url, "verify"]) == 0
     finally:
         server.stop()
@@ -192,3 +192,13 @@ def test_what_only_waits_for_collection_is_a_note_and_the_catalog_is_whole(
     assert catalog.verify() == []
     next((tmp_path / "lake").rglob("*.lance/data/*.lance")).unlink()
     assert main(["--catalog", root, "verify"]) == 1
+
+
+def test_a_folder_that_holds_nothing_is_no_finding(tmp_path: Path) -> None:
+    """Some S3 servers list the folders of deleted objects for a while. Before, they were unfinished creations."""
+    catalog = Catalog(str(tmp_path / "lake"))
+    catalog.create_table("a.t", ROWS)
+    (tmp_path / "lake" / "0123abcd_a$gone" / "_versions").mkdir(parents=True)
+    assert catalog.verify() == []
+    (tmp_path / "lake" / "0123abcd_a$gone" / "_versions" / "1.manifest-0").write_bytes(b"")
+    assert [(problem.kind, problem.note) for problem in catalog.verify()] == [("unfinished_creation", True)]

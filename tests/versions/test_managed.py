@@ -280,6 +280,26 @@ def test_a_declared_table_filled_behind_the_catalog_stays_declared(catalog: Dire
     assert opened(again(catalog), "d").to_table()["a"].to_pylist() == [1]
 
 
+def test_an_empty_first_version_written_behind_the_catalog_is_taken_in(catalog: DirectoryNamespace) -> None:
+    """As lance-spark makes it: CREATE TABLE without AS. Before, it was set aside, and nobody could open the table."""
+    folder = str(call(catalog, "declare_table", id=["d"]).location)
+    lance.write_dataset(rows().slice(0, 0), folder, mode="create")
+    assert opened(catalog, "d").count_rows() == 0
+    assert numbers(catalog, "d") == [1]
+    assert catalog.verify() == []
+    append(catalog, "d", value=4)
+    assert opened(again(catalog), "d").to_table()["a"].to_pylist() == [4]
+    assert not call(catalog, "describe_table", id=["d"], check_declared=True).is_only_declared
+
+
+def test_a_first_version_with_rows_written_behind_the_catalog_is_set_aside(catalog: DirectoryNamespace) -> None:
+    folder = str(call(catalog, "declare_table", id=["d"]).location)
+    lance.write_dataset(rows(99), folder, mode="create")
+    with pytest.raises(ValueError, match="was not found"):
+        opened(catalog, "d")
+    assert [item.kind for item in catalog.verify()] == ["unrecorded_version"]
+
+
 def test_renaming_takes_the_versions_along(catalog: DirectoryNamespace) -> None:
     make(catalog, versions=3)
     call(catalog, "create_namespace", id=["ns"])

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from headwater.errors import ConcurrentModificationError
 from headwater.model import Add, Change, Move, Remove, Replace, RequireTable, Table, Version
 from headwater.names import ObjectId
-from headwater.registries.manifest.index import RowIndex
+from headwater.registries.manifest.rows import RowIndex
 from headwater.registry import Proposal
 
 T, U = ObjectId(("t",)), ObjectId(("u",))

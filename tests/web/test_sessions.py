@@ -23,7 +23,7 @@ from headwater.rest.settings import JwtSettings, Settings
 from headwater.store import Store
 from headwater.web import page
 from headwater.web.cookies import ENDED, MAX_MS, SECRET_KEY, Sessions
-from headwater.web.links import own_path
+from headwater.web.visit import own_path
 from tests.rest import test_jwt
 from tests.web.pages import Document
 from tests.web.samples import fill_metastore

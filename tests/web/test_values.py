@@ -15,13 +15,13 @@ from headwater.cli.serving import base_path
 from headwater.errors import InvalidInputError
 from headwater.names import ObjectId
 from headwater.web.cells import ago, cell, image_type, instant, size, sparkline
-from headwater.web.charts import Point, plot
-from headwater.web.links import Links, own_path, segments
-from headwater.web.snippets import snippets
+from headwater.web.drawings import Point, plot
+from headwater.web.queries import snippets
 from headwater.web.table_pages import differences
-from headwater.web.vendor import different
+from headwater.web.visit import Links, own_path, segments
 from tests.web.pages import Document
 from tests.web.samples import HOSTILE, png
+from tools.vendor import different
 
 MARKUP = "<script>alert(1)</script>"
 VECTOR = pa.list_(pa.float32(), 3)

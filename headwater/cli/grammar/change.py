@@ -1,4 +1,4 @@
-"""The verbs that change tables and names."""
+"""Grammar of the verbs that change tables and names, and of single operations of the Lance protocol."""
 
 from __future__ import annotations
 
@@ -9,8 +9,10 @@ from headwater.cli.grammar.words import (
     NAME,
     SET,
     TABLE,
+    VERSION,
     WHERE,
     YES,
+    Arg,
     Command,
     arg,
     limit,
@@ -65,17 +67,18 @@ CHANGE = (
         "one object: dropped, id",
     ),
     Command(
-        "undrop", "change", "bring back what was dropped last under a name (metastore catalogs)", "change:undrop",
-        (NAME,), "one object: name, id, kind",
+        "undrop", "change", "bring back what was dropped last under a name (metastore catalogs)",
+        "change:change_names", (NAME,), "one object: name, id, kind", fixed={"method": "undrop"},
     ),
     Command(
-        "alias", "change", "let a table or namespace be found under one more name (metastore catalogs)", "change:alias",
+        "alias", "change", "let a table or namespace be found under one more name (metastore catalogs)",
+        "change:change_names",
         (NAME, arg("other", about="the other name, beside its own in the same namespace: one word, no dots")),
-        "one object: name, id, alias",
+        "one object: name, id, alias", fixed={"method": "alias"},
     ),
     Command(
-        "unalias", "change", "take such a name away (metastore catalogs)", "change:unalias",
-        (NAME, arg("other", about="the other name")), "one object: name, id, alias",
+        "unalias", "change", "take such a name away (metastore catalogs)", "change:change_names",
+        (NAME, arg("other", about="the other name")), "one object: name, id, alias", fixed={"method": "unalias"},
     ),
     Command(
         "properties", "change", "show, set and remove properties", "change:properties",
@@ -133,5 +136,55 @@ CHANGE = (
             arg("--grace-seconds", about="those replaced so recently stay (600)", type=float),
         ),
         "one object: what was merged and freed",
+    ),
+)  # fmt: skip
+
+_ID = arg("id", about="a table, such as prod.users")
+_FILTER = arg("--where", about="the filter of the query, as SQL")
+
+
+def ranges(text: str) -> list[dict[str, int]]:
+    """`3`, `1-5` (the last one included), `7-` (and all that follow, the newest too), or several: `1-3,5,9-`."""
+    return [_range(part.strip()) for part in text.split(",")]
+
+
+def _range(text: str) -> dict[str, int]:
+    first, dash, last = text.partition("-")
+    start = number(first)
+    end = -1 if dash and not last else (number(last) if dash else start) + 1
+    return {"start_version": start, "end_version": end}
+
+
+def _command(name: str, operation: str, about: str, *args: Arg) -> Command:
+    shown = f"one object: the response of {operation}"
+    return Command(name, "protocol", about, "operations:run", (_ID, *args), shown, fixed={"operation": operation})
+
+
+PROTOCOL = (
+    _command(
+        "declare", "DeclareTable", "reserve a name for a table that another program writes",
+        arg("--location", about="where"), SET,
+    ),
+    _command(
+        "register", "RegisterTable", "give a name to a Lance table that is there already",
+        arg("location", about="where it is, relative to the catalog"), MODE, SET,
+    ),
+    _command("deregister", "DeregisterTable", "forget a table and keep its data"),
+    _command(
+        "explain", "ExplainTableQueryPlan", "how a query would be run",
+        _FILTER, arg("--verbose", about="in detail", action="store_true"),
+    ),
+    _command("analyze", "AnalyzeTableQueryPlan", "run a query and show how it went", _FILTER),
+    _command("describe-version", "DescribeTableVersion", "show a version of a table", VERSION, BRANCH),
+    _command(
+        "delete-versions", "BatchDeleteTableVersions", "delete the records of old versions",
+        arg("versions", about="such as 3, 1-5, 1-3,5 or 7- (the newest too)", type=ranges), BRANCH, YES,
+    ),
+    _command(
+        "set-metadata", "UpdateTableSchemaMetadata", "set the metadata of a table's schema",
+        arg("--set", about="key=value (repeatable)", action="append", type=pair, required=True), BRANCH,
+    ),
+    _command(
+        "transaction", "DescribeTransaction", "show a transaction of a table: the name of the table and the id of it"
     ),
 )  # fmt: skip

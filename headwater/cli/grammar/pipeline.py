@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from headwater.cli.grammar.words import TABLE, Command, arg, number, pair
+from headwater.cli.grammar.words import ENGINE, TABLE, Command, arg, number, pair, seconds
 
 FORMATS = ("rows", "op", "debezium", "snapshot")
 """What files hold; a test compares it with the sources' own list."""
 NAMED_TABLES = arg("tables", about="stream tables, such as raw.orders", nargs="*")
 TABLES = arg("tables", about="stream tables, such as raw.orders (all)", nargs="*")
 JSON = arg("--json", about="print JSON", action="store_true")
-SPARK = arg("--spark", about="with a Spark session, such as local[*], for large files", metavar="MASTER")
 _REPORT = "one object: what the job did, as the Python API reports it"
 
 PIPELINE = (
@@ -22,7 +21,10 @@ PIPELINE = (
             arg("--select", about="only this one (repeatable)", action="append", default=[], metavar="TABLE"),
             arg("--full-refresh", about="make it anew (repeatable)", action="append", default=[], metavar="TABLE"),
             arg("--again", about="take files again that were undone", action="store_true"),
-            SPARK, JSON,
+            arg("--watch", about="go on doing what is new, until Ctrl-C", action="store_true"),
+            arg("--every", about="with --watch: look this far apart (30s)", type=seconds, default=30.0),
+            arg("--metrics", about="with --watch: Prometheus metrics at this [HOST:]PORT (off)", metavar="PORT"),
+            *ENGINE, JSON,
         ),
         "one object: run, plan, reports; with --plan the plan", catalog=False,
     ),
@@ -36,20 +38,21 @@ PIPELINE = (
             arg("--strict", about="refuse everything when a row is bad", action="store_true"),
             arg("--again", about="take files again that were undone", action="store_true"),
             arg("--watch", about="go on taking files as they come, until Ctrl-C", action="store_true"),
-            arg("--every", about="with --watch: look so many seconds apart (2)", type=float, default=2.0),
+            arg("--every", about="with --watch: look this far apart (2s)", type=seconds, default=2.0),
             arg("--publish", about="with --watch: publish what was taken", action="store_true"),
-            SPARK,
+            *ENGINE,
         ),
         _REPORT,
     ),
     Command(
-        "publish", "pipeline", "publish stream tables at one slot", "pipeline:publish", (NAMED_TABLES, SPARK), _REPORT,
+        "publish", "pipeline", "publish stream tables at one slot", "pipeline:publish",
+        (NAMED_TABLES, *ENGINE), _REPORT,
     ),
     Command(
         "backfill", "pipeline", "compute stale derived values of a stream table again", "pipeline:backfill",
         (
             TABLE, arg("--rows", about="about so many, in one version (all)", type=number),
-            arg("--batch", about="with --spark: so many rows are computed together", type=number), SPARK,
+            arg("--batch", about="on Spark: so many rows are computed together", type=number), *ENGINE,
         ),
         _REPORT,
     ),
@@ -58,13 +61,13 @@ PIPELINE = (
         "pipeline:index",
         (
             TABLE, arg("column", about="the column (all that have an index)", nargs="?"),
-            arg("--type", about="of the index, such as IVF_FLAT (by what the column holds)"), SPARK,
+            arg("--type", about="of the index, such as IVF_FLAT (by what the column holds)"), *ENGINE,
         ),
         _REPORT,
     ),
     Command(
         "maintain", "pipeline", "rewrite worn fragments, collect what is past retention", "pipeline:maintain",
-        (TABLES, SPARK), _REPORT,
+        (TABLES, *ENGINE), _REPORT,
     ),
     Command(
         "lineage", "pipeline", "show what a table comes from, or what comes from it", "pipeline:lineage",

@@ -1,4 +1,4 @@
-"""What can be said on the command line: verbs in groups, and what each takes. Only words: nothing is opened.
+"""The grammar of the command line: verbs in groups, with their arguments. It opens nothing.
 
 grammar ── parsing: line -> verb, catalog, arguments ── the verb's function, imported when it is run
 """
@@ -6,6 +6,7 @@ grammar ── parsing: line -> verb, catalog, arguments ── the verb's funct
 from __future__ import annotations
 
 import argparse
+import re
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -15,6 +16,7 @@ GROUPS = {
     "time": "go back and forth (metastore catalogs)",
     "pipeline": "feed and publish stream tables",
     "run": "set up, serve and keep house",
+    "protocol": "call one operation of the Lance protocol",
 }
 FORMATS = ("table", "jsonl", "csv", "arrow", "parquet")
 
@@ -35,7 +37,7 @@ class Arg:
 class Command:
     """One verb: where it stands in the help, what it takes, what runs it, and what it prints with --json.
 
-    `runner` is `module:function` in `headwater.cli`. A verb of no group is an old spelling: it works and is not shown.
+    `runner` is `module:function` in `headwater.cli`.
     `like` are positional arguments that are completed with names of the catalog.
     """
 
@@ -59,7 +61,7 @@ class Command:
 
     @property
     def most(self) -> int | None:
-        """So many words at most; None: as many as there are."""
+        """The largest number of words; None without a limit."""
         return None if any(arg.options.get("nargs") == "*" for arg in self.words) else len(self.words)
 
 
@@ -72,6 +74,14 @@ def number(text: str) -> int:
     if not (text.isascii() and text.isdigit() and len(text) < 20):
         raise argparse.ArgumentTypeError(f"{text!r} is not a whole number from 0 on")
     return int(text)
+
+
+def seconds(text: str) -> float:
+    """A time in seconds, or with its unit: 90, 30s, 5m, 1h."""
+    found = re.fullmatch(r"(\d{1,9}(?:\.\d{1,9})?)([smh]?)", text, re.ASCII)
+    if found is None or not float(found[1]):
+        raise argparse.ArgumentTypeError(f"{text!r} is no time: one is 30s, 5m or 1h")
+    return float(found[1]) * {"": 1, "s": 1, "m": 60, "h": 3600}[found[2]]
 
 
 def port(text: str) -> int:
@@ -117,3 +127,11 @@ MODE = arg("--mode", about="what to do when it exists: create, exist_ok or overw
 def limit(count: int | None, about: str = "at most so many") -> Arg:
     shown = f"{about} ({count})" if count is not None else about
     return arg("--limit", about=shown, type=number, default=count)
+
+
+ENGINES = ("spark", "embedded")
+"""The engines of a pipeline; a test compares it with the pipeline's own list."""
+ENGINE = (
+    arg("--engine", about="where the work runs: Spark, or embedded in this process", choices=ENGINES),
+    arg("--master", about="the Spark that runs it: local[*], spark://..., k8s://..., yarn, sc://...", metavar="MASTER"),
+)

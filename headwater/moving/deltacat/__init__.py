@@ -1,10 +1,9 @@
-"""A DeltaCAT 2.x root comes in: its names, schemas, deltas and history.
+"""Import of a DeltaCAT 2.x root: its names, schemas, deltas and history.
 
-layout    names of its files, and what they say; pure
-contents  what the catalog held after each of its transactions; pure
-log       its committed transactions, in order
-files     rows of its data files
-replay    each transaction again, as one of ours
+layout        names and fields of its files; pure
+files         reads of its files, which may be hostile, and rows of its data files
+transactions  its committed transactions, with the contents of the catalog after each
+replay        commits each transaction again, to a catalog of ours
 """
 
 from headwater.moving.deltacat.replay import ImportedRoot, import_deltacat

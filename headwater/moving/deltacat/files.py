@@ -1,4 +1,7 @@
-"""Rows of DeltaCAT's data files under the schema that its table had."""
+"""Reads of files of a DeltaCAT root, and rows of its data files in the schema of their table.
+
+The root may be hostile: a link that leads out of it is not followed.
+"""
 
 from __future__ import annotations
 
@@ -12,10 +15,32 @@ import pyarrow as pa
 
 from headwater.decoding.arrow import read_schema
 from headwater.decoding.files import FORMATS, FileRows
-from headwater.errors import InvalidInputError
+from headwater.errors import CorruptFileError, InvalidInputError
 from headwater.moving.deltacat.layout import RowFile
-from headwater.moving.deltacat.places import check_inside
 from headwater.store import KeyNotFoundError, Store
+
+MAX_METADATA = 64 << 20
+"""No record or revision is larger: DeltaCAT's are some kB."""
+
+
+def check_inside(store: Store, key: str) -> None:
+    """Raise InvalidInput (13) if a file of a local root is outside of it when links are followed."""
+    root = store.abilities.path
+    if root is None:
+        return
+    real = os.path.realpath(root)
+    if not os.path.realpath(os.path.join(root, key)).startswith(real + os.sep):
+        raise InvalidInputError(f"{key} is a link that leads out of the root: nothing is imported.")
+
+
+def read_metadata(store: Store, key: str) -> bytes:
+    """Return the bytes of a record or revision. KeyNotFoundError, or CorruptFile if it is too large."""
+    check_inside(store, key)
+    entry = store.head(key)
+    if entry is not None and entry.size > MAX_METADATA:
+        raise CorruptFileError(key, f"it has {entry.size} bytes, and no metadata file has")
+    return store.get(key)
+
 
 FIELD_ID = b"PARQUET:field_id"
 MERGE_KEY = b"DELTACAT:merge_key"
@@ -23,7 +48,7 @@ PAST_DEFAULT = b"DELTACAT:past_default"
 
 
 def parse_schema(data: bytes, name: str) -> pa.Schema:
-    """A table's schema with DeltaCAT's notes on its fields; error 13 if it is none."""
+    """Decode a table's schema with DeltaCAT's field metadata; InvalidInput (13)."""
     try:
         return read_schema(data)
     except InvalidInputError as error:
@@ -35,12 +60,12 @@ def merge_keys(schema: pa.Schema) -> tuple[str, ...]:
 
 
 def plain(schema: pa.Schema) -> pa.Schema:
-    """The schema without DeltaCAT's notes."""
+    """Return the schema without DeltaCAT's field metadata."""
     return pa.schema([each.remove_metadata() for each in schema])
 
 
 def problem(store: Store, file: RowFile) -> str | None:
-    """Why a file cannot be read, as far as can be told without reading its rows."""
+    """Return the reason why a file cannot be read, without reading its rows; None if there is none."""
     if file.content_type not in FORMATS or file.encoding != "identity":
         return f"{file.key}: {file.content_type} ({file.encoding}) is not read"
     check_inside(store, file.key)
@@ -54,7 +79,7 @@ def problem(store: Store, file: RowFile) -> str | None:
 
 
 def schema_of(store: Store, files: Sequence[RowFile]) -> pa.Schema:
-    """The schema of a table that has none of its own: that of its files."""
+    """Return the schema of the files, for a table without a schema of its own."""
     found = [_opened(store, file).schema.remove_metadata() for file in files]
     try:
         return pa.unify_schemas(found, promote_options="permissive")
@@ -63,8 +88,7 @@ def schema_of(store: Store, files: Sequence[RowFile]) -> pa.Schema:
 
 
 def batches(store: Store, files: Sequence[RowFile], schema: pa.Schema) -> Iterator[pa.RecordBatch]:
-    """The rows of files in their order, under `schema`: columns by field id, or by name where a file has no ids. No
-    other columns are read."""
+    """Yield the rows of files in order, with the columns of `schema` by field id, or by name in files without ids."""
     for file in files:
         try:
             found = _opened(store, file)
@@ -85,7 +109,7 @@ def _under(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
 
 
 def _places(found: pa.Schema, schema: pa.Schema) -> list[int]:
-    """Where in a file's schema each column is; -1: it is not."""
+    """Return the position of each column in a file's schema; -1 if it is missing."""
     by_id = {_id(each): place for place, each in enumerate(found) if _id(each) is not None}
     return [
         by_id.get(_id(each), -1) if by_id and _id(each) is not None else found.get_field_index(each.name)

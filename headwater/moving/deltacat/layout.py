@@ -1,4 +1,4 @@
-"""How DeltaCAT 2.x lays out a root, as the released package writes it. Pure.
+"""The file layout of a DeltaCAT 2.x root, as the released package writes it. Pure.
 
     txn/success/<year>/<month>/<day>/<hour>/<minute>/<start>_<uuid>/<end>    a committed transaction
     <namespace>/<table>/<version>/<stream>/<partition>/<delta>/rev/.../<revision>_<operation>_<start>_<uuid>.mpk
@@ -26,7 +26,7 @@ _COMMITTED = re.compile(r"txn/success/(?:\d+/){5}(?P<id>\d+_[^/]+)/(?P<end>\d+)"
 
 @dataclass(frozen=True)
 class DeltacatTxn:
-    """A transaction that counts: its file is below `txn/success/`."""
+    """A committed transaction: its file is below `txn/success/`."""
 
     id: str
     end: int
@@ -56,13 +56,13 @@ class RowFile:
 
 
 def committed(key: str) -> DeltacatTxn | None:
-    """The transaction that a file is the record of."""
+    """Return the committed transaction of a key; None for other keys."""
     found = _COMMITTED.fullmatch(key)
     return DeltacatTxn(found["id"], int(found["end"]), key) if found else None
 
 
 def decode(key: str, data: bytes) -> dict[str, Any]:
-    """What a metadata file says, or CorruptFile with its name."""
+    """Decode a metadata file. CorruptFile names it."""
     try:
         found = msgspec.msgpack.decode(data, strict=False)
     except (ValueError, RecursionError) as error:
@@ -73,7 +73,7 @@ def decode(key: str, data: bytes) -> dict[str, Any]:
 
 
 def writes(record: Mapping[str, Any], key: str) -> list[Revised]:
-    """The revisions of a transaction's record, in their order."""
+    """Return the revisions in a transaction's record, in order."""
     found: list[Revised] = []
     for operation in _items(record.get("operations")):
         for path in _items(operation.get("metafile_write_paths") if isinstance(operation, Mapping) else None):
@@ -90,7 +90,7 @@ def _write(path: Any, root: str, key: str) -> Revised:
 
 
 def inside_root(path: Any, root: str, key: str) -> str:
-    """A path of a record as a key: relative, or absolute below the root it was written in. Others are refused (13)."""
+    """Return a path of a record as a key. InvalidInput (13) unless it is relative, or below the original root."""
     text = path if isinstance(path, str) else ""
     if root and text.startswith(f"{root}/"):
         text = text.removeprefix(f"{root}/")
@@ -101,7 +101,7 @@ def inside_root(path: Any, root: str, key: str) -> str:
 
 
 def data_files(delta: Mapping[str, Any], root: str, key: str) -> tuple[tuple[RowFile, ...], tuple[str, ...]]:
-    """The files of a delta, and what of it cannot be read."""
+    """Return the data files of a delta, and the problems of those that cannot be read."""
     kind = str(delta.get("type"))
     manifest = delta.get("manifest")
     entries = _items(manifest.get("entries") if isinstance(manifest, Mapping) else None)
@@ -123,7 +123,7 @@ def data_files(delta: Mapping[str, Any], root: str, key: str) -> tuple[tuple[Row
 
 
 def root_of(record: Mapping[str, Any]) -> str:
-    """Where the root was when a transaction was written."""
+    """Return the path of the root at the time of a transaction."""
     return str(record.get("catalog_root_normalized") or "").rstrip("/")
 
 

@@ -1,12 +1,12 @@
-"""`import_deltacat`: each transaction of a DeltaCAT 2.x root is made again, as one transaction of a metastore catalog.
+"""`import_deltacat`: replays each transaction of a DeltaCAT 2.x root as one transaction of a metastore catalog.
 
     plan      the whole log is read first: what cannot be read or named is refused before anything changes
     replay    namespaces, names, rows: after each of our transactions the catalog is as DeltaCAT's was after its own
     publish   stream tables, so that every Lance client sees them
 
 A table without merge keys becomes a plain Lance table: a DeltaCAT delta is an append, a replacement an overwrite. One
-with merge keys becomes a stream table: what a transaction changed is a delta of its log. Killed anywhere, it goes on
-where it was: the messages of our transactions say which were made.
+with merge keys becomes a stream table: the changes of a transaction are a delta of its log. After a crash, the next
+run continues: the messages of our transactions name those that were replayed.
 """
 
 from __future__ import annotations
@@ -21,26 +21,25 @@ import pyarrow as pa
 from headwater.catalog import Catalog
 from headwater.catalog.catalog import Name
 from headwater.errors import InvalidInputError
-from headwater.moving.deltacat.contents import FoundTable, Ids
 from headwater.moving.deltacat.files import batches, merge_keys, parse_schema, plain, problem, schema_of
 from headwater.moving.deltacat.layout import RowFile
-from headwater.moving.deltacat.log import DeltacatStep, read_steps
+from headwater.moving.deltacat.transactions import DeltacatStep, FoundTable, Ids, read_steps
 from headwater.names import format_name, object_id, parse_name
 from headwater.store import Store, is_there, open_store
 from headwater.streams.definition import define
 
 SHOWN = 10
-"""So many problems are told at once."""
+"""The number of problems in one message."""
 
 MESSAGE = "import of deltacat"
 
 
 @dataclass(frozen=True)
 class ImportedRoot:
-    """What came in. `unreadable` names what did not."""
+    """The summary of an import. `unreadable` names the objects that were left out."""
 
     transactions: int
-    """How many of DeltaCAT's were made again now; those of an earlier run are not counted."""
+    """The number of DeltaCAT transactions that this run replayed."""
     namespaces: int
     tables: int
     stream_tables: int
@@ -56,7 +55,7 @@ def import_deltacat(
     keyed: bool = True,
     storage: Mapping[str, str] | None = None,
 ) -> ImportedRoot:
-    """Make everything anew in a metastore catalog that a DeltaCAT 2.x root holds, below the namespace `into`.
+    """Import a DeltaCAT 2.x root into a metastore catalog, below the namespace `into`.
 
     Run it again after an interruption, or when DeltaCAT has written more. `skip_unreadable` leaves out, and names,
     what cannot be read; `keyed=False` makes plain tables of those with merge keys too. Errors 13: there is no such
@@ -79,7 +78,7 @@ def import_deltacat(
 
 
 def _problems(store: Store, step: DeltacatStep, looked: dict[RowFile, str | None]) -> Iterator[str]:
-    """What cannot be read after a transaction; each file is looked at once."""
+    """Return the files that cannot be read after a transaction; each file is checked once."""
     yield from step.problems
     for table in step.tables.values():
         if table is None:
@@ -109,7 +108,7 @@ class _Made:
 
 
 class _Known(NamedTuple):
-    """What is known of our catalog before a transaction."""
+    """The state of our catalog before a transaction."""
 
     spaces: dict[Ids, tuple[str, ...]]
     tables: dict[Ids, _Made]
@@ -154,7 +153,7 @@ class _Replay:
         return ImportedRoot(made, len(self.spaces), plain_tables, len(streams), tuple(self.problems), slot)
 
     def _done(self) -> set[str]:
-        """What the messages of transactions say that an earlier run has made."""
+        """Return the DeltaCAT transactions that an earlier run has replayed, by the messages of ours."""
         if not self.catalog.is_there:
             return set()
         return {entry.message.partition(" at ")[0] for entry in self.catalog.log() if entry.message.startswith(MESSAGE)}
@@ -219,7 +218,7 @@ class _Replay:
             )
 
     def _once(self, step: DeltacatStep, before: _Known, tx: Any) -> None:
-        """A transaction that is begun anew after a conflict begins with what was known before it."""
+        """Restore the state before a transaction, for its retry after a conflict."""
         self.spaces, self.tables, self.older = before.copy()
         self._replay(tx, step)
 
@@ -326,7 +325,7 @@ class _Replay:
 
 
 def _goes_on(before: FoundTable, found: FoundTable | None) -> bool:
-    """Whether a later state has all rows of one before it."""
+    """Return True if a later state has all rows of the state before it."""
     if found is None or (before.version, before.schema) != (found.version, found.schema):
         return False
     return found.files[: len(before.files)] == before.files

@@ -52,8 +52,8 @@ from headwater.namespace.data.write import (
     merge_insert_reader,
     update_table,
 )
-from headwater.tables import arrow
 from headwater.tables.translate import translating
+from headwater.tables.write import arrow
 
 __all__ = [
     "DataFacts",

@@ -27,12 +27,12 @@ from headwater.errors import (
 from headwater.imports import lance
 from headwater.namespace.data.models import AddColumnsEntry, AlterColumnsEntry
 from headwater.namespace.data.schema import text_metadata, type_from_json
-from headwater.tables import columns
-from headwater.tables.columns import Alteration, column_of
-from headwater.tables.fields import require_field
+from headwater.tables.columns import alter as columns
+from headwater.tables.columns.alter import Alteration, column_of
+from headwater.tables.columns.fields import require_field
+from headwater.tables.commit.history import transaction_id
+from headwater.tables.expressions import check_sql
 from headwater.tables.handle import TableHandle
-from headwater.tables.sql import check_sql
-from headwater.tables.transactions import transaction_id
 from headwater.tables.translate import translating
 
 COMPUTED = "headwater.computed"

@@ -17,7 +17,7 @@ from headwater.namespace.data.models import (
 )
 from headwater.namespace.data.models import MatchQuery as MatchModel
 from headwater.namespace.data.models import PhraseQuery as PhraseModel
-from headwater.tables.fields import require_field
+from headwater.tables.columns.fields import require_field
 
 if TYPE_CHECKING:
     from lance.query import FullTextOperator, FullTextQuery

@@ -25,8 +25,8 @@ from headwater.namespace.data.models import IndexContent
 from headwater.namespace.data.query import DISTANCES
 from headwater.paging import page
 from headwater.tables import indices
+from headwater.tables.commit.history import transaction_id
 from headwater.tables.handle import TableHandle
-from headwater.tables.transactions import transaction_id
 from headwater.tables.translate import translating
 
 MAX_NAME_CHARS = 255

@@ -15,10 +15,10 @@ from headwater.errors import InvalidInputError
 from headwater.imports import lance
 from headwater.namespace.data.models import UpdateFieldMetadataEntry
 from headwater.namespace.data.schema import text_metadata
-from headwater.tables.fields import require_field
+from headwater.table_refs import check_version
+from headwater.tables.columns.fields import require_field
+from headwater.tables.commit.history import transaction_id
 from headwater.tables.handle import TableHandle
-from headwater.tables.refs import check_version
-from headwater.tables.transactions import transaction_id
 from headwater.tables.translate import translating
 
 MAX_KEYS = 10_000

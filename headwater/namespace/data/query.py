@@ -25,12 +25,12 @@ from headwater.imports import lance
 from headwater.namespace.data.fulltext import full_text_query
 from headwater.namespace.data.models import QueryTableRequestColumns
 from headwater.namespace.requests import check_vectors
-from headwater.tables.arrow import to_file
-from headwater.tables.fields import SYSTEM_COLUMNS, dimension, find_field, is_multivector, require_field
+from headwater.tables.columns.fields import SYSTEM_COLUMNS, dimension, find_field, is_multivector, require_field
+from headwater.tables.expressions import check_sql
 from headwater.tables.handle import TableHandle
-from headwater.tables.sql import check_sql
+from headwater.tables.scan.bounded_reads import FIRST_ROWS, windows
 from headwater.tables.translate import translating
-from headwater.tables.windows import FIRST_ROWS, windows
+from headwater.tables.write.arrow import to_file
 
 DEFAULT_K = 10
 DEFAULT_VECTOR_COLUMN = "vector"

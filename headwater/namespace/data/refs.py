@@ -34,8 +34,8 @@ from headwater.errors import (
 from headwater.metastore.ref_record import RefTarget
 from headwater.namespace.data.models import BranchContents, TagContents
 from headwater.paging import page
+from headwater.table_refs import MAIN, check_branch, check_tag, check_version
 from headwater.tables.handle import TableHandle
-from headwater.tables.refs import MAIN, check_branch, check_tag, check_version
 from headwater.tables.translate import translating
 
 

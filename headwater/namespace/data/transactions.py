@@ -18,8 +18,8 @@ from headwater.errors import (
     TransactionNotFoundError,
     UnsupportedOperationError,
 )
+from headwater.tables.commit.history import MAX_VERSIONS_SEARCHED, find
 from headwater.tables.handle import TableHandle
-from headwater.tables.transactions import MAX_VERSIONS_SEARCHED, find
 from headwater.tables.translate import translating
 
 SUCCEEDED = "SUCCEEDED"

@@ -22,13 +22,13 @@ from headwater.decoding.bounds import check_schema
 from headwater.errors import InvalidInputError
 from headwater.imports import lance
 from headwater.namespace.requests import DELETED_ROWS
-from headwater.tables.arrow import Counted
-from headwater.tables.fields import format_path, parse_path, require_field
-from headwater.tables.fitting import fit, fit_new
+from headwater.tables.columns.fields import format_path, parse_path, require_field
+from headwater.tables.commit.history import transaction_id
+from headwater.tables.expressions import check_sql
 from headwater.tables.handle import TableHandle
-from headwater.tables.sql import check_sql
-from headwater.tables.transactions import transaction_id
 from headwater.tables.translate import translating
+from headwater.tables.write.arrow import Counted
+from headwater.tables.write.input_rows import fit, fit_new
 from headwater.types import written_schema
 
 MAX_TIMEOUT = timedelta(hours=24)

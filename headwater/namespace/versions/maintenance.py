@@ -283,8 +283,7 @@ class Maintenance:
 
     def _unfinished_drops(self) -> Iterator[VersionProblem]:
         for name in self.store.children(TRASH).folders:
-            text = "A dropped table's folder was not wholly deleted: empty_trash() deletes it."
-            yield VersionProblem("unfinished_drop", None, f"{TRASH}/{name}", text, note=True)
+            yield unfinished_drop(f"{TRASH}/{name}")
 
     def _unreferenced_folders(self, used: set[str]) -> Iterator[VersionProblem]:
         """Folders of the root with versions in them that no table of the catalog is at."""
@@ -293,7 +292,8 @@ class Maintenance:
             if is_reserved(folder) or folder in used | listed or any(one.startswith(f"{folder}/") for one in used):
                 continue
             status = folder_status(self.store, folder)
-            if status.versions and not status.deregistered:
+            if status.versions and not status.deregistered and any(True for _ in self.store.list(folder)):
+                # Some S3 servers (SeaweedFS) list a folder for a while after its last object was deleted.
                 names = (entry.key.rsplit("/", 1)[-1] for entry in self.store.children(f"{folder}/{VERSIONS}").entries)
                 if any(manifest_version(name) for name in names):
                     text = f"No table is at {folder}: it was deregistered, or a creation was interrupted."
@@ -306,6 +306,11 @@ class Maintenance:
     def _listed(self) -> Sequence[Table]:
         found = self.versions.registry.descendants(ObjectId())
         return [item for item in found if isinstance(item, Table)]
+
+
+def unfinished_drop(folder: str) -> VersionProblem:
+    text = "A dropped table's folder was not wholly deleted: collect() or empty_trash() deletes it."
+    return VersionProblem("unfinished_drop", None, folder, text, note=True)
 
 
 def keep_policy(versions: int | None, days: float | None, grace_seconds: float) -> KeepPolicy:

@@ -33,10 +33,10 @@ from headwater.names import ObjectId
 from headwater.namespace.versions.paths import SCHEMES, VersionLine, is_staged
 from headwater.namespace.versions.plans import plan_next_version
 from headwater.namespace.versions.same_rows import changed_rows
-from headwater.registries.refused import fed_by_its_log
+from headwater.registries.refusals import fed_by_its_log
 from headwater.registry import VersionRecords
 from headwater.store import KeyNotFoundError, Store, claim, is_same_file
-from headwater.tables.exact import hide
+from headwater.tables.commit.exact import hide
 from headwater.tables.layout import STAGED, UNRECORDED, hidden_manifest
 
 POINT_EVERY = 64

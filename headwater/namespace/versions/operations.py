@@ -14,15 +14,17 @@ from dataclasses import dataclass, field
 from headwater.clock import Clock
 from headwater.errors import (
     InvalidInputError,
+    LanceNamespaceError,
     TableVersionNotFoundError,
     UnsupportedOperationError,
 )
-from headwater.lance_manifest import committed_ms, manifest_digest
+from headwater.lance_manifest import committed_ms, manifest_digest, read_contents
 from headwater.model import Change, Table, Version
 from headwater.names import ObjectId
 from headwater.namespace.locations import require_place, table_uri
 from headwater.namespace.versions.managed import ManagedVersions, StagedVersion
 from headwater.namespace.versions.paths import (
+    SCHEMES,
     VersionLine,
     check_inside,
     check_manifest,
@@ -39,8 +41,8 @@ from headwater.paging import after, check_limit, token_after
 from headwater.registry import Registry, VersionRecords
 from headwater.retry import ATTEMPTS, retry
 from headwater.store import Store
-from headwater.table_refs import Ref, held_versions, read_refs, snapshot_refs
-from headwater.tables.refs import MAIN, check_branch
+from headwater.table_refs import MAIN, Ref, check_branch, held_versions, read_refs, snapshot_refs
+from headwater.tables.layout import DATA
 
 MAX_VERSION = 2**63 - 1
 
@@ -131,7 +133,33 @@ class TableVersions:
         keeper = self.keeper(line)
         if isinstance(keeper, ManagedVersions) and keeper.records.is_newest:
             self.turns.expect(table.location, lambda: keeper.newest(line))
-            keeper.set_aside(line)
+            if not self._adopt(keeper, line):
+                keeper.set_aside(line)
+
+    def _adopt(self, keeper: ManagedVersions, line: VersionLine) -> bool:
+        """Record version 1 of a declared table that a client wrote past the catalog; True if that was done.
+
+        lance-spark's CREATE TABLE without AS does so: it declares the table and writes the empty version by itself.
+        A version with rows, or of a stream table, is never taken in.
+        """
+        if line.table.known.newest or keeper.newest(line) or keeper.records.kept_columns(line.table.id) is not None:
+            return False
+        for scheme in SCHEMES:
+            final = line.manifest(1, scheme)
+            (data,) = self.store.get_all([line.key(final)])
+            if data is None:
+                continue
+            staged = f"{final}-{self.clock.uuid()}"
+            try:
+                if any(name.startswith(f"{DATA}/") for name in read_contents(data).files):
+                    return False
+                self.registry.check_writable()
+                self.store.put(line.key(staged), data)
+                self.create(line.table, NewVersion(1, line.object_path(staged), naming_scheme=scheme), None)
+            except (LanceNamespaceError, ValueError):
+                return False  # No manifest, no permission to write, or another version 1 was faster.
+            return True
+        return False
 
     def page(
         self, table: Table, branch: str | None, token: str | None, limit: int | None, descending: bool

@@ -13,9 +13,9 @@ from functools import lru_cache
 from urllib.parse import quote, urlsplit
 
 from headwater.errors import InvalidInputError
+from headwater.lance_manifest import bases_of, message_of, outside
 from headwater.model import Table
 from headwater.store import Store
-from headwater.tables.bases import bases_of, message_of, outside
 from headwater.tables.layout import STAGED, VERSIONS, manifest_name, manifest_version
 
 SCHEMES = ("V1", "V2")

@@ -1,4 +1,4 @@
-"""The registry of directory V2: names live as rows of the Lance table `__manifest`."""
+"""The registry of directory V2: names are rows of the Lance table `__manifest`."""
 
 from headwater.registries.manifest.registry import ManifestRegistry
 

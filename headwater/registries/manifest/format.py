@@ -1,4 +1,4 @@
-"""A version of a Lance table as its manifest file says it: read any, and write the next one of a plain table. Pure.
+"""A reader of Lance manifest files, and a writer of the next version of a plain table. Pure.
 
 pylance needs several milliseconds for a commit, and reads the table again after each of another process; a catalog
 commits and follows all the time. A manifest is a public format (docs/formats/directory.md): sections, each after its
@@ -46,7 +46,7 @@ from headwater.protobuf import (
 
 DATA_FORMAT, CONFIG, TABLE_METADATA, TRANSACTION = 15, 16, 19, 23
 KEPT = frozenset({SCHEMA, SCHEMA_METADATA, READER_FLAGS, WRITER_FLAGS, WRITER, DATA_FORMAT, CONFIG, TABLE_METADATA})
-"""What the next version inherits as it is."""
+"""Fields that the next version inherits unchanged."""
 RENEWED = frozenset({FRAGMENT, VERSION, TIMESTAMP, MAX_FRAGMENT, TRANSACTION_FILE, TRANSACTION})
 
 DELETION_FILES, TABLE_CONFIG = 1, 8
@@ -56,7 +56,7 @@ UPDATE = 108
 
 @dataclass(frozen=True)
 class FragmentFile:
-    """One data file of a fragment: the columns it holds, where, and in which version of the file format."""
+    """A data file of a fragment: its columns, their positions and the version of the file format."""
 
     path: str
     fields: tuple[int, ...]
@@ -80,7 +80,7 @@ class FragmentFile:
 
 @dataclass(frozen=True)
 class ManifestTransaction:
-    """What made a version: on which one it was made, what it noted, and, if it was an update, what it replaced."""
+    """The transaction of a version: its base version, its properties and, for an update, the fragments it replaced."""
 
     read_version: int
     properties: Mapping[str, str]
@@ -90,7 +90,7 @@ class ManifestTransaction:
 
 @dataclass(frozen=True)
 class Manifest:
-    """One version of a table."""
+    """A version of a table, decoded from its manifest."""
 
     version: int
     fragments: Mapping[int, bytes]
@@ -107,7 +107,7 @@ class Manifest:
 
     @property
     def identity(self) -> str:
-        """Tells this state from that of any other table: data files have random names."""
+        """Return an identity of this state that no other table has, since data files have random names."""
         return hashlib.blake2b(b"".join(self.fragments.values()), digest_size=8).hexdigest()
 
     def successor(
@@ -119,7 +119,7 @@ class Manifest:
         uuid: str,
         now_ms: int,
     ) -> tuple[Manifest, bytes]:
-        """The next version, and its manifest file: some fragments are gone, one of `rows` rows in `file` is new."""
+        """Return the next version and its manifest file, without `removed` fragments, plus `file` of `rows` rows."""
         gone = tuple(sorted(removed))
         body = b"" if file is None else text(2, file.encode()) + number(4, rows)
         update = packed(1, gone) + (text(3, body) if file else b"")
@@ -145,7 +145,7 @@ class Manifest:
 
 
 def parse_manifest(data: bytes) -> Manifest:
-    """The manifest in the bytes of a manifest file. ValueError: there is none."""
+    """Decode a manifest file. ValueError: it holds no manifest."""
     position, minor = footer(data)
     found: dict[int, list[Value]] = {}
     inherited: list[bytes] = []
@@ -173,7 +173,7 @@ def parse_manifest(data: bytes) -> Manifest:
 
 
 def live_rows(fragment: bytes) -> int:
-    """How many rows of a fragment are not deleted."""
+    """Return the number of rows of a fragment that are not deleted."""
     rows = 0
     for field, value, _ in parse(fragment):
         if field == 4:

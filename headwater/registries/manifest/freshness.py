@@ -1,4 +1,4 @@
-"""Is the state in memory still the newest? One cheap question per read, so another process's change is seen at once."""
+"""A cheap check, before each read, that the state in memory is the newest version of `__manifest`."""
 
 from __future__ import annotations
 
@@ -13,29 +13,28 @@ from headwater.tables.layout import VERSIONS, manifest_name, manifest_version
 
 
 class Freshness(Protocol):
-    """Notices that the table has moved on from a version."""
+    """A check for versions that other writers committed."""
 
     asks_the_store: bool
-    """Whether a question is a request; else it is so cheap that it may be asked before any other."""
+    """True if the check is a storage request; False if it costs next to nothing."""
 
     def newest(self) -> tuple[int, str] | None:
-        """The newest version and the naming scheme of its manifest; None: there is no table."""
+        """Return the newest version and the naming scheme of its manifest; None if there is no table."""
         ...
 
     def mark(self) -> object:
-        """Taken before a version is loaded, and given back to `moved`."""
+        """Return a mark, before a version is loaded, for `moved`."""
         ...
 
     def moved(self, version: int, mark: object) -> bool:
-        """Whether a version newer than the one loaded after `mark` may exist."""
+        """Return True if a version newer than the one loaded after `mark` may exist."""
         ...
 
 
 class LocalFreshness:
-    """Two stats: the next version's manifest, and the folder's change time.
+    """A check by two stats: of the next version's manifest, and of the folder's change time.
 
-    The first sees every commit. The second sees what the first cannot: that so many versions were committed
-    and cleaned up meanwhile that the next one is gone again.
+    The first sees every commit. The second also sees a next version that was committed and cleaned up meanwhile.
     """
 
     asks_the_store = False
@@ -64,7 +63,7 @@ class LocalFreshness:
 
 
 class ListedFreshness:
-    """One list request: the newest manifest's name comes first, and clean-up keeps the folder small."""
+    """A check by one list request: the newest manifest sorts first, and clean-up keeps the folder small."""
 
     asks_the_store = True
 

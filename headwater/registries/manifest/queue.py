@@ -1,23 +1,197 @@
-"""Who commits next, and for whom. Threads of one process share commits, and so do processes on one machine.
+"""Group commit: threads of one process share a commit, and so do processes on one machine.
 
-None of this is needed for correctness, which rests on create-if-absent alone: it keeps writers from doing
-work that is bound to be refused, and makes one commit out of many. A process that dies gives its turn back,
-one that hangs loses it. docs/design/002-directory.md has the argument, step by step.
+Correctness rests on create-if-absent alone. The queue only saves work: it makes one commit out of many, and keeps
+writers from commits that would conflict. A process that dies releases its turn, one that hangs loses it. The argument
+is in docs/design/002-directory.md. A waiting process leaves its changes in files of `.headwater/spool/`
+(docs/formats/directory.md):
+
+<id>.ask      changes that wait              written by the owner, renamed by the process that takes them
+<id>.taken    changes that are being committed   removed by the owner to withdraw them
+<id>.answer   the outcome of each ticket     written before <id>.taken is removed
 """
 
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import os
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, fields, is_dataclass
+from typing import IO, Any
+
+import msgspec
 
 from headwater.clock import Clock
-from headwater.model import Change
-from headwater.registries.layout import COMMIT_LOCK
-from headwater.registries.manifest.spool import Spool
+from headwater.errors import ConcurrentModificationError, LanceNamespaceError
+from headwater.model import (
+    Add,
+    Change,
+    Known,
+    Move,
+    Namespace,
+    Remove,
+    Replace,
+    RequireLocation,
+    RequireTable,
+    Table,
+    Version,
+)
+from headwater.names import ObjectId
+from headwater.registries.layout import COMMIT_LOCK, SPOOL
 from headwater.store import Store, storage_error
-from headwater.turns import GroupedWork, Held, Turn
+from headwater.turns import GroupedWork, Held, Turn, is_abandoned, names
+
+KINDS: dict[str, type[Any]] = {
+    kind.__name__: kind
+    for kind in (Add, Replace, Remove, Move, RequireLocation, RequireTable, Namespace, Table, Version, Known, ObjectId)
+}
+
+
+def encode_changes(changes: Sequence[Sequence[Change]]) -> bytes:
+    """Encode lists of changes, one for each caller, as JSON."""
+    return msgspec.json.encode([[_plain(change) for change in group] for group in changes])
+
+
+def decode_changes(data: bytes) -> list[list[Change]]:
+    """Decode lists of changes; only values of the model are accepted. ValueError."""
+    try:
+        return [[_value(change) for change in group] for group in msgspec.json.decode(data)]
+    except (msgspec.DecodeError, TypeError, KeyError, AttributeError) as error:
+        raise ValueError("these are no changes") from error
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, ObjectId):
+        return {"kind": "ObjectId", "names": list(value.names)}
+    if is_dataclass(value):
+        return {
+            "kind": type(value).__name__,
+            **{item.name: _plain(getattr(value, item.name)) for item in fields(value)},
+        }
+    return {"values": dict(value)} if isinstance(value, Mapping) else value
+
+
+def _value(plain: Any) -> Any:
+    if not isinstance(plain, dict):
+        return plain
+    if "values" in plain:
+        return plain["values"]
+    if plain["kind"] == "ObjectId":
+        return ObjectId(tuple(plain["names"]))
+    return KINDS[plain["kind"]](**{name: _value(item) for name, item in plain.items() if name != "kind"})
+
+
+STALE_S = 60.0
+"""Nobody waits this long: what is older was left by a process that died."""
+
+
+class Spool:
+    """The files of requests that wait in one catalog."""
+
+    def __init__(self, root: str, clock: Clock) -> None:
+        self._folder = os.path.join(root, SPOOL)
+        self._clock = clock
+
+    def ask(self, id: str, groups: Sequence[Sequence[Change]]) -> IO[bytes]:
+        """Write a request. The returned file is locked; close it when the wait ends, as the owner's death does."""
+        return self._write(id, "ask", encode_changes(groups))
+
+    def claim(self) -> list[tuple[str, list[list[Change]]]]:
+        """Take every waiting request."""
+        claimed = []
+        for name in self._names():
+            id, _, state = name.partition(".")
+            if not self._is_stale(name) and state == "ask" and not self._is_orphan(name):
+                with contextlib.suppress(FileNotFoundError, ValueError):
+                    self._rename(id, "ask", "taken")
+                    claimed.append((id, decode_changes(self._read(id, "taken"))))
+        return claimed
+
+    def is_claimed(self, id: str) -> bool:
+        """Return True unless the owner has withdrawn the request that this process took."""
+        return os.path.exists(self._path(id, "taken"))
+
+    def give_back(self, id: str) -> None:
+        with contextlib.suppress(FileNotFoundError):
+            self._rename(id, "taken", "ask")
+
+    def answer(self, id: str, errors: Sequence[BaseException | None]) -> None:
+        """Write the outcome for the owner. If that fails, the owner finds the id in the commit after its wait."""
+        with contextlib.suppress(LanceNamespaceError):
+            if self.is_claimed(id):
+                messages = [None if error is None else str(error) for error in errors]
+                self._write(id, "answer", msgspec.json.encode(messages)).close()
+                self._remove(id, "taken")
+
+    def answers(self, id: str) -> list[BaseException | None] | None:
+        """Return the outcomes of our tickets and delete their file; None if no process has answered."""
+        try:
+            messages = msgspec.json.decode(self._read(id, "answer"), type=list[str | None])
+        except FileNotFoundError:
+            return None
+        self._remove(id, "answer")
+        return [None if message is None else ConcurrentModificationError(message) for message in messages]
+
+    def withdraw(self, id: str) -> bool:
+        """Withdraw our request. Returns False if a process had taken it: it may have been committed."""
+        untouched = self._remove(id, "ask")
+        self._remove(id, "taken")
+        return untouched
+
+    def _names(self) -> list[str]:
+        return sorted(names(self._folder))
+
+    def _is_stale(self, name: str) -> bool:
+        path = os.path.join(self._folder, name)
+        try:
+            if self._clock.now_ms() / 1000 - os.stat(path).st_mtime < STALE_S:
+                return False
+            os.unlink(path)
+        except FileNotFoundError:
+            pass
+        return True
+
+    def _is_orphan(self, name: str) -> bool:
+        """A request that its owner no longer locks is of a process that died: nobody wants it done any more."""
+        path = os.path.join(self._folder, name)
+        if not is_abandoned(path):
+            return False
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(path)
+        return True
+
+    def _write(self, id: str, state: str, data: bytes) -> IO[bytes]:
+        temporary = self._path(id, f"{state}-writing")
+        try:
+            os.makedirs(self._folder, exist_ok=True)
+            file = open(temporary, "wb")  # noqa: SIM115 (the caller closes it)
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            file.write(data)
+            file.flush()
+            os.rename(temporary, self._path(id, state))
+            return file
+        except OSError as error:
+            with contextlib.suppress(OSError):
+                os.unlink(temporary)
+            raise storage_error(error, SPOOL) from None
+
+    def _read(self, id: str, state: str) -> bytes:
+        with open(self._path(id, state), "rb") as file:
+            return file.read()
+
+    def _rename(self, id: str, old: str, new: str) -> None:
+        os.rename(self._path(id, old), self._path(id, new))
+
+    def _remove(self, id: str, state: str) -> bool:
+        try:
+            os.unlink(self._path(id, state))
+        except FileNotFoundError:
+            return False
+        return True
+
+    def _path(self, id: str, state: str) -> str:
+        return os.path.join(self._folder, f"{id}.{state}")
+
 
 LONGEST_WAIT_S = 5.0
 LOOK_EVERY_S = 0.0005
@@ -27,7 +201,7 @@ GATHER_S = 0.003
 
 @dataclass
 class Ticket:
-    """One caller's changes, and what became of them."""
+    """The changes of one caller, and their outcome."""
 
     changes: Sequence[Change]
     done: bool = False
@@ -36,18 +210,18 @@ class Ticket:
 
 @dataclass
 class Request:
-    """The tickets of one process. `id` is recorded in the commit that carries them, if any does."""
+    """The tickets of one process. `id` is recorded in the commit that carries them."""
 
     id: str
     tickets: Sequence[Ticket]
     claim: Callable[[], bool] = lambda: True
-    """Whether its owner still waits for it to be committed by us."""
+    """Returns True while the owner waits for this process to commit it."""
     doubtful: bool = False
-    """Whether another process took it and fell silent, so that a commit may carry it already."""
+    """True if another process took it and did not answer: a commit may carry it already."""
 
 
 class GroupCommit:
-    """The threads of this process: callers queue their changes, and whoever leads commits those of all who wait."""
+    """A queue of the threads of this process: the leading thread commits the changes of all that wait."""
 
     def __init__(self, commit: Callable[[Sequence[Ticket]], None]) -> None:
         self._commit = commit
@@ -63,7 +237,7 @@ class GroupCommit:
 
 
 class Turns:
-    """The processes on one machine take turns; one that waits leaves its changes for whoever has the turn."""
+    """A queue of the processes on one machine: the process that has the turn commits the changes of all that wait."""
 
     def __init__(
         self,
@@ -133,7 +307,7 @@ class Turns:
 
 @contextlib.contextmanager
 def turn(store: Store, clock: Clock) -> Iterator[None]:
-    """This process's turn alone, for the rare change that is not made of tickets."""
+    """Hold this process's turn, for a change that is not made of tickets."""
     path = store.abilities.path
     if path is None:
         yield

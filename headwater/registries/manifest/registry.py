@@ -1,4 +1,4 @@
-"""Directory V2 as a registry: an index in memory over the `__manifest` table, grouped exact commits."""
+"""The registry of directory V2: an index in memory over the `__manifest` table, with grouped exact commits."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from headwater.clock import Clock
 from headwater.errors import ConcurrentModificationError, InvalidInputError
 from headwater.model import CatalogObject, Change, Known, Namespace, Table
 from headwater.names import DELIMITER, ROOT, ObjectId
+from headwater.registries.folders import FolderMarkers
 from headwater.registries.manifest.freshness import freshness_of
-from headwater.registries.manifest.index import RowIndex
 from headwater.registries.manifest.queue import GroupCommit, Request, Ticket, Turns, turn
+from headwater.registries.manifest.rows import RowIndex
 from headwater.registries.manifest.settings import ROOT_PROPERTY
 from headwater.registries.manifest.state import ManifestSnapshot, RowDifference
 from headwater.registries.manifest.table import ManifestTable
-from headwater.registries.markers import FolderMarkers
 from headwater.registry import Capabilities, Kind, Proposal, Registry
 from headwater.retry import retry
 from headwater.store import Store
@@ -26,7 +26,7 @@ CLEAN_UP_EVERY = 64
 
 
 class ManifestRegistry(Registry):
-    """Names live in `__manifest`. Opening writes nothing; the first commit makes the table."""
+    """A registry whose names are rows of `__manifest`. The first commit creates the table."""
 
     def __init__(
         self,
@@ -93,9 +93,9 @@ class ManifestRegistry(Registry):
         return Namespace(ROOT, found) if found else None
 
     def current_state(self, id: ObjectId) -> object | None:
-        """The state that a look-up would be answered from now, if that is in memory and nobody has to be waited for.
+        """Return the state in memory if it is current; None if a look-up would have to load or wait.
 
-        Two stats say so (local disk only). Equal states give equal answers.
+        Two stats on local disk decide it. Equal states give equal answers.
         """
         if self._freshness.asks_the_store or not self._lock.acquire(blocking=False):
             return None
@@ -107,7 +107,7 @@ class ManifestRegistry(Registry):
             self._lock.release()
 
     def recalls(self, id: ObjectId) -> bool:
-        """Whether the state in memory has a row of this id; `current_state` says whether that is the current one."""
+        """Return True if the state in memory has a row of this id."""
         return self._index.get(id) is not None
 
     def children(self, parent: ObjectId, kind: Kind, after: str, limit: int | None) -> Sequence[str]:
@@ -138,12 +138,12 @@ class ManifestRegistry(Registry):
 
     @property
     def is_there(self) -> bool:
-        """Whether the table was there when it was last looked at."""
+        """True if `__manifest` existed at the last look."""
         return self._snapshot is not None
 
     @property
     def manages_versions(self) -> bool:
-        """Also when the catalog is to manage versions and has no table yet: the next commit will say so in it."""
+        """Return True also if the catalog is to manage versions and has no table yet: its first commit records it."""
         with self._lock:
             self._fresh()
             return self._is_managed() or (self.managed and not self._index.has_tables)
@@ -201,7 +201,7 @@ class ManifestRegistry(Registry):
         return None
 
     def finalized(self, table: Table, number: int) -> None:
-        """Nothing to note: the record will be replaced by one with the final name."""
+        """Do nothing: the record is replaced by one with the final name."""
 
     def commit(self, changes: Sequence[Change]) -> None:
         self._group.commit(changes)
@@ -236,7 +236,7 @@ class ManifestRegistry(Registry):
         self._snapshot = snapshot
 
     def _commit_requests(self, requests: Sequence[Request]) -> None:
-        """Commit what several processes ask as one version. Each ticket whose precondition fails is told so alone."""
+        """Commit the requests of several processes as one version. A failed precondition fails only its own ticket."""
         try:
             retry(
                 self.clock,
@@ -250,9 +250,9 @@ class ManifestRegistry(Registry):
             ) from None
 
     def _landed(self, snapshot: ManifestSnapshot, request: Request) -> bool:
-        """Whether a commit of another process, which took this request and fell silent, carries it.
+        """Return True if a commit of another process carries this request.
 
-        Asked of the very state that the next commit is made on, so that no such commit can slip in between.
+        It is read from the state that the next commit builds on, so that no other commit can come in between.
         """
         accepted = self.table.find_note(snapshot, request.id) if request.doubtful else None
         if accepted is None:
@@ -277,7 +277,7 @@ class ManifestRegistry(Registry):
             return self._snapshot, proposal, note
 
     def _prepare(self) -> None:
-        """The table is there, and says whether it manages versions as this catalog was told to have it."""
+        """Create the table if it is missing, and record whether the catalog manages versions."""
         if self._fresh() and self._snapshot is None:
             self.table.create()
             self._reload()

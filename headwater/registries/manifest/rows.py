@@ -1,21 +1,23 @@
-"""Rows of the `__manifest` table (docs/formats/directory.md), and the objects they stand for.
+"""Rows of the `__manifest` table (docs/formats/directory.md), decoded to catalog objects, and their index in memory.
 
-A row that is no object we know (a kind from the future, broken JSON) is kept as it is and left alone.
+A row that is no known object (a kind of a newer writer, broken JSON) is kept unchanged.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from bisect import bisect_left, bisect_right, insort
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 import pyarrow as pa
 
 from headwater.errors import CorruptFileError, UnsupportedOperationError
-from headwater.model import CatalogObject, Namespace, Table, Version
+from headwater.model import NEW, CatalogObject, Namespace, Table, Version
 from headwater.names import DELIMITER, ObjectId
 from headwater.registries.layout import MANIFEST
+from headwater.registry import Kind
 
 Row = tuple[Any, ...]
 
@@ -51,7 +53,7 @@ _changes = msgspec.json.Decoder(_Change)
 
 
 class Codec:
-    """Rows to objects and back, for a table with these columns. Other writers may have more columns, or fewer."""
+    """A codec between rows and objects, for a table with these columns. Other writers may have more or fewer."""
 
     def __init__(self, schema: pa.Schema) -> None:
         self.schema = schema
@@ -67,7 +69,7 @@ class Codec:
         return str(row[self._at["object_id"]])
 
     def decode(self, row: Row) -> CatalogObject | None:
-        """The object of a row; None for a row that is not ours to understand."""
+        """Return the object of a row; None for a row of an unknown kind."""
         get = self._at
         id = ObjectId(tuple(self.object_id(row).split(DELIMITER)))
         try:
@@ -76,7 +78,7 @@ class Codec:
             return None
 
     def encode(self, item: CatalogObject, now_ms: int, old: Row | None = None) -> Row:
-        """The row of an object. What the columns of others said of it, and when it was created, is taken from `old`."""
+        """Return the row of an object. Columns of other writers, and the creation time, come from `old`."""
         kind, location, metadata = _fields(item)
         values = {
             "object_id": item.id.format(DELIMITER),
@@ -91,16 +93,16 @@ class Codec:
         return tuple(row)
 
     def is_foreign(self, row: Row) -> bool:
-        """Whether the row holds something in a column that is not ours."""
+        """Return True if the row has a value in a column of another writer."""
         return any(row[at] is not None for at in self._foreign)
 
     def to_json(self, removed: Iterable[str], added: Sequence[Row]) -> str:
-        """A change of the table as text: ids whose rows go, and rows that `encode` has made."""
+        """Return a change of the table as text: ids of removed rows, and rows of `encode`."""
         rows = [{name: row[self._at[name]] for name in self._own} for row in added]
         return msgspec.json.encode({"removed": sorted(removed), "added": rows}).decode()
 
     def from_json(self, data: str) -> tuple[frozenset[str], list[Row]]:
-        """The change again, or ValueError."""
+        """Decode a change of `to_json`. ValueError."""
         change = _changes.decode(data)
         return frozenset(change.removed), [
             tuple(getattr(row, name) if name in self._own else None for name in self.schema.names)
@@ -108,7 +110,7 @@ class Codec:
         ]
 
     def to_arrow(self, rows: Sequence[Row]) -> pa.Table:
-        """Unsupported (0): a column that is not ours wants a value that only its owner knows."""
+        """Return rows as Arrow; UnsupportedOperation (0) if a column of another writer must not be NULL."""
         columns = list(zip(*rows, strict=True)) if rows else [()] * len(self.schema)
         for column, field in zip(columns, self.schema, strict=True):
             if not field.nullable and None in column:
@@ -195,3 +197,115 @@ def _strings(values: Mapping[str, Any]) -> dict[str, str]:
     return {
         key: value if isinstance(value, str) else msgspec.json.encode(value).decode() for key, value in values.items()
     }
+
+
+Item = TypeVar("Item", str, int)
+
+
+class RowIndex:
+    """An index of objects by id, parent, location and version. Costs grow with the answer, not with the catalog."""
+
+    def __init__(self) -> None:
+        self._objects: dict[ObjectId, CatalogObject] = {}
+        self._names: dict[tuple[ObjectId, Kind], list[str]] = {}
+        self._versions: dict[ObjectId, list[int]] = {}
+        self._holders: dict[str, set[ObjectId]] = {}
+        self._locations: list[str] = []
+
+    @property
+    def has_tables(self) -> bool:
+        return bool(self._holders)
+
+    def get(self, id: ObjectId) -> CatalogObject | None:
+        return self._objects.get(id)
+
+    def put(self, item: CatalogObject) -> None:
+        """Add the object, or let it take the place of the one with its id."""
+        self.remove(item.id)
+        if isinstance(item, Table) and item.known is not NEW:
+            item = Table(item.id, item.location, item.properties)  # what was known of it was known before
+        self._objects[item.id] = item
+        if isinstance(item, Version):
+            insort(self._versions.setdefault(item.table, []), item.number)
+            return
+        insort(self._names.setdefault((item.id.parent, _kind(item)), []), item.id.name)
+        if isinstance(item, Table):
+            place = _place(item.location)
+            if place not in self._holders:
+                insort(self._locations, place)
+            self._holders.setdefault(place, set()).add(item.id)
+
+    def remove(self, id: ObjectId) -> None:
+        item = self._objects.pop(id, None)
+        if item is None:
+            return
+        if isinstance(item, Version):
+            _discard(self._versions[item.table], item.number)
+            return
+        _discard(self._names[item.id.parent, _kind(item)], id.name)
+        if isinstance(item, Table):
+            place = _place(item.location)
+            self._holders[place].discard(id)
+            if not self._holders[place]:
+                del self._holders[place]
+                _discard(self._locations, place)
+
+    def children(self, parent: ObjectId, kind: Kind, after: str, limit: int | None) -> Sequence[str]:
+        names = self._names.get((parent, kind), [])
+        start = bisect_right(names, after) if after else 0
+        return names[start : None if limit is None else start + limit]
+
+    def count_children(self, id: ObjectId) -> int:
+        return sum(len(self._names.get((id, kind), ())) for kind in Kind)
+
+    def descendants(self, parent: ObjectId) -> Iterator[CatalogObject]:
+        """Yield namespaces and tables below `parent`, children before their parents."""
+        for name in tuple(self._names.get((parent, Kind.NAMESPACE), ())):
+            yield from self.descendants(parent.child(name))
+            yield self._objects[parent.child(name)]
+        for name in tuple(self._names.get((parent, Kind.TABLE), ())):
+            yield self._objects[parent.child(name)]
+
+    def versions(self, table: ObjectId) -> Sequence[int]:
+        """Return the version numbers of a managed table, ascending."""
+        return self._versions.get(table, ())
+
+    def version_page(self, table: ObjectId, after: int | None, limit: int | None, descending: bool) -> Sequence[int]:
+        """Return at most `limit` version numbers that follow `after` in the given order."""
+        numbers = self._versions.get(table, [])
+        if not descending:
+            start = bisect_right(numbers, after) if after is not None else 0
+            return numbers[start : None if limit is None else start + limit]
+        end = bisect_left(numbers, after) if after is not None else len(numbers)
+        return numbers[0 if limit is None else max(end - limit, 0) : end][::-1]
+
+    def newest_version(self, table: ObjectId) -> int:
+        numbers = self._versions.get(table)
+        return numbers[-1] if numbers else 0
+
+    def location_holders(self, location: str) -> set[ObjectId]:
+        """Return the tables at, inside and around a location. Rows of other writers may share one."""
+        location = _place(location)
+        parts = location.split("/")
+        around = ("/".join(parts[:end]) for end in range(1, len(parts) + 1))
+        start = bisect_left(self._locations, location + "/")
+        end = bisect_left(self._locations, location + "0")  # "0" follows "/"
+        found: set[ObjectId] = set()
+        for place in (*around, *self._locations[start:end]):
+            found |= self._holders.get(place, set())
+        return found
+
+
+def _place(location: str) -> str:
+    """Return the canonical spelling of a location, for comparison."""
+    return "/".join(part for part in location.split("/") if part not in ("", "."))
+
+
+def _kind(item: Namespace | Table) -> Kind:
+    return Kind.NAMESPACE if isinstance(item, Namespace) else Kind.TABLE
+
+
+def _discard(items: list[Item], item: Item) -> None:
+    at = bisect_left(items, item)
+    if at < len(items) and items[at] == item:
+        del items[at]

@@ -1,7 +1,7 @@
-"""What the metadata of the `__manifest` table says of the catalog: settings, and who may read and write it.
+"""Settings of a directory catalog in the metadata of `__manifest`, with its reader and writer feature flags.
 
-A feature flag that this code does not know means that a newer writer has put something into the table that
-would be misread (reader flags) or destroyed (writer flags) here, so it is refused, cleanly, before anything is done.
+An unknown flag means that a newer writer has put something into the table that would be misread (reader flags) or
+destroyed (writer flags) here. Such a catalog is refused before anything is done.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 from headwater.errors import CorruptFileError, InvalidInputError, UnsupportedOperationError
 from headwater.registries.layout import MANIFEST
-from headwater.registries.openable import unfinished_upgrade
+from headwater.registries.refusals import unfinished_upgrade
 
 READER_FLAGS = "lance.namespace.manifest.reader_feature_flags"
 WRITER_FLAGS = "lance.namespace.manifest.writer_feature_flags"

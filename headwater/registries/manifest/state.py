@@ -1,8 +1,8 @@
-"""The `__manifest` table in memory: what one version holds, what a commit does to it, what changed. Pure.
+"""Snapshots of the `__manifest` table in memory, plans of commits to it, and differences between snapshots. Pure.
 
-Fragments are kept like a binary counter: a commit writes its rows together with those of every fragment
-not much larger than what it writes, so a table of n rows has about log n fragments, each commit rewrites
-about log n rows, and a reader that is one commit behind reads one small file.
+Fragments grow like a binary counter: a commit writes its rows together with those of every fragment that is not much
+larger. So a table of n rows has about log n fragments, each commit rewrites about log n rows, and a reader that is one
+commit behind reads one small file.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ BASE = "headwater.base"
 """And the one that says what state it changed."""
 LONGEST_CHANGES = 64 * 1024
 REWRITE_ROWS = 1024
-"""A fragment of at most so many rows is written anew without its dead rows; a larger one gets a deletion file."""
+"""A fragment of at most this many rows is rewritten without its dead rows; a larger one gets a deletion file."""
 
 
 @dataclass(frozen=True)
 class ManifestFragment:
-    """One fragment: what identifies its content, and its live rows by object id."""
+    """One fragment: an identity of its content, and its live rows by object id."""
 
     signature: bytes
     rows: Mapping[str, Row]
@@ -33,7 +33,7 @@ class ManifestFragment:
 
 @dataclass(frozen=True)
 class ManifestSnapshot:
-    """The table at one version, wholly in memory."""
+    """The table at one version, in memory."""
 
     manifest: Manifest
     scheme: str
@@ -47,15 +47,15 @@ class ManifestSnapshot:
         return self.manifest.version
 
     def row(self, key: str) -> Row | None:
-        """The row of an object id."""
+        """Return the row of an object id; None if there is none."""
         return next((item.rows[key] for item in self.fragments.values() if key in item.rows), None)
 
 
 @dataclass(frozen=True)
 class RowDifference:
-    """What changed between two snapshots: ids whose rows went, then rows that came.
+    """The difference between two snapshots: ids of removed rows, and added rows.
 
-    A row that was rewritten elsewhere unchanged is in neither; one that was replaced may be in both.
+    A row that only moved to another fragment is in neither. A replaced row may be in both.
     """
 
     removed: frozenset[str] = frozenset()
@@ -64,19 +64,19 @@ class RowDifference:
 
 @dataclass(frozen=True)
 class Rewrite:
-    """How a commit is stored: these fragments are written anew with its rows, and these get a deletion file."""
+    """The storage plan of a commit: fragments to rewrite with its rows, and fragments that get a deletion file."""
 
     merged: tuple[int, ...]
     punctured: tuple[int, ...]
 
     def rows(self, base: ManifestSnapshot, gone: frozenset[str], added: Sequence[Row]) -> list[Row]:
-        """The rows of the new fragment."""
+        """Return the rows of the new fragment."""
         kept = (pair for id in self.merged for pair in base.fragments[id].rows.items())
         return [*added, *(row for key, row in kept if key not in gone)]
 
 
 def plan_commit(fragments: Mapping[int, ManifestFragment], gone: frozenset[str], new_rows: int) -> Rewrite:
-    """Which fragments a commit writes anew, and which large ones only get a deletion file."""
+    """Plan a commit: the fragments to rewrite, and the large ones that only get a deletion file."""
     touched = {id for id, item in fragments.items() if gone and not gone.isdisjoint(item.rows)}
     merged = {id for id in touched if len(fragments[id].rows) <= REWRITE_ROWS}
     total = new_rows + sum(len(fragments[id].rows) for id in merged)
@@ -90,9 +90,9 @@ def plan_commit(fragments: Mapping[int, ManifestFragment], gone: frozenset[str],
 def note_changes(
     base: ManifestSnapshot, note: Mapping[str, str], gone: Iterable[str], added: Sequence[Row]
 ) -> dict[str, str]:
-    """A commit's note together with its change, unless that is so long that reading the data files is cheaper.
+    """Return the transaction properties of a commit: its note and, if short enough, its change.
 
-    Nor if a row has values in columns that are not ours, which the text does not hold.
+    A change of rows with values in columns of other writers is left out, because the text cannot hold them.
     """
     if any(base.codec.is_foreign(row) for row in added):
         return dict(note)
@@ -103,9 +103,9 @@ def note_changes(
 
 
 def follow(base: ManifestSnapshot, manifest: Manifest) -> tuple[ManifestSnapshot, RowDifference] | None:
-    """The next version from what it says of itself, without reading a data file.
+    """Return the next snapshot from the change in its manifest, without reading a data file.
 
-    None if another kind of writer made it, or if it is anything but `base` and the change that it notes.
+    None if another writer made the version, or if it is not `base` plus that change.
     """
     made = manifest.transaction
     if made is None or CHANGES not in made.properties or manifest.schema != base.manifest.schema:
@@ -133,7 +133,7 @@ def follow(base: ManifestSnapshot, manifest: Manifest) -> tuple[ManifestSnapshot
 def after_commit(
     base: ManifestSnapshot, manifest: Manifest, gone: frozenset[str], written: Sequence[Row]
 ) -> ManifestSnapshot:
-    """The snapshot of a commit on `base` that took some rows away and wrote others into a new fragment."""
+    """Return the snapshot after a commit on `base` that removed rows and wrote others into a new fragment."""
     fragments: dict[int, ManifestFragment] = {}
     for id, signature in manifest.fragments.items():
         known = base.fragments.get(id)
@@ -156,7 +156,7 @@ def difference(before: Mapping[int, ManifestFragment], after: Mapping[int, Manif
 
 
 def join(first: RowDifference, second: RowDifference) -> RowDifference:
-    """Two changes, one after the other."""
+    """Return two successive differences as one."""
     kept = {key: row for key, row in first.added.items() if key not in second.removed}
     return RowDifference(first.removed | second.removed, {**kept, **second.added})
 

@@ -1,4 +1,4 @@
-"""The `__manifest` table on storage: load it, follow what others commit, commit at exactly the version read.
+"""The `__manifest` table on storage: loads it, follows commits of others, commits right after the version read.
 
 A commit is one data file and one manifest, which is created if absent. A plain table (`Manifest.is_plain`) is
 committed to by writing the manifest here; any other by pylance, through `commit_exactly`, which ends in the same step.
@@ -7,11 +7,14 @@ committed to by writing the manifest here; any other by pylance, through `commit
 from __future__ import annotations
 
 import contextlib
+import threading
 import uuid
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from datetime import timedelta
-from typing import TYPE_CHECKING
+from functools import cache, wraps
+from typing import TYPE_CHECKING, ParamSpec, TypeVar
 
 from headwater.clock import Clock
 from headwater.errors import ConcurrentModificationError, CorruptFileError, InternalError
@@ -34,28 +37,58 @@ from headwater.registries.manifest.state import (
     note_changes,
     plan_commit,
 )
-from headwater.registries.manifest.threads import on_own_thread
 from headwater.retry import ATTEMPTS, retry
 from headwater.store import KeyNotFoundError, Store, create, probe, write_with
-from headwater.tables.exact import OneCommit, claiming, commit_exactly, data_keys
+from headwater.tables.commit.exact import OneCommit, claiming, commit_exactly, data_keys
+from headwater.tables.expressions import quoted
 from headwater.tables.folders import has_version
 from headwater.tables.handle import TableHandle
 from headwater.tables.layout import VERSIONS, manifest_name
-from headwater.tables.literals import quoted
-from headwater.tables.translate import first_line, kind_of
+from headwater.tables.translate import first_line, is_panic, kind_of, message_of
 
 if TYPE_CHECKING:
     from lance.file import LanceFileSession
     from lance.fragment import FragmentMetadata
 
+Answer = TypeVar("Answer")
+Arguments = ParamSpec("Arguments")
+SIDE_BY_SIDE = 16
+
+
+def on_own_thread(work: Callable[Arguments, Answer]) -> Callable[Arguments, Answer]:
+    """Return the function wrapped to run on a thread that Python started; panics of pylance become RuntimeError.
+
+    A client's commit calls the catalog back on a thread of pylance's runtime. pylance's functions, called from there,
+    can return without the interpreter's lock and crash the process (pylance 14.0.2, `LanceFragment.to_table`).
+    """
+
+    @wraps(work)
+    def run(*args: Arguments.args, **kwargs: Arguments.kwargs) -> Answer:
+        try:
+            if isinstance(threading.current_thread(), threading._DummyThread):
+                return _pool().submit(work, *args, **kwargs).result()
+            return work(*args, **kwargs)
+        except BaseException as error:
+            if is_panic(error):
+                raise RuntimeError(message_of(error)) from None
+            raise
+
+    return run
+
+
+@cache
+def _pool() -> ThreadPoolExecutor:
+    return ThreadPoolExecutor(max_workers=SIDE_BY_SIDE, thread_name_prefix="headwater-manifest")
+
+
 FILE_FORMAT = "2.2"
 KEPT_VERSIONS = 64
 FOLLOWED_VERSIONS = 16
-"""Who is further behind than this loads the table anew."""
+"""A reader that is further behind than this loads the whole table."""
 
 
 class ManifestTable:
-    """The Lance table that holds a V2 catalog's names."""
+    """The `__manifest` table of one root."""
 
     def __init__(self, store: Store, uri: str, storage_options: dict[str, str], clock: Clock, passes: int = 0) -> None:
         self.store = store
@@ -70,9 +103,9 @@ class ManifestTable:
 
     @on_own_thread
     def create(self) -> None:
-        """Make the empty table, on a store that has shown it can exclude a second writer.
+        """Create the empty table, after `probe` of the store.
 
-        As version 1 or not at all: another kind of writer may be making the table, with columns of its own and rows.
+        It becomes version 1, or the call raises a conflict: another writer may be creating it, with its own columns.
         """
         probe(self.store, self.clock)
         try:
@@ -96,16 +129,16 @@ class ManifestTable:
             commit_exactly(once, self._handle, self.uri, transaction, exists, max_retries=0)
 
     def manage_versions(self) -> None:
-        """Say in the table's metadata that the catalog manages table versions. Doing it twice changes nothing."""
+        """Record in the table's metadata that the catalog manages table versions. Idempotent."""
         self.update_metadata(MANAGED)
 
     @on_own_thread
     def update_metadata(self, changes: Mapping[str, str | None]) -> None:
-        """Set keys of the table's metadata, and remove those that are None. Two may do so at once."""
+        """Set keys of the table's metadata, and remove those that are None. Concurrent calls merge."""
         retry(self.clock, ATTEMPTS, self._open, lambda dataset: _set(dataset, changes))
 
     def _open(self) -> lance.LanceDataset:
-        """The table as it is now, if it may be written."""
+        """Open the newest version, if this catalog may write it."""
         try:
             dataset = lance.dataset(self.uri, storage_options=self.storage_options or None)
             parse_settings(dataset.metadata).check_writable(self.passes)
@@ -114,9 +147,9 @@ class ManifestTable:
         return dataset
 
     def load(self, newest: tuple[int, str], before: ManifestSnapshot | None) -> tuple[ManifestSnapshot, RowDifference]:
-        """The newest state, and how it differs from an earlier one.
+        """Return the newest snapshot, and its difference from an earlier one.
 
-        A few commits of Headwater's are followed by their manifests alone; else unknown fragments are read.
+        A few commits of Headwater are followed by their manifests alone. Otherwise unknown fragments are read.
         """
         try:
             followed = self._follow(newest[0], before) if before and before.scheme == newest[1] else None
@@ -171,7 +204,7 @@ class ManifestTable:
     def commit(
         self, base: ManifestSnapshot, removed: Iterable[str], added: Sequence[Row], note: Mapping[str, str]
     ) -> ManifestSnapshot:
-        """Take rows away and add others, exactly on top of `base`, or ConcurrentModification (14).
+        """Remove rows and add others, as the version right after `base`; ConcurrentModification (14).
 
         The note is kept with the commit, for `find_note`.
         """
@@ -187,7 +220,7 @@ class ManifestTable:
         return after_commit(base, manifest, gone, rows)
 
     def find_note(self, snapshot: ManifestSnapshot, key: str) -> str | None:
-        """What a recent commit noted under the key; None if none did."""
+        """Return the note of a recent commit under the key; None if there is none."""
         for version in range(snapshot.version, max(snapshot.version - KEPT_VERSIONS, 0), -1):
             try:
                 made = self._manifest(version, snapshot.scheme).transaction
@@ -199,7 +232,7 @@ class ManifestTable:
 
     @on_own_thread
     def clean_up(self, snapshot: ManifestSnapshot) -> None:
-        """Forget old versions, so that the table's size follows the catalog's and not its history."""
+        """Delete old versions, so that the table grows with the catalog and not with its history."""
         try:
             self._at(snapshot.version).cleanup_old_versions(older_than=timedelta(0), retain_versions=KEPT_VERSIONS)
         except (OSError, ValueError, RuntimeError):
@@ -245,7 +278,7 @@ class ManifestTable:
         return self._manifest(base.version + 1, base.scheme)
 
     def _write(self, base: ManifestSnapshot, rows: Sequence[Row]) -> FragmentFile:
-        """A durable data file. How columns lie in one is learned from pylance, once for each schema."""
+        """Write a durable data file. The file layout is learned from pylance, once for each schema."""
         layout = self._layouts.get(base.manifest.schema)
         if layout is None:
             file = self._write_fragment(base, rows).files[0]
@@ -271,7 +304,7 @@ class ManifestTable:
         return replace(layout, path=path, size=size)
 
     def _write_file(self, folder: str, name: str, base: ManifestSnapshot, rows: Sequence[Row]) -> int:
-        """Rows as a Lance file; its size. The session saves the look at what kind of storage the folder is on."""
+        """Write rows as a Lance file and return its size. The session caches the storage client."""
         if self._session is None or self._session[0] != folder:
             self._session = folder, lance.file.LanceFileSession(folder)
         writer = self._session[1].open_writer(name, schema=base.codec.schema, version=base.manifest.data_version)
@@ -294,7 +327,7 @@ class ManifestTable:
         return found
 
     def _at(self, version: int) -> lance.LanceDataset:
-        """The table as pylance sees it, opened anew: it may have been removed and made again meanwhile."""
+        """Open a version by pylance, without caches: the table may have been dropped and created again."""
         return lance.dataset(self.uri, version, storage_options=self.storage_options or None)
 
 

@@ -38,7 +38,7 @@ from headwater.registries.metastore.mapping import (
     version_of,
 )
 from headwater.registries.metastore.refs import ref_record_of
-from headwater.registries.refused import fed_by_its_log
+from headwater.registries.refusals import fed_by_its_log
 from headwater.streams.opening import drop_stream, followers, rename_stream
 
 

@@ -23,7 +23,7 @@ from headwater.errors import (
 )
 from headwater.metastore import Metastore, Reading, Transaction
 from headwater.metastore.serving_copy import LANCE_FORMAT
-from headwater.metastore.sessions import PresentSession, Session, Work
+from headwater.metastore.sessions import PresentSession, Session
 from headwater.model import Add, CatalogObject, Change, Namespace, Replace, RequireRefs, Table, Version
 from headwater.names import ROOT, ObjectId
 from headwater.registries.metastore.changes import TransactionChanges, summary
@@ -38,7 +38,7 @@ from headwater.registries.metastore.mapping import (
     with_newest,
 )
 from headwater.registries.metastore.refs import ref_record_of
-from headwater.registries.refused import fed_by_its_log
+from headwater.registries.refusals import fed_by_its_log
 from headwater.registry import Capabilities, Kind, Registry
 from headwater.retry import ATTEMPTS, retry
 
@@ -279,18 +279,6 @@ class MetastoreRegistry(Registry):
             return [Replace(Namespace(ROOT, before), Namespace(ROOT, after))] if after != before else []
 
         retry(self.clock, ATTEMPTS, look, lambda changes: self.commit(changes) if changes else None)
-
-    def alias(self, id: ObjectId, name: str) -> None:
-        """One more name for a namespace or table, beside its own: errors 1, 2, 4, 5, 13."""
-        self._edit(f"alias {name}", lambda tx: tx.alias(id, name))
-
-    def unalias(self, id: ObjectId, name: str) -> None:
-        self._edit(f"unalias {name}", lambda tx: tx.unalias(id, name))
-
-    def _edit(self, message: str, work: Work[None]) -> None:
-        """What is no change of the catalog's words: made anew on the newest state when another was first."""
-        self.check_writable()
-        retry(self.clock, ATTEMPTS, self.session.state, lambda _: self.session.commit(message, work))
 
     def _new_stream_id(self) -> str:
         return f"{LANCE_FORMAT}-{self.clock.hex(8)}"

@@ -132,7 +132,7 @@ def needs(call: Call) -> Iterator[Need]:
     elif route.operation == "BatchCommitTables":
         yield from _batch(call.request.operations or ())
     elif route.operation == "UndoTransaction":
-        pass  # which objects it touches is known where the transaction is (rest/time_handlers.py)
+        pass  # which objects it touches is known where the transaction is (rest/extensions.py)
     elif route.operation == "PublishStreamTables":
         yield from (Need(route.operation, route.needs, object_id(names)) for names in call.request.tables)
     else:

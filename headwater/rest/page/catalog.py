@@ -21,7 +21,7 @@ from headwater.rest.page.page_facts import (
     SnapshotFact,
     SnapshotFacts,
 )
-from headwater.rest.time_handlers import metastore_of
+from headwater.verbs.verb import metastore_of
 
 
 def names(namespace: LanceNamespace, call: Call) -> NameFacts:

@@ -18,8 +18,8 @@ from headwater.names import ObjectId, format_name, parse_name
 from headwater.rest.auth.object_rights import Projection
 from headwater.rest.call import Call
 from headwater.rest.page.page_facts import Box, LineageFacts
-from headwater.rest.time_handlers import metastore_of
 from headwater.streams.layout import LANCE, LINEAGE
+from headwater.verbs.verb import metastore_of
 from headwater.wording import many
 
 MAX_STEPS = 8

@@ -18,7 +18,7 @@ from headwater.metastore.columns import columns_at
 from headwater.rest.auth.object_rights import Projection
 from headwater.rest.call import Call
 from headwater.rest.page.page_facts import Hit, SearchFacts
-from headwater.rest.time_handlers import metastore_of
+from headwater.verbs.verb import metastore_of
 
 MAX_FOUND = 200
 CATCH_UP = 500

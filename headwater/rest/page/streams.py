@@ -14,10 +14,10 @@ from headwater.metastore.serving_copy import READER_FORMAT, RECORD_FORMAT
 from headwater.rest.auth.object_rights import Projection
 from headwater.rest.call import Call
 from headwater.rest.page.page_facts import PartitionFacts, StreamFacts, StreamView, TableFacts, Unpublished, holds
-from headwater.rest.time_handlers import metastore_of
 from headwater.streams.layout import DELTA, LANCE
 from headwater.streams.opening import is_stream_table, open_stream
 from headwater.streams.position_views import newest_published
+from headwater.verbs.verb import metastore_of
 
 NOTED = (RECORD_FORMAT, READER_FORMAT, REFS_FORMAT)
 """Formats of streams that hold no rows: what sources gave, where readers are, tags and branches."""

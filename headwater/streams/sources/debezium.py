@@ -81,11 +81,7 @@ def take_debezium(
     row whose key changed has values there that the database did not send again.
     """
     check_unit(time_unit)
-    if definition.keys and not definition.sequence:
-        raise InvalidInputError(
-            "Debezium events into a table with keys need a sequence: nothing else orders a delivery that was repeated "
-            f"or delayed. Name a column that grows, or one of the envelope's ({', '.join(OFFERED)}) in the schema."
-        )
+    check_debezium(definition, apply_as_truncates)
     data = records(data)
     known = decoding(definition) if isinstance(data, str) else None
     found = _by_columns(definition, known, data, bad) if known is not None else None
@@ -94,6 +90,26 @@ def take_debezium(
     columns, rejected = found
     read = with_values(columns.data, definition, time_unit)
     return completed(definition, Taken(read, tuple(rejected)), columns.unsent, rows_of)
+
+
+def check_debezium(definition: Definition, apply_as_truncates: bool) -> None:
+    """Raise InvalidInput for a table that cannot take Debezium events, or truncations among them."""
+    if definition.keys and not definition.sequence:
+        raise InvalidInputError(
+            "Debezium events into a table with keys need a sequence: nothing else orders a delivery that was repeated "
+            f"or delayed. Name a column that grows, or one of the envelope's ({', '.join(OFFERED)}) in the schema."
+        )
+    if apply_as_truncates:
+        _check_truncation(definition, OFFERED)
+
+
+def check_frame(names: Sequence[str]) -> None:
+    """Raise InvalidInput for a frame with these columns, none of which holds messages."""
+    if not {"value", "payload", *ROW} & set(names):
+        raise InvalidInputError(
+            "A frame of Debezium messages has them in a column 'value', or has columns op, before and after; this one "
+            f"has: {', '.join(names) or 'none'}. Nothing was taken."
+        )
 
 
 def records(data: Any) -> Any:
@@ -121,15 +137,10 @@ def records(data: Any) -> Any:
 def _rows_of(table: pa.Table | None, data: Any) -> list[Any]:
     if table is None:
         raise InvalidInputError(f"Debezium messages are JSON, mappings or a frame of those, not {type(data).__name__}.")
-    names = set(table.schema.names)
-    if "value" in names and not names & ROW:
-        return list(table.column("value").to_pylist())
-    if names & ROW or "payload" in names:
-        return list(table.to_pylist())
-    raise InvalidInputError(
-        "A frame of Debezium messages has them in a column 'value', or has columns op, before and after; this one has: "
-        f"{', '.join(table.schema.names) or 'none'}. Nothing was taken."
-    )
+    names = table.schema.names
+    check_frame(names)
+    is_bare = "value" in names and not ROW & set(names)
+    return list(table.column("value").to_pylist() if is_bare else table.to_pylist())
 
 
 Found = tuple[Columns, list[Quarantined]]
@@ -355,13 +366,17 @@ def _key(definition: Definition, row: Row, name: str) -> Any:
 
 def _truncation(definition: Definition, told: Row) -> Row:
     """A delete of every key at the truncation's place in the log, which alone orders it: it has no row."""
+    _check_truncation(definition, told)
+    return {name: told[name] for name in definition.sequence if name in told}
+
+
+def _check_truncation(definition: Definition, told: Iterable[str]) -> None:
     for name in definition.sequence if definition.keys else ():
         if name not in told:
             raise InvalidInputError(
                 f"A truncation has no row, so nothing gives it a value of {name!r}, which orders the table: name a "
                 f"column of the envelope ({', '.join(OFFERED)}) as its sequence to apply truncations."
             )
-    return {name: told[name] for name in definition.sequence if name in told}
 
 
 def _marks(definition: Definition, row: Row) -> Row:

@@ -9,7 +9,7 @@ import glob
 import hashlib
 import os
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from decimal import Decimal
@@ -20,14 +20,14 @@ import pyarrow as pa
 
 from headwater.decoding.arrow import read_arrow_path
 from headwater.decoding.bounds import FILES, Bounds
-from headwater.decoding.parquet_files import ParquetRows
+from headwater.decoding.parquet import ParquetRows
 from headwater.decoding.text import read_bytes, read_csv
 from headwater.errors import ConcurrentModificationError, InvalidInputError
 from headwater.imports import lance
 from headwater.store import is_local, local_path
 from headwater.streams.casting import cast_array, floats, has_decimals
 from headwater.streams.definition import Definition
-from headwater.streams.given import Given
+from headwater.streams.given import Given, given
 from headwater.streams.quarantine import Quarantined
 from headwater.streams.sources.remote import fetched, find_remote, is_remote, natural_order
 from headwater.streams.sources.taken import UNREADABLE
@@ -66,7 +66,7 @@ class SourceFile:
 
     The path is that of the file itself, whatever links led to it; `named` is how it was found. `storage` opens the
     object store it is on. `stamp` is how a local file looked when its digest was taken. `bounds`: how large its rows
-    may become.
+    may become. `sent`: where its bytes are, if a client sent them; nothing is opened under its path then.
     """
 
     path: str
@@ -76,6 +76,7 @@ class SourceFile:
     stamp: tuple[int, int] | None = field(default=None, compare=False)
     named: str = field(default="", compare=False)
     bounds: Bounds = field(default=FILES, compare=False)
+    sent: str | None = field(default=None, compare=False)
 
 
 def is_files(data: Any) -> bool:
@@ -162,14 +163,20 @@ def digest_of_file(path: str) -> str:
     return digest.hexdigest()
 
 
-def read_rows(file: SourceFile, definition: Definition) -> tuple[Any, list[Quarantined]]:
+Fits = Callable[[Given], None]
+"""Called with the columns of a file, without rows, before those are decoded. Raises an error to refuse them."""
+
+
+def read_rows(
+    file: SourceFile, definition: Definition, fits: Fits = lambda columns: None
+) -> tuple[Any, list[Quarantined]]:
     """The rows of a file, and lines that could not be parsed."""
     ending = _ending(file.path)
     try:
-        if ending == ".lance":
+        if ending == ".lance" and file.sent is None:
             return lance.dataset(file.path, storage_options=dict(file.storage) or None).to_table(), []
         with opened(file) as path:
-            return _read(path, ending, definition, file)
+            return _read(path, ending, definition, file, fits)
     except SourceFileError:
         raise
     except (InvalidInputError, OSError, ValueError) as error:
@@ -177,12 +184,15 @@ def read_rows(file: SourceFile, definition: Definition) -> tuple[Any, list[Quara
         raise SourceFileError(told) from None
 
 
-def _read(path: str, ending: str, definition: Definition, file: SourceFile) -> tuple[Any, list[Quarantined]]:
+def _read(
+    path: str, ending: str, definition: Definition, file: SourceFile, fits: Fits
+) -> tuple[Any, list[Quarantined]]:
     name = file.path
-    if ending == ".parquet":
-        return ParquetRows(path, file.bounds).table(), []
-    if ending in ARROW:
-        return read_arrow_path(path, file.bounds), []
+    if ending == ".parquet" or ending in ARROW:
+        found = ParquetRows(path, file.bounds) if ending == ".parquet" else read_arrow_path(path, file.bounds)
+        with naming(file):
+            fits(given(found.schema.empty_table()))
+        return found.table() if isinstance(found, ParquetRows) else found.read_all(), []
     if ending == ".csv":
         return _read_csv(path, definition, file)
     if ending in JSON:
@@ -196,12 +206,15 @@ def _read(path: str, ending: str, definition: Definition, file: SourceFile) -> t
 @contextmanager
 def opened(file: SourceFile) -> Iterator[str]:
     """The file on local disk; 14 if it is not what its digest was taken of, so that nothing of it is taken."""
-    if is_remote(file.path):
+    digest = file.digest
+    if file.sent is not None:
+        yield file.sent
+    elif is_remote(file.path):
         with fetched(file.path, file.storage) as (path, digest):
             yield path
     else:
         yield file.path
-        digest = file.digest if file.stamp in (None, _stamp(file.path)) else ""
+        digest = digest if file.stamp in (None, _stamp(file.path)) else ""
     if digest != file.digest:
         raise ConcurrentModificationError(
             f"The file {file.path!r} was changed while it was read. Nothing of it was taken: take it again."

@@ -3,32 +3,43 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, Protocol
 
 import pyarrow as pa
 
 from headwater.errors import InvalidInputError
+from headwater.streams.batches import shape
 from headwater.streams.definition import Definition
+from headwater.streams.given import Given
 from headwater.streams.landing import LandingReport
 from headwater.streams.position_views import PositionView
 from headwater.streams.quarantine import Quarantined
 from headwater.streams.reading import state_of_keys
 from headwater.streams.serving_copy import Lake
 from headwater.streams.sources.bare_values import check_unit
-from headwater.streams.sources.debezium import take_debezium
+from headwater.streams.sources.debezium import check_debezium, check_frame, take_debezium
 from headwater.streams.sources.files import SourceFile, as_lines, is_lines, json_rows, read_lines, read_rows
 from headwater.streams.sources.moved_rows import RowsOfKeys
-from headwater.streams.sources.snapshot import take_snapshot
+from headwater.streams.sources.snapshot import check_snapshot, take_snapshot
 from headwater.streams.sources.taken import Taken, take_op, take_rows
 
-SNAPSHOT = "snapshot"
+OP, DEBEZIUM, SNAPSHOT = "op", "debezium", "snapshot"
 FORMATS: dict[str, dict[str, type]] = {
     "rows": {},
-    "op": {"op_column": str},
-    "debezium": {"apply_as_truncates": bool, "time_unit": str},
+    OP: {"op_column": str},
+    DEBEZIUM: {"apply_as_truncates": bool, "time_unit": str},
     SNAPSHOT: {"allow_empty": bool},
 }
 """The formats, each with its options and what they are."""
+
+
+class HasDefinition(Protocol):
+    """A stream table, opened here or behind a server."""
+
+    @property
+    def definition(self) -> Definition: ...
+
+
 FLAGS = {"true": True, "false": False}
 
 
@@ -45,6 +56,24 @@ def check_format(format: str, options: Mapping[str, Any]) -> None:
     check_unit(options.get("time_unit"))
 
 
+def check_target(definition: Definition, format: str, options: Mapping[str, Any], columns: Given | None = None) -> None:
+    """Raise InvalidInput (13) for a table that cannot take data of this format, before any row of it is decoded.
+
+    `columns`: the columns of the data, without rows, if its header names them; None: text.
+    """
+    if format == DEBEZIUM:
+        check_debezium(definition, options.get("apply_as_truncates", False))
+        if columns is not None:
+            check_frame(list(columns.columns))
+        return
+    if format == SNAPSHOT:
+        check_snapshot(definition)
+    if columns is not None:
+        op = options.get("op_column", "op") if format == OP else None
+        kept = {name: values for name, values in columns.columns.items() if name != op}
+        shape(definition, Given(kept, 0), definition.contract)
+
+
 def options_of(format: str, texts: Mapping[str, str]) -> dict[str, Any]:
     """Options as a command line gives them."""
     flags = {name for name, kind in FORMATS[format].items() if kind is bool}
@@ -57,7 +86,8 @@ def take(
     """The rows that change data stands for; `file` is where to read it from, if it is a file."""
     definition = view.stream.definition
     if format == SNAPSHOT:
-        rows, bad = _rows(definition, data, file)
+        check_target(definition, format, options)
+        rows, bad = _rows(definition, data, format, options, file)
         taken = take_snapshot(lake, view, rows, **options)
         return Taken(taken.data, (*bad, *taken.bad), taken.digest)
 
@@ -76,16 +106,17 @@ def take_alone(
     rows_of: RowsOfKeys | None = None,
 ) -> Taken:
     """In a format that needs no rows of before; `rows_of` gives some to changed keys."""
-    if format == "debezium":
-        found = _messages(file) if file is not None else _as_lines(data)
+    check_target(definition, format, options)
+    if format == DEBEZIUM:
+        if file is None:
+            found = _as_lines(data)
+        elif is_lines(file):
+            found = read_lines(file)
+        else:
+            found, _ = _rows(definition, data, format, options, file)
         return take_debezium(definition, found, rows_of=rows_of, **options)
-    rows, bad = _rows(definition, data, file)
-    return take_op(rows, bad=bad, **options) if format == "op" else take_rows(rows, bad)
-
-
-def _messages(file: SourceFile) -> Any:
-    """The messages of a file: lines of JSON, or rows."""
-    return read_lines(file) if is_lines(file) else read_rows(file, Definition(()))[0]
+    rows, bad = _rows(definition, data, format, options, file)
+    return take_op(rows, bad=bad, **options) if format == OP else take_rows(rows, bad)
 
 
 def _as_lines(data: Any) -> Any:
@@ -97,13 +128,25 @@ def _text(data: str | bytes | bytearray) -> str:
     return data if isinstance(data, str) else bytes(data).decode(errors="replace")
 
 
-def _rows(definition: Definition, data: Any, file: SourceFile | None) -> tuple[Any, list[Quarantined]]:
+def _rows(
+    definition: Definition, data: Any, format: str, options: Mapping[str, Any], file: SourceFile | None
+) -> tuple[Any, list[Quarantined]]:
     """Rows as given, of a file, or of a text of JSON; and lines that could not be parsed."""
     if file is not None:
-        return read_rows(file, definition)
+        return read_rows(file, definition, lambda columns: check_target(definition, format, options, columns))
     if isinstance(data, (str, bytes, bytearray)):
         return json_rows(_text(data), definition)
     return data, []
+
+
+def in_batches(stream: HasDefinition, files: Sequence[SourceFile], format: str) -> Sequence[Sequence[SourceFile]]:
+    """Divide the files of one ingest call into batches: on a table with a lateness all are one, else each is its own.
+
+    A snapshot is compared with the state, so a file of that format always stands alone.
+    """
+    if len(files) < 2 or format == SNAPSHOT or stream.definition.rules.lateness is None:
+        return [[file] for file in files]
+    return [files]
 
 
 def total(reports: Sequence[LandingReport]) -> LandingReport:

@@ -33,9 +33,8 @@ def take_snapshot(
     `within`: the keys that it is a snapshot of; nothing is said of others.
     """
     definition = view.stream.definition
+    check_snapshot(definition)
     rows = given(data)
-    if not definition.keys:
-        raise InvalidInputError(f"{view.stream.name} has no keys: rows of a snapshot cannot be told apart. Use append.")
     if not rows.length and not allow_empty:
         raise InvalidInputError(
             "The snapshot is empty, which would delete every row: say allow_empty=True if it is so."
@@ -57,6 +56,12 @@ def take_snapshot(
     columns = {name: table.column(name) for name in rules.schema.names}
     made = Given(columns, table.num_rows, {}, mask, np.ones(table.num_rows, bool))
     return Taken(made, tuple(bad), digest_of_batch(batch, bad))
+
+
+def check_snapshot(definition: Definition) -> None:
+    """Raise InvalidInput for a table without keys."""
+    if not definition.keys:
+        raise InvalidInputError("The table has no keys: rows of a snapshot cannot be told apart. Use append.")
 
 
 def _marked(rules: Rules, held: State, new: pa.Table, changed: pa.Table) -> pa.Table:

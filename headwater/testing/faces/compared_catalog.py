@@ -15,6 +15,8 @@ from urllib.error import HTTPError
 from urllib.parse import urlencode
 from urllib.request import HTTPCookieProcessor, HTTPRedirectHandler, Request, build_opener
 
+import pyarrow as pa
+
 from headwater.agents.looking import Looking
 from headwater.catalog import Catalog
 from headwater.cli import main
@@ -26,6 +28,8 @@ from headwater.rest.auth.keys import create_key
 from headwater.rest.extensions import ALL_ROUTES
 from headwater.rest.server import start_in_thread
 from headwater.rest.settings import Settings
+from headwater.tables.write.arrow import to_stream
+from headwater.testing.faces.case_objects import MORE_EVENTS, MORE_ROWS
 from headwater.testing.faces.outcome import Case, Outcome, log_of, state_of
 from headwater.web import page
 
@@ -44,56 +48,19 @@ class Refused(Exception):
         self.code, self.text = code, text
 
 
-class ComparedCatalog:
-    """One catalog on disk, its server with a page and an audit log, and one author who comes through all doors."""
+class Client:
+    """One key of the server, with its catalog over HTTP and its browser, which is signed in."""
 
-    def __init__(self, folder: Path) -> None:
-        self.root = str(folder / "lake")
-        namespace = MetastoreNamespace(root=self.root)
-        record, self.key = create_key(namespace.store, SystemClock(), "admin", [])
-        self.author = f"key:{record.id}"
-        self.audit = folder / "audit.jsonl"
-        self.server = start_in_thread(namespace, settings=Settings(audit_log=str(self.audit)), face=page)
-        self.here = Catalog(self.root, author=self.author)
-        self.there = Catalog(self.server.url, **{"headers.x-api-key": self.key})
-        self.browser = build_opener(HTTPCookieProcessor(), _Stay())
-        self._count = itertools.count()
+    def __init__(self, url: str, name: str, key: str) -> None:
+        self.name, self.key, self._url = name, key, url
+        self.catalog = Catalog(url, **{"headers.x-api-key": key})
+        self._browser = build_opener(HTTPCookieProcessor(), _Stay())
         self._sign_in()
 
-    def close(self) -> None:
-        self.server.stop()
-
-    def run(self, case: Case, door: str, ask: Door | None = None) -> Outcome:
-        """Prepare a case in a namespace of its own, ask for it through a door, and look at what happened.
-
-        `ask`: how to ask through a door that is not in `DOORS`.
-        """
-        base = f"case{next(self._count)}"
-        self.here.create_namespace(base)
-        facts = {"base": base, **(case.prepare(self.here, base) or {})}
-        slot, audited = self.here.slot, len(self._audit_lines())
-        code = text = answer = None
-        try:
-            answer = (ask or DOORS[door])(self, case, facts)
-        except LanceNamespaceError as error:
-            code, text = int(error.code), str(error)
-        except Refused as error:
-            code, text = error.code, error.text
-        entries = list(self.here.log(slot))
-        return Outcome(
-            state_of(self.here, base),
-            log_of(entries, base),
-            None if door.endswith("transaction") else [entry.message.replace(base, "base") for entry in entries],
-            self._audited(audited, base) if door in SERVED else None,
-            code,
-            None if text is None else text.replace(base, "base"),
-            str(case.answer(answer)).replace(base, "base") if case.answer is not None and code is None else None,
-        )
-
     def send(self, path: str, body: bytes | None, headers: Mapping[str, str]) -> tuple[int, bytes]:
-        """One HTTP request, with the cookies of the page; status and body of its answer."""
+        """Send one HTTP request, with the cookies of the page. Return the status and the body of its answer."""
         try:
-            with self.browser.open(Request(f"{self.server.url}{path}", body, dict(headers))) as answer:
+            with self._browser.open(Request(f"{self._url}{path}", body, dict(headers))) as answer:
                 return answer.status, answer.read()
         except HTTPError as error:
             with error:
@@ -114,6 +81,64 @@ class ComparedCatalog:
         fields = {"token": token[1], "key": self.key, "next": "/"}
         status, _ = self.send("/signin", urlencode(fields).encode(), {"accept": "text/html"})
         assert status == 303, "the key signs in"
+
+
+class ComparedCatalog:
+    """One catalog on disk, its server with a page and an audit log, and one author who comes through all doors."""
+
+    def __init__(self, folder: Path) -> None:
+        self.root, self.folder = str(folder / "lake"), str(folder)
+        self.audit = folder / "audit.jsonl"
+        self._namespace = MetastoreNamespace(root=self.root)
+        known = self._key("admin")
+        self.server = start_in_thread(self._namespace, settings=Settings(audit_log=str(self.audit)), face=page)
+        self._clients = {"admin": Client(self.server.url, *known)}
+        self.author = known[0]
+        self.here = Catalog(self.root, author=self.author)
+        self._count = itertools.count()
+        for name, rows in (("rows", MORE_ROWS), ("events", MORE_EVENTS)):
+            lines = (json.dumps(row) for row in rows.to_pylist())
+            (folder / f"{name}.jsonl").write_text("".join(f"{line}\n" for line in lines))
+
+    def client(self, case: Case) -> Client:
+        """Return the client that has the role of a case."""
+        if case.role not in self._clients:
+            self._clients[case.role] = Client(self.server.url, *self._key(case.role))
+        return self._clients[case.role]
+
+    def _key(self, role: str) -> tuple[str, str]:
+        record, key = create_key(self._namespace.store, SystemClock(), role, [])
+        return f"key:{record.id}", key
+
+    def close(self) -> None:
+        self.server.stop()
+
+    def run(self, case: Case, door: str, ask: Door | None = None) -> Outcome:
+        """Prepare a case in a namespace of its own, ask for it through a door, and look at what happened.
+
+        `ask`: how to ask through a door that is not in `DOORS`.
+        """
+        base = f"case{next(self._count)}"
+        self.here.create_namespace(base)
+        facts = {"base": base, "folder": self.folder, **(case.prepare(self.here, base) or {})}
+        slot, audited = self.here.slot, len(self._audit_lines())
+        code = text = answer = None
+        try:
+            answer = (ask or DOORS[door])(self, case, facts)
+        except LanceNamespaceError as error:
+            code, text = int(error.code), str(error)
+        except Refused as error:
+            code, text = error.code, error.text
+        entries = list(self.here.log(slot))
+        return Outcome(
+            state_of(self.here, base),
+            log_of(entries, base),
+            None if door.endswith("transaction") else [entry.message.replace(base, "base") for entry in entries],
+            self._audited(audited, base) if door in SERVED else None,
+            code,
+            None if text is None else text.replace(base, "base"),
+            str(case.answer(answer)).replace(base, "base") if case.answer is not None and code is None else None,
+        )
 
     def _audit_lines(self) -> list[dict[str, Any]]:
         return [json.loads(line) for line in self.audit.read_bytes().splitlines()] if self.audit.exists() else []
@@ -168,7 +193,7 @@ def _python(site: ComparedCatalog, case: Case, facts: Facts) -> Any:
 
 
 def _remote(site: ComparedCatalog, case: Case, facts: Facts) -> Any:
-    return case.python(site.there, facts)
+    return case.python(site.client(case).catalog, facts)
 
 
 def _transaction(site: ComparedCatalog, case: Case, facts: Facts) -> Any:
@@ -177,7 +202,7 @@ def _transaction(site: ComparedCatalog, case: Case, facts: Facts) -> Any:
 
 
 def _remote_transaction(site: ComparedCatalog, case: Case, facts: Facts) -> Any:
-    with site.there.transaction("all at once") as tx:
+    with site.client(case).catalog.transaction("all at once") as tx:
         return case.python(tx, facts)
 
 
@@ -186,27 +211,30 @@ def _past(site: ComparedCatalog, case: Case, facts: Facts) -> Any:
 
 
 def _remote_past(site: ComparedCatalog, case: Case, facts: Facts) -> Any:
-    return case.python(site.there.at(site.there.slot), facts)
+    there = site.client(case).catalog
+    return case.python(there.at(there.slot), facts)
 
 
 def _rest(site: ComparedCatalog, case: Case, facts: Facts) -> Any:
     assert case.rest is not None
     path, body = case.rest
-    headers = {"x-api-key": site.key, "content-type": "application/json"}
-    status, data = site.send(filled_in(path, facts), json.dumps(_filled(body, facts)).encode(), headers)
+    client = site.client(case)
+    kind = "application/vnd.apache.arrow.stream" if isinstance(body, pa.Table) else "application/json"
+    sent = to_stream(body.to_reader()) if isinstance(body, pa.Table) else json.dumps(_filled(body, facts)).encode()
+    status, data = client.send(filled_in(path, facts), sent, {"x-api-key": client.key, "content-type": kind})
     told = json.loads(data) if data else {}
     if status >= 400:
         raise Refused(told["code"], told["error"])
     return told
 
 
-def _cli(target: Callable[[ComparedCatalog], list[str]]) -> Callable[[ComparedCatalog, Case, Facts], Any]:
+def _cli(target: Callable[[ComparedCatalog, Case], list[str]]) -> Callable[[ComparedCatalog, Case, Facts], Any]:
     def ask(site: ComparedCatalog, case: Case, facts: Facts) -> Any:
         assert case.cli is not None
         out, err = io.StringIO(), io.StringIO()
         words = [filled_in(word, facts) for word in case.cli]
         with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
-            status = main([words[0], *target(site), *words[1:], "--json"])
+            status = main([words[0], *target(site, case), *words[1:], "--json"])
         if status:
             told = json.loads(err.getvalue().splitlines()[-1])
             raise Refused(told["code"], told["error"])
@@ -219,7 +247,7 @@ def _cli(target: Callable[[ComparedCatalog], list[str]]) -> Callable[[ComparedCa
 def _page(site: ComparedCatalog, case: Case, facts: Facts) -> Any:
     assert case.page is not None
     path, fields = case.page
-    status, data = site.form(filled_in(path, facts), _filled(fields, facts))
+    status, data = site.client(case).form(filled_in(path, facts), _filled(fields, facts))
     if status >= 400:
         found = re.search(r"code (\d+)", data.decode())
         raise Refused(int(found[1]) if found else -status, None)
@@ -241,9 +269,9 @@ DOORS: dict[str, Door] = {
     "past": _past,
     "remote past": _remote_past,
     "REST": _rest,
-    "command line": _cli(lambda site: ["-c", site.root, "--property", f"author={site.author}"]),
+    "command line": _cli(lambda site, case: ["-c", site.root, "--property", f"author={site.author}"]),
     "command line over a server": _cli(
-        lambda site: ["-c", site.server.url, "--property", f"headers.x-api-key={site.key}"]
+        lambda site, case: ["-c", site.server.url, "--property", f"headers.x-api-key={site.client(case).key}"]
     ),
     "page": _page,
     "agent": _agent,
@@ -264,4 +292,4 @@ def doors_of(case: Case) -> list[str]:
         "page": case.page is not None,
         "agent": case.tool is not None,
     }
-    return [door for door in DOORS if has.get(door, True)]
+    return [door for door in DOORS if has.get(door, True) and (door in SERVED or case.role == "admin")]

@@ -7,6 +7,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import pyarrow as pa
+
 from headwater.catalog import Catalog
 from headwater.metastore.objects import LogEntry
 from headwater.names import format_name
@@ -24,7 +26,7 @@ class Case:
     `python`: the call; its answer is compared where other faces answer too.
     `prepare`: makes the objects that the verb is asked of; may return more facts to fill into texts.
     `cli`: words of the command line.
-    `rest`: path and JSON body.
+    `rest`: path and JSON body, or rows that are sent as Arrow.
     `page`: path of a form and its fields.
     `sql`: a statement of Spark SQL over the catalog `{lake}`.
     `tool`: a tool for agents and its arguments.
@@ -32,13 +34,14 @@ class Case:
     `in_transaction`: False for a verb that a transaction refuses.
     `changes`: False for a verb that only reads.
     `code`: the error that the verb ends in, if it is refused.
+    `role`: the role of who asks for it; only the doors of the server know roles.
     """
 
     name: str
     python: Ask
     prepare: Callable[[Catalog, str], Mapping[str, str] | None]
     cli: tuple[str, ...] | None = None
-    rest: tuple[str, Mapping[str, Any]] | None = None
+    rest: tuple[str, Mapping[str, Any] | pa.Table] | None = None
     page: tuple[str, Mapping[str, str]] | None = None
     sql: str | None = None
     tool: tuple[str, Mapping[str, Any]] | None = None
@@ -46,6 +49,7 @@ class Case:
     in_transaction: bool = True
     changes: bool = True
     code: int | None = None
+    role: str = "admin"
 
     def __str__(self) -> str:
         return self.name

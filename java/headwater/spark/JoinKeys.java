@@ -17,7 +17,7 @@ import org.apache.spark.sql.types.LongType;
 import org.apache.spark.sql.types.ShortType;
 import org.apache.spark.sql.types.StructType;
 
-/** The keys that a join found while it runs, as headwater/tables/join_keys.py reads them. */
+/** The keys that a join found while it runs, as headwater/tables/scan/parts.py reads them. */
 final class JoinKeys {
   /** More keys than these cost more to send to every task than they save. */
   private static final int MOST = 500_000;

@@ -26,7 +26,7 @@ import org.apache.spark.sql.util.CaseInsensitiveStringMap;
 
 /**
  * CHANGES FROM ... TO ...: inserts, deletes, and updates as pre- and post-images. Of a Lance table between versions, see
- * headwater/tables/feed.py; of a stream table between positions of its log, see headwater/spark/following.py.
+ * headwater/tables/scan/changes.py; of a stream table between positions of its log, see headwater/spark/following.py.
  */
 final class TableChanges implements Changelog {
   private final HeadwaterTable table;

@@ -11,7 +11,7 @@ import pytest
 
 from tests.interop.postgres.server import is_there
 
-PINS = Path(__file__).parent / "engine.txt"
+PINS = Path(__file__).parents[3] / "requirements" / "debezium.txt"
 
 
 def engine_python(home: Path) -> str:

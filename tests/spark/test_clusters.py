@@ -1,0 +1,111 @@
+"""The README's pipeline as people run Spark: on a cluster of two workers."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from examples.cluster.standalone import cluster
+from headwater.catalog import Catalog
+from tests.docs.blocks import ROOT, blocks_of
+
+pytestmark = pytest.mark.long
+CANARY = "canary-that-nobody-may-see"
+EXECUTED = ("ingest", "publish", "index")
+"""The jobs that executors do, however few rows there are."""
+TABLES = ("raw.orders", "raw.products", "mart.sales")
+
+
+@pytest.fixture(scope="module")
+def master(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    with cluster(tmp_path_factory.mktemp("cluster")) as address:
+        yield address
+
+
+def readme(folder: Path, more: str = "") -> Path:
+    """The files of the README's pipeline; `more` is added to its [pipeline]."""
+    for block in blocks_of("README.md"):
+        if block.about.startswith("file: "):
+            path = folder / block.about.removeprefix("file: ")
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(block.body)
+    file = folder / "pipeline.toml"
+    file.write_text(file.read_text().replace("\n[[source]]", f"\n{more}\n[[source]]", 1))
+    return file
+
+
+def headwater(*arguments: str, python: str = sys.executable, **environment: str) -> subprocess.CompletedProcess[str]:
+    kept = {name: value for name, value in os.environ.items() if not name.startswith(("HEADWATER_", "AWS_"))}
+    values = {**kept, "PYTHONPATH": str(ROOT), "PYSPARK_PYTHON": sys.executable, **environment}
+    command = [python, "-m", "headwater", *arguments]
+    return subprocess.run(command, env=values, capture_output=True, text=True, check=False)
+
+
+def rows_of(catalog: Catalog) -> dict[str, list[str]]:
+    return {name: sorted(map(repr, catalog[name].serving.to_arrow().to_pylist())) for name in TABLES}
+
+
+def jobs_in(log: Path) -> dict[str, int]:
+    """The tasks that executors finished for the jobs of each description, as an event log has them."""
+    found: dict[str, int] = {}
+    stages: dict[int, str] = {}
+    for file in sorted(log.rglob("events_*")):
+        for line in file.read_text().splitlines():
+            event = json.loads(line)
+            if event["Event"] == "SparkListenerJobStart":
+                about = event["Properties"].get("spark.job.description", "")
+                stages |= dict.fromkeys(event["Stage IDs"], about)
+            if event["Event"] == "SparkListenerTaskEnd" and event["Task Info"]["Executor ID"] != "driver":
+                about = stages[event["Stage ID"]]
+                found[about] = found.get(about, 0) + 1
+    return found
+
+
+def test_the_readmes_pipeline_runs_on_a_cluster_and_no_secret_stands_in_its_log(
+    master: str, tmp_path: Path, s3_root: str, s3_options: dict[str, str]
+) -> None:
+    (tmp_path / "log").mkdir()
+    spark = f'[pipeline.spark]\ndriver_rows = 0\neventLog.enabled = true\neventLog.dir = "{tmp_path / "log"}"\n'
+    spark += "eventLog.compress = false\n"
+    file = readme(tmp_path / "on-spark", spark)
+    file.write_text(file.read_text().replace('catalog = "./shop"', 'catalog = "shop"'))
+    options = {**s3_options, "secret_access_key": CANARY}
+    storage = {f"HEADWATER_CATALOG__SHOP__STORAGE__{name.upper()}": value for name, value in options.items()}
+    done = headwater("run", str(file), "--master", master, "--json", HEADWATER_CATALOG__SHOP__ROOT=s3_root, **storage)
+    assert done.returncode == 0, done.stderr
+    reports: list[dict[str, Any]] = json.loads(done.stdout)["reports"]
+    places = {report["job"]: report["where"]["place"] for report in reports if report["rows"]}
+    assert {job: place for job, place in places.items() if job in EXECUTED} == dict.fromkeys(EXECUTED, "executors")
+    jobs = jobs_in(tmp_path / "log")
+    assert jobs["headwater: preflight"] >= 2, "executors were tried first"
+    noted = {f"headwater: {report['job']} {report['table']}" for report in reports if report["where"]["tasks"]}
+    assert all(any(about.startswith(each) for about in jobs) for each in noted), (noted, jobs)
+    assert not [
+        path for path in (tmp_path / "log").rglob("*") if path.is_file() and CANARY.encode() in path.read_bytes()
+    ]
+    here = readme(tmp_path / "embedded")
+    told = headwater("run", str(here), "--engine", "embedded", "--json")
+    assert told.returncode == 0, told.stderr
+    assert {report["where"]["place"] for report in json.loads(told.stdout)["reports"]} == {"embedded"}
+    on_spark = Catalog(s3_root, **{f"storage.{name}": value for name, value in s3_options.items()})
+    assert rows_of(on_spark) == rows_of(Catalog(str(tmp_path / "embedded" / "shop")))
+
+
+def test_a_cluster_whose_workers_lack_the_package_is_one_sentence_and_nothing_is_written(
+    master: str, tmp_path: Path
+) -> None:
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(tmp_path / "bare")], check=True)
+    file = readme(tmp_path / "shop")
+    done = headwater("run", str(file), "--master", master, PYSPARK_PYTHON=str(tmp_path / "bare" / "bin" / "python"))
+    told = [line for line in done.stderr.splitlines() if line.startswith("headwater: ")]
+    assert (done.returncode, len(told)) == (5, 1), done.stderr
+    assert "lack headwater" in told[0]
+    assert "PYSPARK_PYTHON" in told[0]
+    assert not (tmp_path / "shop" / "shop").exists()

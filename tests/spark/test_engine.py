@@ -1,0 +1,84 @@
+"""A pipeline in a session of somebody else: it works beside it, says where each step ran, and leaves nothing behind."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+
+from headwater.errors import InvalidInputError
+from headwater.pipeline import read_pipeline, run_pipeline
+from headwater.spark import engine as engines
+from headwater.spark.failures import naming_failures
+from headwater.streams.serving_copy import CatalogLocation
+from headwater.work.engine import SPARK, Engine
+from headwater.work.spark_jobs import step_jobs
+from tests.pipeline.shop import Shop
+
+
+def test_a_run_works_beside_a_session_and_leaves_its_settings_and_views_alone(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    shop = Shop(tmp_path, seed=4)
+    shop.deliver(shop.change(20))
+    shop.products([{"sku": "a", "title": "Lamp", "text": "bright"}])
+    settings = {"spark.sql.shuffle.partitions": "3", "spark.executor.memory": "9g"}
+    engine = Engine(SPARK, "local[2]", settings)
+    spark.conf.set("spark.sql.ansi.enabled", "false")
+    before, said = dict(spark.conf.getAll), list[str]()
+    try:
+        done = run_pipeline(replace(read_pipeline(shop.file), engine=engine), spark, say=said.append)
+        assert dict(spark.conf.getAll) == before
+    finally:
+        spark.conf.unset("spark.sql.ansi.enabled")
+    assert spark.catalog.listTables() == []
+    assert SparkSession.getActiveSession() is spark
+    assert [text for text in said if "cannot take" in text] == [
+        "The running session cannot take spark.executor.memory: it goes on with its own."
+    ]
+    assert all(report.where is not None and report.where.place in ("driver", "executors") for report in done.reports)
+    with engines.engine_session(engine, spark) as session:
+        assert session is not spark
+        assert session.conf.get("spark.sql.ansi.enabled") == "true"
+        assert session.conf.get("spark.sql.session.timeZone") == "UTC"
+        assert session.conf.get("spark.sql.shuffle.partitions") == "3"
+    sys.modules.pop("shop_features", None)
+
+
+def test_the_jobs_and_tasks_of_a_step_are_counted_and_named(spark: SparkSession) -> None:
+    context = spark.sparkContext
+    context.setJobGroup("mine", "what I do")
+    with step_jobs(spark, "headwater: view v") as step:
+        assert context.getLocalProperty("spark.job.description") == "headwater: view v"
+        assert spark.range(0, 90, 1, 3).rdd.map(lambda row: row.id % 2).count() == 90
+    assert (step.where.place, step.where.jobs, step.where.tasks) == ("executors", 1, 3)
+    assert context.getLocalProperty("spark.jobGroup.id") == "mine"
+    with step_jobs(spark, "headwater: nothing") as step:
+        pass
+    assert (step.where.place, step.where.jobs, step.where.tasks) == ("driver", 0, 0)
+    context.setLocalProperty("spark.jobGroup.id", None)
+    context.setLocalProperty("spark.job.description", None)
+
+
+def test_executors_and_driver_read_each_others_files_and_agree(spark: SparkSession, tmp_path: Path) -> None:
+    engines.preflight(spark, CatalogLocation(str(tmp_path / "lake"), {}))
+    assert not (tmp_path / "lake").exists()
+
+
+@pytest.mark.parametrize("sql", ["SELEC 1", "SELECT * FROM nothing_here", "SELECT 1 / 0", "SELECT cast('x' AS INT)"])
+def test_sql_that_spark_refuses_is_one_sentence(spark: SparkSession, sql: str) -> None:
+    with engines.engine_session(Engine(SPARK), spark) as session:
+        with pytest.raises(InvalidInputError, match="Spark refuses it: ") as error, naming_failures():
+            session.sql(sql).collect()
+        assert "\n" not in str(error.value)
+
+
+def test_a_function_that_cannot_be_sent_is_one_sentence(spark: SparkSession) -> None:
+    import threading
+
+    lock = threading.Lock()
+    with pytest.raises(InvalidInputError, match="cannot be sent to executors"), naming_failures():
+        spark.sparkContext.parallelize([1]).map(lambda each: (each, lock)).collect()

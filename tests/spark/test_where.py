@@ -1,0 +1,121 @@
+"""Where work runs: with `driver_rows` of 0 executors do every step, and functions of users run there at any size."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.sql import SparkSession
+
+from headwater.catalog import Catalog
+from headwater.pipeline import publish, read_pipeline, run_pipeline, spark_views
+from headwater.work import DRIVER, EMBEDDED, EXECUTORS, SparkRunner
+from headwater.work.engine import SPARK, Engine
+from tests.pipeline.shop import FEATURES, Shop
+
+NOTING = """
+import os
+
+def note(word):
+    with open({notes!r}, "a") as file:
+        file.write(f"{{word}} {{os.getpid()}}\\n")
+
+note("loaded")
+"""
+
+
+class NotingShop(Shop):
+    """A shop whose function notes in which processes its module was loaded and it was called."""
+
+    def __init__(self, folder: Path, seed: int) -> None:
+        folder.mkdir()
+        super().__init__(folder, seed)
+        self.notes = folder / "notes"
+        text = FEATURES.replace("    words =", '    note("called")\n    words =')
+        (folder / "shop_features.py").write_text(NOTING.format(notes=str(self.notes)) + text)
+
+    def noted(self, word: str) -> Counter[int]:
+        lines = [line.split() for line in self.notes.read_text().splitlines()]
+        return Counter(int(process) for kind, process in lines if kind == word)
+
+    def run(self, engine: Engine, spark: Any = None) -> Any:
+        done = run_pipeline(replace(read_pipeline(self.file), engine=engine), spark)
+        sys.modules.pop("shop_features", None)
+        return done
+
+    def rows(self) -> dict[str, list[Any]]:
+        lake = Catalog(str(self.folder / "lake"))
+        names = ("raw.orders", "raw.products", "raw.orders__history", "mart.spend")
+        return {
+            name: sorted(map(str, (getattr(lake[name], "serving", lake[name])).to_arrow().to_pylist()))
+            for name in names
+        }
+
+
+@pytest.fixture(autouse=True)
+def by_spark(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    monkeypatch.setattr(spark_views, "LARGE_VIEW_ROWS", 0, raising=False)
+    yield
+    sys.modules.pop("shop_features", None)
+
+
+def tasks_of(events: Path) -> dict[str, int]:
+    """The tasks that executors ended well, by the description of their job, as the event log has them."""
+    (log,) = events.iterdir()
+    found = [json.loads(line) for line in log.read_text().splitlines()]
+    jobs = {
+        stage: event["Properties"].get("spark.job.description", "")
+        for event in found
+        if event["Event"] == "SparkListenerJobStart"
+        for stage in event["Stage IDs"]
+    }
+    ended = (event for event in found if event["Event"] == "SparkListenerTaskEnd")
+    return Counter(jobs[event["Stage ID"]] for event in ended if event["Task End Reason"]["Reason"] == "Success")
+
+
+def test_with_driver_rows_of_0_each_step_is_a_job_and_the_rows_are_those_of_the_embedded_engine(
+    spark: SparkSession, events: Path, tmp_path: Path
+) -> None:
+    here, there = NotingShop(tmp_path / "here", 6), NotingShop(tmp_path / "there", 6)
+    for number in range(2):
+        for shop in (here, there):
+            shop.deliver(shop.change(40))
+            shop.products([{"sku": f"p{n}", "title": "Lamp", "text": "a" * n} for n in range(number, 9 + number)])
+        embedded, done = here.run(Engine(EMBEDDED)), there.run(Engine(SPARK, driver_rows=0), spark)
+        assert {report.where.place for report in embedded.reports} == {EMBEDDED}
+        assert {report.where.place for report in done.reports} == {EXECUTORS}
+        assert there.rows() == here.rows()
+    called, loaded = there.noted("called"), there.noted("loaded")
+    assert os.getpid() not in called
+    assert {loaded[process] for process in called} == {1}  # once per Python worker, in both runs
+    done_by_executors = tasks_of(events)
+    for words in (
+        "take 1 file into raw.orders", "take 1 file into raw.products", "fold and write raw.orders",
+        "fold and write raw.products", "history of raw.orders", "index text", "view mart.spend",
+        "fold and write mart.spend",
+    ):  # fmt: skip
+        assert [tasks for about, tasks in done_by_executors.items() if words in about], words
+    lake = Catalog(str(tmp_path / "there" / "lake"))
+    assert [lake[name].verify() for name in ("raw.orders", "raw.products", "mart.spend")] == [[], [], []]
+
+
+def test_functions_of_users_run_on_executors_at_any_size_and_the_rest_of_few_rows_in_the_driver(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    shop = NotingShop(tmp_path / "shop", 3)
+    shop.deliver(shop.change(5))
+    shop.products([{"sku": "p", "title": "Lamp", "text": "a"}])
+    reports = {(each.job, each.table): each.where for each in shop.run(Engine(SPARK), spark).reports}
+    assert reports["ingest", "raw.orders"].place == reports["ingest", "raw.products"].place == DRIVER
+    assert os.getpid() not in shop.noted("called")
+    lake = Catalog(str(shop.folder / "lake"))
+    lake["raw.orders"].upsert([{"id": 1, "customer": 1, "updated_at": 10**9}])
+    done = publish(SparkRunner(spark), lake, "raw.orders")
+    assert (done.where and done.where.place, done.rows) == (DRIVER, 1)

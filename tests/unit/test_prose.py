@@ -1,0 +1,75 @@
+"""Docstrings of the finished packages open with a verb or a noun (prose guide, rule 1)."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+PACKAGE = Path(__file__).parents[2] / "headwater"
+FINISHED = (
+    "adapter",
+    "agents",
+    "arguments.py",
+    "clock.py",
+    "decoding",
+    "errors.py",
+    "imports.py",
+    "lance_manifest.py",
+    "model.py",
+    "moving",
+    "names.py",
+    "paging.py",
+    "protobuf.py",
+    "references.py",
+    "registries/compat.py",
+    "registries/folders.py",
+    "registries/layout.py",
+    "registries/listing.py",
+    "registries/manifest",
+    "registries/refusals.py",
+    "registry.py",
+    "retry.py",
+    "store",
+    "table_refs.py",
+    "tables",
+    "testing",
+    "turns.py",
+    "types.py",
+    "web",
+    "wording.py",
+)
+"""Packages and modules whose prose follows the guide. Whoever finishes another adds it here."""
+HEADLESS = re.compile(r"(What|Whether|Who|Whose|Where|How|Which|When|Why|Whatever|Whoever)\b")
+
+
+def docstrings(path: Path) -> Iterator[tuple[int, str]]:
+    """Yield each docstring of a module with its line."""
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
+            text = ast.get_docstring(node)
+            if text:
+                yield getattr(node, "lineno", 1), text
+
+
+def headless(path: Path) -> list[str]:
+    """Return the docstrings of a module that open with a clause in place of a verb or a noun."""
+    shown = path.relative_to(PACKAGE.parent)
+    return [f"{shown}:{line} {text.splitlines()[0]}" for line, text in docstrings(path) if HEADLESS.match(text)]
+
+
+def modules_of(part: str) -> list[Path]:
+    """Return the modules of a package, or the module itself."""
+    return [PACKAGE / part] if part.endswith(".py") else sorted((PACKAGE / part).rglob("*.py"))
+
+
+def test_no_docstring_of_a_finished_package_opens_with_a_headless_clause() -> None:
+    assert all((PACKAGE / part).exists() for part in FINISHED)
+    assert [line for part in FINISHED for path in modules_of(part) for line in headless(path)] == []
+
+
+def test_the_rule_knows_headless_openings() -> None:
+    assert HEADLESS.match("What a version did.")
+    assert not HEADLESS.match("Return the change that a version made.")
+    assert not HEADLESS.match("Whatsoever is a word of its own.")
