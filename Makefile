@@ -14,7 +14,7 @@ ifneq ($(RAM),)
 test test-all test-lowest: export TMPDIR ?= $(RAM)
 endif
 
-.PHONY: demo test test-all test-lowest check bench sbom vendor clean pin
+.PHONY: demo test test-all test-lowest test-pythons check bench sbom vendor clean pin
 demo: $(READY)
 	$(BIN)/python examples/demo.py
 
@@ -30,6 +30,13 @@ test-lowest: $(LOWEST)/.ready
 	$(LOWEST)/bin/python -m pytest -q -n 5 --dist loadgroup -m "not long" --ignore-glob="*object_store*" \
 		--deselect "tests/data/test_bombs.py::test_a_body_that_says_one_thing_many_times_is_measured_by_what_it_says[views of a list]" \
 		tests/streams tests/data tests/versions tests/interop/postgres
+
+# The tests with every supported Python of this machine, each in an environment of its own.
+test-pythons:
+	@for version in 3.11 3.12 3.13; do \
+		if command -v python$$version > /dev/null; then \
+			$(MAKE) test PYTHON=python$$version VENV=build/python$$version || exit 1; \
+		else echo "NOT TESTED: python$$version is not installed here."; fi; done
 
 check: $(READY)
 	$(BIN)/ruff check .

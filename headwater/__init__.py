@@ -39,3 +39,8 @@ def __getattr__(name: str) -> Any:
     if name not in _HOMES:
         raise AttributeError(f"module 'headwater' has no attribute {name!r}")
     return getattr(importlib.import_module(_HOMES[name]), name)
+
+
+def __dir__() -> list[str]:
+    """Return the public names (docs/api.md), without the modules that are imported so far."""
+    return [*__all__, "__version__"]

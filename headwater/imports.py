@@ -6,6 +6,7 @@ generated client, about a second of CPU that a look-up at the command line has n
 
     lance                             imported when something of it is first used: a server that only names things
                                       never does
+    sqlglot, duckdb                   the same: only SQL uses them, and they come with an extra
 
 Nothing is left out or changed: who calls or makes something gets it checked as ever. If the package has been imported
 already, there is nothing to save.
@@ -138,3 +139,6 @@ if TYPE_CHECKING:
     import lance.optimize
 else:
     lance = _WhenUsed("lance")
+sqlglot: Any = _WhenUsed("sqlglot")
+exp: Any = _WhenUsed("sqlglot.expressions")
+duckdb: Any = _WhenUsed("duckdb")

@@ -11,7 +11,6 @@ from typing import Any
 import pyarrow as pa
 
 from headwater.agents.answers import MAX_ROWS, AgentAnswer, cells
-from headwater.cli import sql
 from headwater.cli.look import columns_of, namespace_record, table_record
 from headwater.cli.lookups import names_of, walk
 from headwater.cli.near import NAMES, near_name
@@ -26,6 +25,7 @@ from headwater.errors import (
 )
 from headwater.names import format_name, parse_name
 from headwater.pipeline.lineage import downstream, upstream
+from headwater.sql import queries
 
 Asked = dict[str, Any]
 Method = Callable[["Looking", Asked, Any], str]
@@ -134,10 +134,11 @@ class Looking:
         return AgentAnswer().rows("rows", rows, NARROW, arguments["limit"]).text()
 
     def query(self, arguments: Asked, body: Any) -> str:
-        if not sql.is_sql(arguments["sql"]):
+        if not queries.is_sql(arguments["sql"]):
             raise InvalidInputError("A query is one SELECT, such as SELECT name, count(*) FROM prod.users GROUP BY 1.")
         limit = min(arguments["limit"], MAX_ROWS)
-        found = sql.run(arguments["sql"], self._target.catalog(), self._target.server is None, limit + 1)
+        catalog, is_near = self._target.catalog(), self._target.server is None
+        found = queries.run(arguments["sql"], catalog, is_near, limit + 1, dialect=arguments["dialect"])
         return AgentAnswer().rows("rows", _rows(found, short=False), f"{NARROW}, or raise `limit`", limit).text()
 
     @_helpful

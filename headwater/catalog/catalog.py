@@ -13,7 +13,7 @@ from lance_namespace import LanceNamespace
 from headwater.arguments import check_options, checked
 from headwater.catalog.table import CatalogTable
 from headwater.catalog.transactions import MAX_RUNS, Batch, CatalogTransaction, run
-from headwater.catalog.transport import Moment, Transport, transport_of
+from headwater.catalog.transport import Moment, Remote, Transport, transport_of
 from headwater.config import Opening
 from headwater.errors import InvalidInputError, LanceNamespaceError, NamespaceNotFoundError
 from headwater.metastore import LogEntry
@@ -25,6 +25,7 @@ from headwater.namespace.requests import build, format_moment
 from headwater.namespace.row_streams import write_rows
 from headwater.namespace.versions import VersionProblem
 from headwater.paging import all_pages
+from headwater.sql import queries
 from headwater.streams.definition import define, fields_of
 from headwater.tables.write.input_rows import fit, reader_of
 from headwater.verbs import history as past
@@ -375,6 +376,13 @@ class Catalog:
         request = past.CollectCatalog(keep_seconds=keep_seconds, grace_seconds=grace_seconds, dry_run=dry_run)
         collected: Collected = self._transport.call(request)
         return collected
+
+    def query(self, sql: str, dialect: str = "spark") -> pa.Table:
+        """Return the rows of one SELECT over tables of the catalog, all read at one commit.
+
+        `dialect`: `spark` (the default), or `duckdb` for SQL of the embedded engine itself. Needs `headwater[sql]`.
+        """
+        return queries.run(sql, self, not isinstance(self.namespace, Remote), dialect=dialect)
 
     @property
     def mirror(self) -> MirrorState:

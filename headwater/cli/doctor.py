@@ -28,8 +28,8 @@ NEEDED = ("pylance", "lance-namespace", "pyarrow", "obstore", "msgspec", "numpy"
 PARTS = {
     "server": ("starlette", "uvicorn", "jwt", "jinja2", "httptools"),
     "spark": ("pyspark", "pandas"),
-    "pipeline": ("pyspark", "pandas", "duckdb"),
-    "sql": ("duckdb",),
+    "pipeline": ("pyspark", "pandas", "duckdb", "sqlglot"),
+    "sql": ("duckdb", "sqlglot"),
     "mcp": ("mcp", "duckdb"),
     "impls": ("lance_namespace_impls", "boto3"),
     "lancedb": ("lancedb",),

@@ -79,6 +79,6 @@ def _complain(given: argparse.Namespace, text: str, code: int) -> None:
 
 
 def _leave_pipe() -> None:
-    """Whoever read our output went away: nothing more is written, and Python does not complain at its end."""
+    """Redirect stdout to nothing after its reader is gone, so that Python ends without a complaint."""
     with contextlib.suppress(OSError, ValueError):
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

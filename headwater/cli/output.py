@@ -21,7 +21,7 @@ from rich.table import Table
 from rich.text import Text
 
 HIDDEN = ("id",)
-"""What records hold for programs only: names as a list, beside the dotted ones."""
+"""Fields of records for programs only: names as a list, beside the dotted ones."""
 MIN_WIDTH, GAP = 6, 3
 SHORT_VECTOR = 3
 MAX_CELL = 200

@@ -89,7 +89,7 @@ def told(rows: int, bytes: int, of: int) -> str:
 
 @contextmanager
 def telling(quiet: bool = False) -> Iterator[Teller]:
-    """Who shows how far a job is: a bar on a terminal, else lines; nobody with --json, where stderr is for errors."""
+    """Return what shows the progress of a job: a bar on a terminal, else lines; nothing with --json."""
     if quiet:
         yield NOBODY
         return

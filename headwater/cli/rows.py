@@ -7,11 +7,11 @@ from typing import Any
 
 import pyarrow as pa
 
-from headwater.cli import sql
 from headwater.cli.files import write_rows
 from headwater.cli.output import show
 from headwater.cli.table_at import moment_of, open_table
 from headwater.errors import InvalidInputError, TableNotFoundError
+from headwater.sql import queries
 from headwater.tables.expressions import quoted
 
 
@@ -32,14 +32,14 @@ def _write(given: argparse.Namespace, rows: pa.RecordBatchReader) -> None:
 
 def query(given: argparse.Namespace) -> int:
     """One SELECT; or, as in early versions, the rows of one table."""
-    if not sql.is_sql(given.sql):
+    if not queries.is_sql(given.sql):
         given.table, given.limit = given.sql, 100 if given.limit is None else given.limit
         return head(given)
     for option in ("version", "tag", "branch", "where", "column", "vector"):
         if getattr(given, option) is not None:
             raise InvalidInputError(f"--{option} is for one table: say it in the SELECT.")
     catalog, is_near = given.target.catalog(), given.target.server is None
-    answer = sql.run(given.sql, catalog, is_near, given.limit, moment_of(given))
+    answer = queries.run(given.sql, catalog, is_near, given.limit, moment_of(given), given.dialect)
     _write(given, answer.to_reader())
     return 0
 

@@ -18,8 +18,8 @@ from headwater.errors import InvalidInputError
 from headwater.names import parse_name
 from headwater.pipeline.grammar import Pipeline, Source, TableSpec, ViewSpec
 from headwater.pipeline.planning import Facts, FileFact, KnownIndex, TableFact, inputs_of
-from headwater.pipeline.slicing import NotInSlicesError, slicing_of
-from headwater.pipeline.sql_names import candidates
+from headwater.sql.parsing import table_names
+from headwater.sql.slicing import NotInSlicesError, slicing_of
 from headwater.streams.columns import common
 from headwater.streams.definition import DERIVED, Definition, Derived, derived_of
 from headwater.streams.ledger import LedgerEntry
@@ -36,7 +36,7 @@ def gather(catalog: Catalog, pipeline: Pipeline, there: bool, identities: Mappin
     """The facts for a pipeline. `there`: whether there is a catalog at all. `identities`: of its functions."""
     specs = {table.name: table for table in pipeline.tables}
     names = [*specs, *(view.name for view in pipeline.views)]
-    names += [name for view in pipeline.views for name in sorted(candidates(view.sql))]
+    names += [name for view in pipeline.views for name in sorted(table_names(view.sql))]
     tables = {name: catalog[name] for name in dict.fromkeys(names) if there and name in catalog}
     found = {
         name: table_fact(table, specs.get(name), id_of(catalog, name), identities) for name, table in tables.items()

@@ -19,13 +19,12 @@ import pyarrow as pa
 
 from headwater.errors import InvalidInputError, TableColumnNotFoundError
 from headwater.pipeline.columns import parse_columns
-from headwater.pipeline.sql_names import names_in
+from headwater.sql.parsing import names_in, parse_condition, parse_query
 from headwater.streams.checks import EXPECT, Check
 from headwater.streams.columns import parse_type
 from headwater.streams.definition import DERIVED, define
 from headwater.streams.sources.formats import FORMATS, check_format
 from headwater.streams.user_functions import with_folder
-from headwater.tables.expressions import check_sql
 from headwater.tables.indices import index_type
 from headwater.work.engine import Engine, parse_engine
 
@@ -205,7 +204,8 @@ def _checks(where: str, values: Mapping[str, Any]) -> tuple[Check, ...]:
     found = []
     for kind, action in EXPECT.items():
         for name, sql in _mapping(values.get(kind, {}), f"{where} {kind}").items():
-            check_sql(f"{where} {kind}.{name}", _text(sql, f"{where} {kind}.{name}"))
+            with naming_section(f"{where} {kind}.{name}"):
+                parse_condition(_text(sql, "SQL"))
             found.append(Check(name, sql, action))
     _distinct([check.name for check in found], f"expectation of {where}")
     return tuple(found)
@@ -245,7 +245,10 @@ def _view(name: str, values: Any) -> ViewSpec:
             f"{where} needs keys: the columns that tell its rows apart, such as those of its GROUP BY. Only rows that "
             "changed are written, and that is how they are known."
         )
-    return ViewSpec(name, _text(values.get("sql"), f"{where} sql"), keys)
+    sql = _text(values.get("sql"), f"{where} sql")
+    with naming_section(where):
+        parse_query(sql)
+    return ViewSpec(name, sql, keys)
 
 
 def in_order(views: Sequence[ViewSpec]) -> list[ViewSpec]:

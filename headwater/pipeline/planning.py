@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 from headwater.errors import InvalidInputError
 from headwater.pipeline.grammar import Pipeline, TableSpec, ViewSpec, WantedIndex, in_order
-from headwater.pipeline.sql_names import names_in
+from headwater.sql.parsing import SPARK, names_in
 from headwater.streams.definition import DERIVED
 from headwater.wording import many
 from headwater.work import DRIVER, EMBEDDED, EXECUTORS
@@ -22,6 +22,7 @@ from headwater.work import DRIVER, EMBEDDED, EXECUTORS
 CREATE, ALTER, REFRESH, INGEST = "create", "alter", "refresh", "ingest"
 PUBLISH, BACKFILL, INDEX, VIEW = "publish", "backfill", "index", "view"
 WAITS = "it has no schema, and no file of it has come that would tell its columns"
+OTHER_DIALECT = "its SQL is read as Spark SQL now"
 BYTES_OF_A_ROW = 200
 """The size of a row of a source file, as far as a plan can know it."""
 FIXED = frozenset(("keys", "sequence_by", "column types"))
@@ -337,8 +338,8 @@ def why_whole(
     """
     if record.get("sql") != sql_digest(view):
         return "its SQL changed"
-    if "engine" not in record:
-        return "an older release made it"
+    if record.get("dialect") != SPARK:
+        return OTHER_DIALECT
     if record["position"] != position:
         return "its rows were changed by others"
     tables: Mapping[str, Sequence[Any]] = record["tables"]
@@ -360,6 +361,8 @@ def _why_view(facts: Facts, view: ViewSpec, fact: TableFact | None, inputs: Sequ
         return "it was never made"
     if fact.inputs.get("sql") != sql_digest(view):
         return "its SQL changed"
+    if fact.inputs.get("dialect") != SPARK:
+        return OTHER_DIALECT
     new = [name for name in inputs if name in changing]
     if not new:
         known = fact.inputs.get("tables", {})

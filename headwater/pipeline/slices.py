@@ -18,13 +18,13 @@ import pyarrow.compute as pc
 
 from headwater.catalog import Catalog
 from headwater.catalog.streams import CatalogStream
-from headwater.duck import Duck, SqlError, opened, quoted
-from headwater.errors import InvalidInputError, TableVersionNotFoundError
+from headwater.errors import TableVersionNotFoundError
 from headwater.pipeline.facts import moment_of, record_of, schema_of
 from headwater.pipeline.grammar import ViewSpec, naming_section
 from headwater.pipeline.planning import why_whole
-from headwater.pipeline.slicing import Equal, NotInSlicesError, Slicing, slicing_of
-from headwater.pipeline.view_tables import DUCKDB, VIEW_SOURCE, MadeView, check_keys, fitted
+from headwater.pipeline.view_tables import VIEW_SOURCE, MadeView, check_keys
+from headwater.sql.parsing import SqlError, UnsupportedSqlError
+from headwater.sql.slicing import Equal, NotInSlicesError, Slicing, slicing_of
 from headwater.streams.definition import CHANGE_COLUMNS
 from headwater.streams.landing import BatchOrigin, LandingReport
 from headwater.streams.serving_copy import in_list
@@ -35,16 +35,16 @@ MAX_PUSHED = 4096
 FEW, PART = 10_000, 4
 """With more changed rows than this part of a table the view is computed as a whole; a few are always in slices."""
 ROW, WANTED = "__headwater_row", "__headwater_wanted"
-Run = Callable[[Mapping[str, pa.Table]], pa.Table]
-"""The view's SQL over tables that stand in for those it names."""
+Run = Callable[[Any, Mapping[str, pa.Table]], pa.Table]
+"""Runs Spark SQL, as text or as a tree, over tables that stand in for those it names."""
 
 
 def land_slices(
-    catalog: Catalog, at: Catalog, view: ViewSpec, inputs: Sequence[str], engines: Mapping[str, Run], most: int | None
+    catalog: Catalog, at: Catalog, view: ViewSpec, inputs: Sequence[str], run: Run, engine: str, most: int | None
 ) -> MadeView:
     """Make the view's table follow the changes of its inputs since it was made. NotInSlicesError: as a whole, instead.
 
-    `engines` are those at hand beside DuckDB, by name; `most` rows of the changed keys may be looked at here.
+    `run`: the engine of this pipeline, `engine` its name. `most`: rows of the changed keys that may be read here.
     """
     stream = catalog[view.name]
     if not isinstance(stream, CatalogStream):
@@ -55,45 +55,36 @@ def land_slices(
     why = why_whole(view, record, stream.position, moments, streams)
     if why:
         raise NotInSlicesError(why)
-    engine = str(record["engine"])
-    if engine != DUCKDB and engine not in engines:
-        raise NotInSlicesError(f"it was computed by {engine}")
     schemas = {name: schema_of(at[name]) for name in inputs}
     slicing = slicing_of(view.sql, view.keys, {name: schema.names for name, schema in schemas.items()})
-    with opened() as duck:
-        work = _Slices(at, slicing, schemas, most, duck)
-        since = {name: record["tables"][name] for name in slicing.columns}
-        try:
-            changed = {name: work.changes(name, was[1]) for name, was in since.items() if was != moments[name]}
-            keys = work.keys(changed)
-            tables = work.tables(keys) if keys.num_rows else {}
-        except SqlError as error:  # of rows that its WHERE leaves out, say
-            raise NotInSlicesError(f"its keys cannot be told of all rows: {error}") from None
-        run = engines.get(engine, partial(by_duckdb, duck, view))
-        return _landed(stream, view, keys, tables, run, engine)
-
-
-def by_duckdb(duck: Duck, view: ViewSpec, tables: Mapping[str, pa.Table]) -> pa.Table:
+    work = _Slices(at, slicing, schemas, most, run)
+    since = {name: record["tables"][name] for name in slicing.columns}
     try:
-        for name, table in tables.items():
-            duck.add(name, table)
-        return duck.query(view.sql)
-    except SqlError as error:
-        raise InvalidInputError(f"The SQL of the view {view.name} cannot be run: {error}") from None
+        changed = {name: work.changes(name, was[1]) for name, was in since.items() if was != moments[name]}
+        keys = work.keys(changed)
+        tables = work.tables(keys) if keys.num_rows else {}
+    except (SqlError, UnsupportedSqlError) as error:  # of rows that its WHERE leaves out, say
+        raise NotInSlicesError(f"its keys cannot be told of all rows: {error}") from None
+    return _landed(stream, view, keys, tables, partial(run, view.sql), engine)
 
 
 def _landed(
-    stream: CatalogStream, view: ViewSpec, keys: pa.Table, tables: Mapping[str, pa.Table], run: Run, engine: str
+    stream: CatalogStream,
+    view: ViewSpec,
+    keys: pa.Table,
+    tables: Mapping[str, pa.Table],
+    run: Callable[[Mapping[str, pa.Table]], pa.Table],
+    engine: str,
 ) -> MadeView:
     before = stream.position
     if not keys.num_rows:
         return MadeView(stream, LandingReport(before, 0), before, engine)
-    rows = fitted(view, run(tables))
+    rows = run(tables)
     known = stream.definition.by_name
     if {field.name: field.type for field in rows.schema} != {name: each.type for name, each in known.items()}:
         raise NotInSlicesError("its columns are others")
     check_keys(view, rows)
-    found = fitted(view, keys).drop_null()  # no row of a view has a key without a value
+    found = keys.drop_null()  # no row of a view has a key without a value
     within = found.cast(pa.schema([known[name].field for name in view.keys]))
     options = {"allow_empty": True, "within": within}
     with naming_section(f"The view {view.name}"):
@@ -109,7 +100,7 @@ class _Slices:
     slicing: Slicing
     schemas: Mapping[str, pa.Schema]
     most: int | None
-    duck: Duck
+    run: Run
 
     def changes(self, name: str, after: int) -> pa.Table:
         """The changed rows of a table, as they were and as they are."""
@@ -138,9 +129,7 @@ class _Slices:
             if name != self.slicing.anchor:
                 equals = [replace(each, both=True) if each.second[0] == name else each for each in self.slicing.equals]
                 self._join(tables, self.slicing.matched, equals, changed)
-            for each, found in tables.items():
-                self.duck.add(each, found)
-            parts.append(self.duck.query(self.duck.text(self.slicing.keys_query(name))))
+            parts.append(self.run(self.slicing.keys_query(name), tables))
         if not parts:
             return pa.table({})
         together = pa.concat_tables(parts, promote_options="permissive")
@@ -151,11 +140,8 @@ class _Slices:
         anchor = self.slicing.anchor
         told = {place: keys.column(name) for place, name in zip(self.slicing.plain, keys.schema.names, strict=True)}
         rows = self._read(anchor, self.slicing.columns, {name: values for name, values in told.items() if name})
-        self.duck.add(anchor, rows.append_column(ROW, pa.array(np.arange(rows.num_rows))))
-        self.duck.add(WANTED, keys)
-        on = " AND ".join(f"k.{quoted([name])} IS NOT DISTINCT FROM w.{quoted([name])}" for name in keys.schema.names)
-        keyed = self.duck.text(self.slicing.keyed_query(ROW))
-        places = self.duck.query(f"SELECT k.{ROW} FROM ({keyed}) AS k SEMI JOIN {quoted([WANTED])} AS w ON {on}")
+        numbered = rows.append_column(ROW, pa.array(np.arange(rows.num_rows)))
+        places = self.run(self.slicing.keyed_query(ROW, WANTED), {anchor: numbered, WANTED: keys})
         tables = {anchor: rows.take(places.column(ROW))}
         self._join(tables, self.slicing.columns, self.slicing.equals, {})
         return tables

@@ -17,12 +17,11 @@ import pyarrow as pa
 from headwater.catalog import Catalog
 from headwater.catalog.streams import CatalogStream
 from headwater.clock import unique_hex
-from headwater.errors import UnsupportedOperationError
 from headwater.pipeline.executors import ingest_frame
 from headwater.pipeline.grammar import ViewSpec, naming_section
-from headwater.pipeline.sql_names import replaced
-from headwater.pipeline.view_tables import SPARK, VIEW_SOURCE, MadeView, check_distinct, check_named, kept, view_table
+from headwater.pipeline.view_tables import BY_SPARK, VIEW_SOURCE, MadeView, check_distinct, check_named, view_table
 from headwater.spark.table_frames import Readable, frame_of, readable
+from headwater.sql.parsing import SqlError, query_text, with_tables
 from headwater.streams.sources.intake import Intake
 from headwater.types import arrow_type, spark_schema
 from headwater.work import runner_of
@@ -36,37 +35,37 @@ OLD, NEW, THERE = "__headwater_old_", "__headwater_new", "__headwater_there"
 def land_by_spark(
     spark: Any, catalog: Catalog, view: ViewSpec, inputs: Mapping[str, Readable], anew: bool = False
 ) -> MadeView:
-    """Make the view's table hold what its SQL gives now. Error 0: Spark does not take the SQL, or cannot compare it."""
+    """Make the view's table hold what its SQL gives now. SqlError: Spark does not take the SQL, or not compare it."""
     frames = {name: partial(frame_of, spark, found, runner_of(spark).cores) for name, found in inputs.items()}
-    with _asked(spark, view, frames) as frame:
+    with _asked(spark, view.sql, frames) as frame:
         check_named(view, frame.columns)
         total, distinct = _counted(frame, view)
         check_distinct(view, total, distinct)
-        columns = {field.name: kept(arrow_type(json.loads(field.dataType.json()))) for field in frame.schema}
+        columns = {field.name: arrow_type(json.loads(field.dataType.json())) for field in frame.schema}
         stream = view_table(catalog, view, pa.schema(list(columns.items())), anew)
         before = stream.position
         events = _differences(spark, stream, frame, catalog.slot)
         with naming_section(f"The view {view.name}"):
             landed = ingest_frame(events, stream, Intake((), "op", VIEW_SOURCE, True, (), {"op_column": OP}))
-        return MadeView(stream, landed, before, SPARK)
+        return MadeView(stream, landed, before, BY_SPARK)
 
 
-def slice_by_spark(spark: Any, view: ViewSpec, tables: Mapping[str, pa.Table]) -> pa.Table:
-    """What the SQL gives of a few rows, which are here."""
+def slice_by_spark(spark: Any, query: Any, tables: Mapping[str, pa.Table]) -> pa.Table:
+    """Return what Spark SQL, as text or as a tree, gives of a few rows."""
     from pyspark.sql.types import StructType
 
     def frame(table: pa.Table) -> Any:
         return spark.createDataFrame(table, StructType.fromJson(spark_schema(table.schema)))
 
-    with _asked(spark, view, {name: partial(frame, table) for name, table in tables.items()}) as found:
-        columns = {field.name: kept(arrow_type(json.loads(field.dataType.json()))) for field in found.schema}
+    with _asked(spark, query_text(query), {name: partial(frame, table) for name, table in tables.items()}) as found:
+        columns = {field.name: arrow_type(json.loads(field.dataType.json())) for field in found.schema}
         rows: pa.Table = found.toArrow()
         return rows.cast(pa.schema(list(columns.items())))
 
 
 @contextmanager
-def _asked(spark: Any, view: ViewSpec, inputs: Mapping[str, Callable[[], Any]]) -> Any:
-    """What the SQL gives. Spark has no schemas for temporary views, so each name is replaced by one without dots."""
+def _asked(spark: Any, sql: str, inputs: Mapping[str, Callable[[], Any]]) -> Any:
+    """Yield what the SQL gives. Spark has no schemas for temporary views: each name becomes one without dots."""
     from pyspark import StorageLevel
     from pyspark.errors import AnalysisException
 
@@ -77,12 +76,12 @@ def _asked(spark: Any, view: ViewSpec, inputs: Mapping[str, Callable[[], Any]]) 
         for name, found in inputs.items():
             found().createOrReplaceTempView(names[name])
         try:
-            frame = spark.sql(replaced(view.sql, names))
+            frame = spark.sql(with_tables(sql, names))
             kinds = [field.dataType.simpleString() for field in frame.schema]
         except AnalysisException as error:
-            raise UnsupportedOperationError(f"Spark does not take it: {str(error).splitlines()[0][:300]}") from None
+            raise SqlError(f"Spark does not take it: {str(error).splitlines()[0][:300]}") from None
         if any("map<" in kind for kind in kinds):
-            raise UnsupportedOperationError("Spark does not compare maps.")
+            raise SqlError("Spark does not compare maps.")
         frame = frame.persist(StorageLevel.DISK_ONLY)  # it is looked at twice, and may be as large as its inputs
         yield frame
     finally:

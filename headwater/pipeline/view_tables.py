@@ -17,14 +17,15 @@ from headwater.names import parse_name
 from headwater.pipeline.facts import INPUTS
 from headwater.pipeline.grammar import ViewSpec
 from headwater.pipeline.planning import sql_digest
+from headwater.sql.parsing import SPARK
 from headwater.streams.columns import common, may_cast
 from headwater.streams.definition import Definition, define, to_properties, with_properties
 from headwater.streams.landing import LandingReport
 from headwater.streams.opening import drop_stream, open_in
 from headwater.streams.table import create_stream_table
 
-DUCKDB, SPARK = "duckdb", "spark"
-"""What may run the SQL of a view."""
+EMBEDDED, BY_SPARK = "embedded", "spark"
+"""The engines that may run the SQL of a view."""
 VIEW_SOURCE = "view"
 """The source that the changes of a view's table come from."""
 
@@ -118,34 +119,13 @@ def _loses(old: Any, new: Any) -> bool:
     return bool(is_cut or (pa.types.is_decimal(old) and is_float(new)))
 
 
-def fitted(view: ViewSpec, rows: pa.Table) -> pa.Table:
-    """The rows in types that Lance keeps."""
-    columns: dict[str, Any] = {}
-    for field in rows.schema:
-        try:
-            columns[field.name] = rows.column(field.name).cast(kept(field.type))
-        except pa.ArrowInvalid:
-            raise InvalidInputError(
-                f"The column {field.name!r} of the view {view.name} has numbers of more than 64 bits: cast it in the "
-                "SQL, to DOUBLE or to DECIMAL(37, 0)."
-            ) from None
-    return pa.table(columns)
-
-
-def kept(kind: Any) -> Any:
-    """A type that Lance keeps: DuckDB's sums of whole numbers are decimals without a fraction."""
-    if pa.types.is_decimal(kind) and kind.precision == 38 and kind.scale == 0:
-        return pa.int64()
-    return kind
-
-
 def remember(made: MadeView, view: ViewSpec, inputs: Mapping[str, list[Any]]) -> None:
     """What the view was made of, so that the next run knows whether anything is new.
 
     Not if another run has made it meanwhile: then its rows may be of either, and the next run makes it again.
     """
     at = made.landed.position if made.landed.rows else made.before
-    record = {"sql": sql_digest(view), "tables": dict(inputs), "position": at, "engine": made.engine}
+    record = {"sql": sql_digest(view), "tables": dict(inputs), "position": at, "engine": made.engine, "dialect": SPARK}
     text = json.dumps(record, sort_keys=True)
 
     def work(tx: Transaction) -> None:

@@ -45,7 +45,7 @@ SWEEP_MS = 3_600_000
 
 @dataclass(frozen=True)
 class Served:
-    """What a face of the server may use of it. What it asks goes through the dispatcher, as the API's calls do."""
+    """The parts of a server that a face may use. Its calls go through the dispatcher, as those of the API do."""
 
     delimiter: str
     has_history: bool
@@ -162,7 +162,7 @@ class CatalogApp:
         return Recorded(inner, settings, self.metrics, clock, lane.run, audit)
 
     def _vendor(self) -> Vendor:
-        """Where the storage options of answers come from."""
+        """Return the vendor of the storage options in answers."""
         if self.settings.scoped is not None:
             can = self._abilities
             return Scoped(can.root, can.storage_options, self.settings.scoped, self.clock)
@@ -179,7 +179,7 @@ class CatalogApp:
         return self.metrics.text(self._retries())
 
     def _retries(self) -> int:
-        """How often the catalog looked again after losing a race, where it counts that."""
+        """Return how many times the catalog retried after a conflict, if it counts them."""
         return self._abilities.retries() if self._abilities.retries is not None else 0
 
     async def _keep_house(self) -> None:

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 _REQUEST_ID = re.compile(r"[A-Za-z0-9._:-]{1,128}")
 KEY = "headwater.call"
-"""Where the call stands in an ASGI scope."""
+"""The key of the call in an ASGI scope."""
 AT = "x-headwater-at"
 """The header that asks for the catalog as it was: a slot, a time with a zone, or the name of a snapshot,
 percent-encoded."""
@@ -37,7 +37,7 @@ WHOLE = frozenset({"host", "origin", "sec-fetch-site", "x-forwarded-for"})
 
 @dataclass(slots=True)
 class Call:
-    """What is asked (route, id, delimiter, request), by whom (caller, address), and how it came."""
+    """One request: its route, id, delimiter and arguments, its caller and address, its headers and body."""
 
     route: Route = NO_ROUTE
     id: ObjectId = ROOT
@@ -91,7 +91,7 @@ class Call:
 
     @property
     def payer(self) -> str:
-        """Whose limits the call counts against: its caller, or where it came from when nobody is asked who they are."""
+        """The name whose limits the call counts against: its caller, or its address without authentication."""
         known = self.caller
         return f"address:{self.address}" if known is None or known.name == "owner" else str(known.name)
 

@@ -273,6 +273,6 @@ def encode_json(value: object) -> bytes:
 
 
 def implements(namespace: LanceNamespace, method: str) -> bool:
-    """Whether a catalog has its own version of an operation, and not only the interface's refusal."""
+    """Return True if a catalog implements an operation; the interface alone refuses it."""
     kind = type(namespace.adapted if isinstance(namespace, AdaptedNamespace) else namespace)
     return getattr(kind, method, None) is not getattr(LanceNamespace, method, None)

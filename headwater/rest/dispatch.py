@@ -140,15 +140,17 @@ class Dispatcher:
             return (self._at(call) if AT in call.headers else self._by(call))._call(call)
 
     def _standing(self, call: Call) -> CatalogAbilities:
-        """What the catalog can do where a call stands: in its transaction, at its moment, or now. Records are read for
-        it, and no data."""
+        """Return the abilities of the catalog in the session of a call: its transaction, the past, or the present.
+
+        This reads records, and no data.
+        """
         if TRANSACTION in call.headers:
             assert self._abilities.transactions is not None
             return abilities_of(self._abilities.transactions.seen(call.asker.name, call.headers[TRANSACTION]))
         return self._at(call)._abilities if AT in call.headers else self._abilities
 
     def _by(self, call: Call) -> Dispatcher:
-        """What changes the catalog in the name of the caller, whom the log names then."""
+        """Return the dispatcher that changes the catalog with the caller as author of its commits."""
         by, name = self._abilities.by, call.asker.author
         if by is None or call.asker is OWNER or not (call.route.changes or call.operation in ENDS):
             return self
@@ -164,7 +166,7 @@ class Dispatcher:
         return known
 
     def _over(self, namespace: LanceNamespace, read_only: bool) -> Dispatcher:
-        """The same over the catalog as another sees it, in this process."""
+        """Return a dispatcher over another view of the catalog, which works in this process."""
         can = abilities_of(namespace)
         return Dispatcher(namespace, can, self._limits, self._repeats, self._extensions, self._vendor, None, read_only)
 
@@ -190,7 +192,7 @@ class Dispatcher:
             raise InvalidInputError(f"{call.operation} is not for the catalog as it was: leave {AT} out.")
 
     def _at(self, call: Call) -> Dispatcher:
-        """What answers calls at a moment of the past. Those of a few slots are kept: what they say never changes."""
+        """Return the dispatcher of a moment of the past. A few are kept: the past never changes."""
         moment = parse_moment(unquote(call.headers[AT]))
         with self._lock:
             known = self._past.get(moment) if isinstance(moment, int) else None
@@ -214,7 +216,7 @@ class Dispatcher:
         return made
 
     def has_news(self, call: Call) -> bool:
-        """Whether the log has something for a caller that would wait for it. Nothing comes to the past any more."""
+        """Return True if the log has a new entry for a caller that waits, and always for the past."""
         if AT in call.headers:
             return True
         metastore = require(self._abilities.metastore)

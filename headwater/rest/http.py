@@ -43,13 +43,13 @@ class RefusedError(Exception):
 
 
 def connection_limit(limits: Limits) -> int:
-    """How many connections are served: what the settings say, or half of the descriptors there are."""
+    """Return the largest number of connections: that of the settings, or half of the file descriptors."""
     soft = resource.getrlimit(resource.RLIMIT_NOFILE)[0] if resource is not None else MAX_CONNECTIONS
     return limits.connections or max(16, min(MAX_CONNECTIONS, soft // 2))
 
 
 class ConnectionWait(Enum):
-    """What a connection waits for; None of these while a request is being answered."""
+    """The bytes that a connection waits for; none while the server answers a request."""
 
     FIRST = "the first byte"
     HEAD = "the rest of a head"
@@ -99,7 +99,7 @@ class BoundedProtocol(HttpToolsProtocol):
             self._wait()
 
     def on_message_begin(self) -> None:
-        """What came with the first bytes of a request is one read, and bounded as such; what follows is counted."""
+        """Begin to count the bytes of headers. The first read is bounded by its own size."""
         super().on_message_begin()
         self._in_head = True
         self._head = self._body = self._received = 0

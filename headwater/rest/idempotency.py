@@ -120,7 +120,7 @@ def _repeat(found: KeyUse, asked: str) -> GivenAnswer:
 
 
 def fingerprint(verb: str, target: str, body: bytes | memoryview) -> str:
-    """What makes a request the same request: verb, path with query, and body."""
+    """Return the hash that identifies a request: of its verb, its path with query, and its body."""
     digest = hashlib.sha256(f"{verb} {target}\n".encode())
     digest.update(body)
     return digest.hexdigest()

@@ -47,7 +47,7 @@ class ServedPage:
 
 
 class MetricsPage(ServedPage):
-    """What Prometheus reads."""
+    """The metrics of a server, in the format of Prometheus."""
 
     def __init__(self, lane: Lane, make: Callable[[], bytes]) -> None:
         super().__init__(lane, make, _PLAIN_TEXT)

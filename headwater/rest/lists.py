@@ -42,7 +42,7 @@ def list_visible(namespace: LanceNamespace, call: Call, can: CatalogAbilities) -
 
 
 def _end(names: list[str], sees: Callable[[str], bool], room: int) -> int:
-    """How many of the names fit before the page is full."""
+    """Return the number of names that fit on the page."""
     for position, name in enumerate(names):
         if room == 0:
             return position

@@ -16,7 +16,7 @@ CHANGES_ANSWER = ("with_table_uri", "vend_credentials")
 MAX_BYTES = 32 * 1024 * 1024
 MAX_ANSWER = 64 * 1024
 OVERHEAD = 512
-"""What an entry takes beside the bytes of its answer."""
+"""Bytes of an entry beside those of its answer."""
 Key = tuple[object, ...]
 
 

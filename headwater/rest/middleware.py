@@ -1,4 +1,4 @@
-"""What every request passes on its way to the catalog, outermost first. Each is a plain ASGI application.
+"""The middleware of the server, outermost first. Each is a plain ASGI application.
 
     Recorded (log, metrics, errors) -> OwnSite -> Paths -> Routed -> Admitted (gate, rates) -> Limited -> endpoint
 
@@ -44,7 +44,7 @@ GONE = 499
 """The status in log and metrics of a request whose client did not wait for the answer."""
 MAX_SHOWN = 200
 API_PATHS = ("/v1/", "/headwater/", "/health/", "/openapi.json", "/metrics")
-"""Where everything but the web page is."""
+"""Prefixes of all paths but those of the web page."""
 
 
 class Recorded:

@@ -1,4 +1,4 @@
-"""Where a request comes from: the client's address behind proxies, and which web site made it. Pure rules.
+"""The origin of a request: the client's address behind proxies, and the web site that made it. Pure rules.
 
 A browser sends requests for any page it shows, to loopback too. So a request that names another site, or that
 reached this server under a name it is not served by (DNS rebinding), is refused, whatever it asks.
@@ -46,7 +46,7 @@ def address_of(peer: str, forwarded: str | None, proxies: tuple[Network, ...]) -
 
 
 def speaks_for(peer: str, proxies: tuple[Network, ...]) -> bool:
-    """Whether a peer is a proxy that is believed about whom it speaks for."""
+    """Return True for a peer that is a trusted proxy."""
     return _is_within(peer, proxies)
 
 

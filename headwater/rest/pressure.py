@@ -1,4 +1,4 @@
-"""How much one caller, and all together, may make the server do or hold at once. Nothing here waits."""
+"""Limits of concurrent requests and held bytes, for one caller and for all. Nothing here waits."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class Buckets:
 
 
 class Running:
-    """How many requests run now, in all and for each caller. Used by the event loop only."""
+    """The number of running requests, in all and for each caller. Only the event loop uses it."""
 
     def __init__(self, total: int, per_caller: int) -> None:
         self._total = total
@@ -71,7 +71,7 @@ class Running:
 
 
 class Quota:
-    """How many bytes of bodies are held now, in all and for each caller. Taken and given back from any thread."""
+    """The number of bytes of bodies in memory and spool, in all and for each caller. Any thread may use it."""
 
     def __init__(self, total: int, per_caller: int) -> None:
         self._total = total
@@ -81,7 +81,7 @@ class Quota:
         self.held = 0
 
     def take(self, caller: str, size: int) -> None:
-        """So many bytes more, or ServiceUnavailable (17, all are used) or Throttling (21, the caller's are)."""
+        """Take bytes. Raise ServiceUnavailable (17) if none are left, Throttling (21) if the caller has its share."""
         with self._lock:
             if self._by_caller[caller] + size > self._per_caller:
                 raise ThrottlingError(

@@ -48,7 +48,7 @@ async def _send_chunks(reply: Reply, receive: Receive, send: Send, run: Run) -> 
 
 
 async def unless_gone(work: asyncio.Future[Any], gone: asyncio.Future[None]) -> Any:
-    """What the work gives, or Disconnected as soon as the client is gone."""
+    """Return the result of the work; raise Disconnected as soon as the client is gone."""
     if not work.done():
         await asyncio.wait((work, gone), return_when=asyncio.FIRST_COMPLETED)
     if gone.done():

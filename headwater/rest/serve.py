@@ -109,7 +109,7 @@ def _catalog(plan: ServePlan, pool: Pool | None) -> LanceNamespace:
 
 
 def key_store(plan: ServePlan) -> Store | None:
-    """Where the keys are, if not in the catalog."""
+    """Return the store of the keys, if that is not the catalog."""
     return None if plan.keys is None else open_store(plan.keys)
 
 
@@ -154,7 +154,7 @@ def _when_ready(server: ReadyServer, pool: Pool | None, then: Callable[[], None]
 
 
 class Restarts:
-    """So many restarts in a window of time and no more: a server whose workers keep dying must say so."""
+    """A limit of restarts in a window of time, after which the server ends with an error."""
 
     def __init__(self, most: int, clock: Clock) -> None:
         self._most = most

@@ -1,4 +1,4 @@
-"""What a server can be told: limits, timeouts, who may come in. Values only."""
+"""Settings of a server: limits, timeouts, authentication. Values only."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Checks: SQL that the rows of a batch should hold. A row holds one only where the answer is TRUE, not NULL.
+"""Checks: conditions in Spark SQL that the rows of a batch should hold. A row holds one only where it is TRUE.
 
 `warn` counts the rows that do not, `drop` puts them into the quarantine (`check:<name>`), `fail` refuses all.
 Deletes are not judged, nor is a row by a check that names a column which the row lacks.
@@ -13,12 +13,10 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from headwater.errors import InvalidInputError, LanceNamespaceError
-from headwater.imports import lance
+from headwater.errors import InvalidInputError
+from headwater.sql.engine import Engine, shared
+from headwater.sql.parsing import SqlError, UnsupportedSqlError, check_quotes, columns_of, parse_condition
 from headwater.streams.events import Events
-from headwater.tables.expressions import check_sql, words
-from headwater.tables.translate import first_line
-from headwater.types import aligned
 from headwater.wording import many
 
 Mask = npt.NDArray[np.bool_]
@@ -55,7 +53,8 @@ def checks_of(properties: Mapping[str, str]) -> tuple[Check, ...]:
             continue
         if not name or name in found:
             raise InvalidInputError(f"The property {property!r} must name a check, and each check once.")
-        check_sql(property, text)
+        if not text.strip():
+            raise InvalidInputError(f"{property} is empty: leave it out, or give a SQL expression.")
         found[name] = Check(name, text, EXPECT[kind])
     return tuple(found.values())
 
@@ -94,37 +93,34 @@ def judge(checks: Sequence[Check], events: Events) -> list[Judged]:
 def _complete(check: Check, events: Events) -> Mask:
     """The rows that have every column which the check names."""
     complete = np.ones(len(events), bool)
-    named = {word.strip('"`').split(".")[0] for word in words(check.sql)}
+    named = columns_of(parse_condition(check.sql))
     for name, mask in events.present.items():
-        if name in named:
+        if name.lower() in named:
             complete &= mask
     return complete
 
 
 def _answers(checks: Sequence[Check], rows: pa.Table) -> list[Mask]:
-    columns = {f"c{place}": check_sql(f"check {check.name!r}", check.sql) for place, check in enumerate(checks)}
-    reader = pa.RecordBatchReader.from_batches(rows.schema, (aligned(batch) for batch in rows.to_batches()))
-    dataset = lance.write_dataset(reader, "memory://checked")
-    try:
-        table = dataset.scanner(columns=columns, scan_in_order=True).to_table()
-    except LanceNamespaceError:
-        raise
-    except (OSError, ValueError, RuntimeError) as error:
-        raise _wrong(checks, dataset, error) from None
-    found = []
-    for place, check in enumerate(checks):
-        column = table.column(f"c{place}")
-        if not pa.types.is_boolean(column.type):
-            raise InvalidInputError(f"The check {check.name!r} ({check.sql}) answers {column.type}, not true or false.")
-        found.append(column.fill_null(False).to_numpy().astype(bool))
-    return found
+    """Return for each check the rows that hold it."""
+    with shared() as engine:
+        try:
+            return _asked(engine, checks, rows)
+        except (SqlError, UnsupportedSqlError) as error:
+            raise _wrong(engine, checks, rows, error) from None
 
 
-def _wrong(checks: Sequence[Check], dataset: lance.LanceDataset, error: Exception) -> InvalidInputError:
-    """The check that cannot be run, by running each alone."""
+def _asked(engine: Engine, checks: Sequence[Check], rows: pa.Table) -> list[Mask]:
+    for check in checks:
+        check_quotes(check.sql, rows.schema.names)
+    table = engine.answers([parse_condition(check.sql) for check in checks], rows)
+    return [column.fill_null(False).to_numpy().astype(bool) for column in table.columns]
+
+
+def _wrong(engine: Engine, checks: Sequence[Check], rows: pa.Table, error: Exception) -> InvalidInputError:
+    """Return the error of the check that cannot be run, by running each alone."""
     for check in checks:
         try:
-            dataset.scanner(columns={"c": check_sql("check", check.sql)}, limit=1).to_table()
-        except (OSError, ValueError, RuntimeError) as own:
-            return InvalidInputError(f"The check {check.name!r} ({check.sql}) cannot be run: {first_line(own)}")
-    return InvalidInputError(f"A check cannot be run: {first_line(error)}")
+            _asked(engine, [check], rows)
+        except (SqlError, UnsupportedSqlError) as own:
+            return InvalidInputError(f"The check {check.name!r} ({check.sql}) cannot be run: {own}")
+    return InvalidInputError(f"A check cannot be run: {error}")

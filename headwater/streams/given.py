@@ -92,6 +92,11 @@ def as_table(data: Any) -> pa.Table | None:
     return pa.table(data) if hasattr(data, "__arrow_c_stream__") else None
 
 
+def without_rows(schema: pa.Schema) -> pa.Table:
+    """Return a table with the columns of a schema and no rows. Arrow's own `empty_table` raises for a union."""
+    return pa.Table.from_batches([], schema)
+
+
 def from_table(table: Any) -> Given:
     columns: dict[str, Any] = {}
     for name, column in zip(table.schema.names, table.columns, strict=True):

@@ -233,6 +233,12 @@ def verify(session: VerbSession, request: VerifyCatalog) -> list[Finding]:
 @verb("collect", Permission.MANAGE, WorkPlace.LONG)
 def collect(session: VerbSession, request: CollectCatalog) -> Collected:
     """Delete history older than `keep_seconds`, and files that no state needs; a dry run returns what would go."""
-    ages = (request.keep_seconds, request.grace_seconds)
-    keep, grace = (None if age is None else timedelta(seconds=age) for age in ages)
-    return require(session.can.collect, "cannot be collected")(keep, grace, request.dry_run)
+    free = require(session.can.collect, "cannot be collected")
+    return free(_age(request.keep_seconds), _age(request.grace_seconds), request.dry_run)
+
+
+def _age(seconds: float | None) -> timedelta | None:
+    try:
+        return None if seconds is None else timedelta(seconds=seconds)
+    except (ValueError, OverflowError):
+        raise InvalidInputError(f"An age is a number of seconds of at most 999,999,999 days, not {seconds}.") from None

@@ -25,7 +25,7 @@ from headwater.names import ObjectId, object_id
 from headwater.streams.batches import shape
 from headwater.streams.definition import DERIVED, Definition, define, to_properties
 from headwater.streams.deleting import check_columns
-from headwater.streams.given import Given, given
+from headwater.streams.given import Given, given, without_rows
 from headwater.streams.landing import BatchOrigin, LandingReport
 from headwater.streams.ledger import LedgerEntry
 from headwater.streams.packing import END, OF, SENT_FILES, TEXT, unpack, unpack_types
@@ -69,7 +69,7 @@ def _fitting_rows(
     """
     body = _rows(session) if body is None else body
     if request.token is None:
-        check(None if body.schema.names == [TEXT] else given(unpack(body.schema.empty_table())))
+        check(None if body.schema.names == [TEXT] else given(unpack(without_rows(body.schema))))
     return unpack(body.read_all())
 
 
@@ -180,7 +180,7 @@ def apply(session: VerbSession, request: requests.ApplyToStreamTable) -> int:
         if kind not in KINDS or not isinstance(rows, bytes):
             raise InvalidInputError(f"The rows of a statement are an Arrow stream, of a kind of {', '.join(KINDS)}.")
         part = read_stream(rows, accept)
-        shape(table.definition, given(part.schema.empty_table()))
+        shape(table.definition, given(without_rows(part.schema)))
         parts.append(StatementRows(kind, part.read_all()))
     return table.apply(parts, request.position)
 

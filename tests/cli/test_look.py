@@ -124,16 +124,20 @@ def test_a_search_takes_words_a_vector_or_another_row(look: Cli) -> None:
 
 
 def test_one_select_runs_over_tables(look: Cli) -> None:
-    sql = 'SELECT a.id, b.id AS other FROM prod.animals a, prod."a.b" b WHERE a.id > 1 ORDER BY 1'
+    sql = "SELECT a.id, b.id AS other FROM prod.animals a, prod.`a.b` b WHERE a.id > 1 ORDER BY 1"
     assert look.records("query", sql) == [{"id": 2, "other": 7}, {"id": 3, "other": 7}]
-    assert look.records("query", 'WITH x AS (FROM "prod.animals") SELECT count(*) AS n FROM x') == [{"n": 3}]
+    assert look.records("query", "WITH x AS (SELECT * FROM `prod.animals`) SELECT count(*) AS n FROM x") == [{"n": 3}]
+    native = 'WITH x AS (FROM "prod.animals") SELECT count(*) AS n, list(id) AS ids FROM x'
+    assert look.records("query", "--dialect", "duckdb", native) == [{"n": 3, "ids": [1, 2, 3]}]
+    status, _, err = look("query", "SELECT list(id) FROM prod.animals")
+    assert (status, "the function list()" in err, 'dialect="duckdb"' in err) == (5, True, True), err
     assert look.ok("query", "SELECT 1/2 AS half", "--limit", "1").splitlines() == ["half", "0.5"]
     twice = (
-        'SELECT count(*) AS n FROM prod.animals a JOIN prod.animals AS b USING (id) JOIN "prod.animals" c USING (id)'
+        "SELECT count(*) AS n FROM prod.animals a JOIN prod.animals AS b USING (id) JOIN `prod.animals` c USING (id)"
     )
     assert look.records("query", twice) == [{"n": 3}]
     assert look("query", "SELECT * FROM prod.none")[0] == 3
-    assert look.records("query", "SELECT 'read_text(''x'')' AS t /* glob( */ -- getenv(") == [{"t": "read_text('x')"}]
+    assert look.records("query", "SELECT 'read_text(x)' AS t /* glob( */ -- getenv(") == [{"t": "read_text(x)"}]
 
 
 @pytest.mark.parametrize(

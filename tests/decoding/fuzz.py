@@ -4,6 +4,7 @@
 
 An input is fine if it is read, or refused with an error of the error table. A crash, another error, and more
 memory than `MAX_GROWTH` are failures; each is printed with the seed and the number that make it again (`--only`).
+`tests/decoding/fuzz_server.py` sends the same inputs to a running server.
 """
 
 from __future__ import annotations

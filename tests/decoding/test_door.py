@@ -28,7 +28,7 @@ from headwater.errors import InvalidInputError
 from headwater.rest.server import RunningServer, start_in_thread
 from headwater.streams.given import given
 from headwater.streams.packing import SENT_FILES
-from tests.decoding.seeds import file, parquet, plain, stream, table
+from tests.decoding.seeds import ROWS, arrays, file, parquet, plain, stream, table
 
 SMALL = Bounds(1 << 20)
 FIELDS: list[Any] = [("id", pa.int64()), ("name", pa.string())]
@@ -74,6 +74,8 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningServer]:
     lists = pa.schema([("id", pa.int64()), ("name", pa.list_(pa.int64()))])
     catalog.create_stream_table("a.lists", lists, keys="id")
     catalog.create_stream_table("a.log", pa.schema([("n", pa.int64())]))
+    discards = {"contract": "discard"}
+    catalog.create_stream_table("a.discarding", pa.schema([("n", pa.int64())]), properties=discards)
     running = start_in_thread(namespace)
     yield running
     running.stop()
@@ -201,6 +203,19 @@ def test_a_body_that_does_not_fit_the_table_is_refused_before_it_is_decoded(
         assert max(rows, default=0) <= 1, "a statement or a file has one row, with the rows in it"
         assert http.post("/headwater/v1/table/a$log/stream/append", content=packed(n=pa.int64())).status_code == 200
     assert max(rows) > 1, "what fits is decoded, and counted"
+
+
+@pytest.mark.parametrize("name", sorted(arrays()))
+def test_columns_of_every_type_are_compared_with_the_table_before_a_row_is_there(
+    server: RunningServer, name: str
+) -> None:
+    """Before, a union made the check itself fail, and the answer was an internal error."""
+    sent = stream(pa.table({"n": pa.array(range(ROWS), pa.int64()), name: arrays()[name]}))
+    with httpx.Client(base_url=server.url, timeout=60) as http:
+        answer = http.post("/headwater/v1/table/a$discarding/stream/ingest", content=sent)
+        assert answer.status_code == 200, answer.text
+        answer = http.post("/headwater/v1/table/a$log/stream/append", content=sent)
+        assert (answer.status_code, answer.json()["code"]) == (400, 13), answer.text
 
 
 ALL_IN_ONE = 2000

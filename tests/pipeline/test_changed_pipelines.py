@@ -107,8 +107,8 @@ def test_a_view_has_the_columns_of_its_sql_and_other_keys_or_types_are_made_anew
 def test_what_a_view_cannot_hold_is_told_with_its_name(changing: Changing) -> None:
     for sql, told in (
         (
-            "SELECT c, sum(x::HUGEINT * 4611686018427387904) AS s FROM raw.t GROUP BY c",
-            "'s' of the view .* more than 64 bits",
+            "SELECT c, sum(x * 4611686018427387904) AS s FROM raw.t GROUP BY c",
+            "The SQL of the view mart.v cannot be run: .*[Oo]verflow",
         ),
         ("SELECT CASE WHEN c > 0 THEN c END AS c, 1 AS s FROM raw.t WHERE id < 2", "The view mart.v: .*null_key"),
     ):

@@ -375,7 +375,8 @@ def test_a_resident_run_ends_after_the_step_in_hand(shop: Shop) -> None:
 
 
 def test_the_metrics_of_a_resident_run_are_served_on_loopback_if_asked_for(capsys: pytest.CaptureFixture[str]) -> None:
-    memory, said = Resident(lambda text: None), list[str]()
+    memory = Resident(lambda text: None)
+    said: list[str] = []
     memory.failed("publish a", InvalidInputError("no"))
     memory.looked()
     with served_metrics("0", memory, said.append):

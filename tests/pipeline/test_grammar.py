@@ -10,7 +10,7 @@ import pytest
 from headwater.errors import InvalidInputError
 from headwater.pipeline import parse_pipeline, run_pipeline
 from headwater.pipeline.columns import parse_columns
-from headwater.pipeline.sql_names import candidates, names_in, replaced
+from headwater.sql.parsing import names_in, table_names, with_tables
 from headwater.streams.checks import Check
 from tests.pipeline.shop import PIPELINE, Shop
 
@@ -76,7 +76,7 @@ def test_what_is_not_understood_is_refused_and_says_what_was_meant(text: str, sa
         (
             "total >= 0",
             "totl >= 0",
-            r'toml: \[table."raw.orders"\]: The check .positive.[^/]*No field named totl[^/]*$',
+            r'toml: \[table."raw.orders"\]: The check .positive.[^/]*There is no column `totl`[^/]*$',
         ),
     ],
 )
@@ -96,9 +96,11 @@ def test_columns_are_written_as_in_sql() -> None:
 
 def test_the_tables_of_a_sql_text_are_found_without_those_in_texts_and_comments() -> None:
     known = ["raw.orders", "raw.items", "other"]
-    sql = """SELECT o.id, 'raw.items', "raw"."orders".x -- other
+    sql = """SELECT o.id, 'raw.items', "raw.orders" -- other
              FROM RAW.orders o /* raw.items */ JOIN `raw` . `items` i ON true"""
     assert names_in(sql, known) == {"raw.orders", "raw.items"}
     assert names_in("SELECT 'x' FROM t", known) == set()
-    assert "raw.orders" in candidates(sql)
-    assert replaced("SELECT raw.orders.id FROM raw.orders", {"raw.orders": "t0"}) == "SELECT t0.`id` FROM t0"
+    assert table_names(sql) == {"RAW.orders", "raw.items"}
+    assert names_in("WITH other AS (SELECT 1) SELECT * FROM other", known) == set()
+    text = "SELECT raw.orders.id, 'raw.orders' FROM raw.orders"
+    assert with_tables(text, {"raw.orders": "t0"}) == "SELECT orders.id, 'raw.orders' FROM `t0` AS `orders`"

@@ -116,7 +116,7 @@ def test_a_name_with_a_dot_in_it_is_written_in_quotes_everywhere(tmp_path: Path)
         pipeline = { name = "p", catalog = "lake" }
         source = [{ name = "s", path = "rows.jsonl", into = 'raw."a.b"' }]
         table = { 'raw."a.b"' = { keys = ["id"] } }
-        view = { 'raw."v.w"' = { keys = ["id"], sql = 'SELECT id, text FROM raw."a.b"' } }
+        view = { 'raw."v.w"' = { keys = ["id"], sql = 'SELECT id, text FROM raw.`a.b`' } }
         """
     )
     assert main(["run", str(tmp_path / "p.toml")]) == 0

@@ -250,9 +250,14 @@ def test_a_view_that_cannot_be_run_names_itself_and_reaches_no_file(shop: Shop) 
     (shop.folder / "secret.csv").write_text("a\n1\n")
     text = shop.file.read_text()
     stolen = f"SELECT a AS customer FROM raw.orders, '{shop.folder}/secret.csv'"
-    for sql in (stolen, "SELECT customer FROM raw.orders x y"):
+    for sql, told in (
+        (stolen, r"mart\.spend cannot be run"),
+        ("SELECT customer FROM raw.orders x y", r'\[view\."mart\.spend"\]: syntax error'),
+        (f"SELECT a AS customer FROM raw.orders, `{shop.folder}/secret.csv`", r"mart\.spend cannot be run"),
+        ('SELECT customer, count("note") AS n FROM raw.orders GROUP BY customer', "write `note` for the column"),
+    ):
         shop.file.write_text(text.replace(SPEND, sql))
-        with pytest.raises(InvalidInputError, match=r"mart\.spend cannot be run"):
+        with pytest.raises(InvalidInputError, match=told):
             run(shop)
     shop.file.write_text(text.replace(" GROUP BY customer", " GROUP BY customer, note"))
     with pytest.raises(InvalidInputError, match="tell its rows apart"):

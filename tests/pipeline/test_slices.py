@@ -14,11 +14,11 @@ import pytest
 from headwater.catalog import Catalog
 from headwater.pipeline.facts import moment_of
 from headwater.pipeline.grammar import ViewSpec
-from headwater.pipeline.planning import sql_digest, why_whole
+from headwater.pipeline.planning import OTHER_DIALECT, sql_digest, why_whole
 from headwater.pipeline.slices import _Slices
-from headwater.pipeline.slicing import NotInSlicesError, slicing_of
 from headwater.pipeline.view_tables import MadeView, remember
 from headwater.pipeline.views import ViewMoment, make_view
+from headwater.sql.slicing import NotInSlicesError, slicing_of
 
 duckdb = pytest.importorskip("duckdb")
 
@@ -29,7 +29,8 @@ CITIES = {"city": "string", "land": "string"}
 VIEWS = {
     "sums": ("SELECT customer, sum(total) AS spent, count(*) AS n FROM raw.orders GROUP BY customer", "customer"),
     "days": (
-        "SELECT date_trunc('month', day) AS m, max(total) AS top FROM raw.orders o WHERE total > 3 GROUP BY ALL",
+        "SELECT CAST(date_trunc('month', day) AS DATE) AS m, max(total) AS top FROM raw.orders o WHERE total > 3 "
+        "GROUP BY ALL",
         "m",
     ),
     "pairs": (
@@ -206,16 +207,16 @@ def test_only_rows_of_changed_keys_are_read(tmp_path: Path, monkeypatch: pytest.
         ("SELECT t.id FROM raw.t, raw.u WHERE t.x = u.x", ["id"], "not INNER or LEFT"),
         ("SELECT a.id FROM raw.t a JOIN raw.t b ON a.x = b.x", ["id"], "twice"),
         ("SELECT x, count(*) AS n FROM raw.t GROUP BY ROLLUP (x)", ["x"], "grouping sets"),
-        ("SELECT id FROM (SELECT * FROM raw.t) AS s", ["id"], "something else than tables"),
+        ("SELECT id FROM (SELECT * FROM raw.t) AS s", ["id"], "a subquery"),
         ("SELECT DISTINCT ON (x) id, x FROM raw.t", ["id"], "DISTINCT"),
         ("SELECT id + u.x AS k FROM raw.t JOIN raw.u USING (x)", ["k"], "not told as a column of one table"),
         ("SELECT x AS y, y AS id FROM raw.t", ["id"], "not told as a column"),
         ("SELECT max(id) AS id, x FROM raw.t GROUP BY x", ["id"], "an aggregate, max"),
         ("SELECT *, x AS id FROM raw.t", ["id"], "not told by one expression"),
         ("SELECT raw.t.id FROM raw.t JOIN more.t ON raw.t.x = more.t.x", ["id"], "two of its tables are told by t"),
-        ("PIVOT raw.t ON x USING sum(id)", ["id"], "Only SELECT"),
-        ("SELECT id FROM raw.t; SELECT id FROM raw.t", ["id"], "not one SELECT"),
-        ("SELEC id FROM raw.t", ["id"], "DuckDB, which reads its SQL, says"),
+        ("PIVOT raw.t ON x USING sum(id)", ["id"], "one SELECT"),
+        ("SELECT id FROM raw.t; SELECT id FROM raw.t", ["id"], "one SELECT"),
+        ("SELEC id FROM raw.t", ["id"], "syntax error"),
     ],
 )
 def test_sql_that_looks_across_keys_is_computed_as_a_whole(sql: str, keys: Sequence[str], why: str) -> None:
@@ -226,11 +227,10 @@ def test_sql_that_looks_across_keys_is_computed_as_a_whole(sql: str, keys: Seque
 @pytest.mark.parametrize(
     ("sql", "key", "why"),
     [
-        ('SELECT "the kind", count(*) AS n FROM a.b.t GROUP BY ALL', "the kind", None),
-        ("SELECT id, CAST(o AS VARCHAR) AS told FROM a.b.t o", "id", None),
+        ("SELECT `the kind`, count(*) AS n FROM a.b.t GROUP BY ALL", "the kind", None),
         ("SELECT CAST(note AS INT) AS k, count(*) AS n FROM a.b.t WHERE note < 'a' GROUP BY 1", "k", "cannot be told"),
     ],
-    ids=["names of three parts and of two words", "a row as a value", "a key that only some rows have"],
+    ids=["names of three parts and of two words", "a key that only some rows have"],
 )
 def test_views_with_odd_names_and_keys_follow_their_input(tmp_path: Path, sql: str, key: str, why: str | None) -> None:
     catalog, said = Catalog(str(tmp_path / "lake")), list[str]()
@@ -243,7 +243,8 @@ def test_views_with_odd_names_and_keys_follow_their_input(tmp_path: Path, sql: s
         remember(made, view, {"a.b.t": moment_of(at, "a.b.t")})
     connection = duckdb.connect()
     connection.register("t", table.to_arrow())
-    assert shown(catalog["mart.v"].to_arrow()) == shown(connection.sql(sql.replace("a.b.t", "t")).to_arrow_table())
+    oracle = sql.replace("a.b.t", "t").replace("`", '"')
+    assert shown(catalog["mart.v"].to_arrow()) == shown(connection.sql(oracle).to_arrow_table())
     assert [text for text in said if why is None or why not in text] == []
     assert len(said) == (why is not None)
 
@@ -266,6 +267,6 @@ def test_a_view_that_others_wrote_to_or_whose_input_became_another_is_computed_a
     assert shown(world.catalog["mart.sums"].to_arrow()) == world.expected("sums")
 
 
-def test_a_record_without_an_engine_is_of_an_older_release() -> None:
+def test_a_view_whose_dialect_was_not_recorded_is_computed_as_a_whole() -> None:
     view = ViewSpec("v", "SELECT id FROM t", ("id",))
-    assert why_whole(view, {"sql": sql_digest(view), "tables": {}}, 1, {}, ()) == "an older release made it"
+    assert why_whole(view, {"sql": sql_digest(view), "tables": {}}, 1, {}, ()) == OTHER_DIALECT

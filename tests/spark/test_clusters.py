@@ -109,3 +109,35 @@ def test_a_cluster_whose_workers_lack_the_package_is_one_sentence_and_nothing_is
     assert "lack headwater" in told[0]
     assert "PYSPARK_PYTHON" in told[0]
     assert not (tmp_path / "shop" / "shop").exists()
+
+
+THROUGH_CONNECT = """
+import json, sys
+from dataclasses import replace
+from pyspark.sql import SparkSession
+from headwater.pipeline import read_pipeline, run_pipeline
+
+spark = SparkSession.builder.remote("local[2]").config("spark.ui.enabled", "false").getOrCreate()
+assert "connect" in type(spark).__module__
+pipeline = read_pipeline(sys.argv[1])
+zone = spark.conf.get("spark.sql.session.timeZone")
+done = run_pipeline(replace(pipeline, engine=replace(pipeline.engine, driver_rows=0)), spark, say=lambda text: None)
+assert spark.conf.get("spark.sql.session.timeZone") == zone
+assert spark.catalog.listTables() == []
+assert spark.range(3).count() == 3, "it goes on"
+print(json.dumps({f"{each.job} {each.table}": each.where.place for each in done.reports}))
+spark.stop()
+"""
+
+
+def test_the_same_through_a_connect_session_which_is_left_as_it_was(tmp_path: Path) -> None:
+    file, here = readme(tmp_path / "on-connect"), readme(tmp_path / "embedded")
+    (tmp_path / "program.py").write_text(THROUGH_CONNECT)
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), "PYTHONWARNINGS": "ignore", "PYSPARK_PYTHON": sys.executable}
+    command = [sys.executable, str(tmp_path / "program.py"), str(file)]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr[-3000:]
+    places = json.loads(done.stdout.splitlines()[-1])
+    assert {place for about, place in places.items() if about.startswith(EXECUTED)} == {"executors"}, places
+    assert headwater("run", str(here), "--engine", "embedded").returncode == 0
+    assert rows_of(Catalog(str(file.parent / "shop"))) == rows_of(Catalog(str(here.parent / "shop")))

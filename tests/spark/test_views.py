@@ -32,7 +32,7 @@ def by_spark(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr(spark_views, "LARGE_VIEW_ROWS", 0)
     monkeypatch.setattr(executors, "_by_driver", collected)
-    monkeypatch.setattr(views, "_by_duckdb", collected)
+    monkeypatch.setattr(views, "opened", collected)
 
 
 def made(spark: SparkSession, catalog: Catalog, sql: str, keys: tuple[str, ...], inputs: tuple[str, ...]) -> Any:
@@ -138,19 +138,13 @@ def test_a_view_of_spark_follows_a_few_changes_by_spark_without_reading_its_inpu
     assert (found["w4"]["ids"], found["w4"]["last"]) == ([14], rows[14]["made"])
 
 
-def test_sql_that_spark_does_not_take_is_run_by_duckdb_and_that_is_said(
-    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_sql_that_spark_does_not_take_is_an_error_and_no_other_engine_runs_it(
+    spark: SparkSession, tmp_path: Path
 ) -> None:
-    monkeypatch.undo()
-    monkeypatch.setattr(spark_views, "LARGE_VIEW_ROWS", 0)
     catalog = Catalog(str(tmp_path / "lake"))
     items = catalog.create_stream_table("raw.items", {"id": "bigint"}, keys=["id"])
     items.upsert([{"id": 1}])
-    view = ViewSpec("mart.v", "FROM raw.items SELECT id, epoch_ms(0) AS at", ("id",))
-    said: list[str] = []
+    view = ViewSpec("mart.v", "SELECT id, epoch_ms(0) AS at FROM raw.items", ("id",))
     moment = ViewMoment(catalog.at(catalog.slot), catalog.slot, ("raw.items",))
-    assert make_view(catalog, view, moment, spark, said.append)[1].rows == 1
-    assert [text.startswith("view mart.v: computed in this process, by DuckDB.") for text in said] == [True]
-    monkeypatch.setattr(views, "installed", lambda: None)
-    with pytest.raises(InvalidInputError, match="Spark does not take it"):
+    with pytest.raises(InvalidInputError, match=r"mart\.v cannot be run: Spark does not take it"):
         make_view(catalog, view, moment, spark)

@@ -52,7 +52,8 @@ LOOK = (
     Command(
         "query", "look", "run one SELECT over tables, such as SELECT * FROM prod.users", "rows:query",
         (
-            arg("sql", about="one SELECT; tables by their names (or, as before, a table)"),
+            arg("sql", about="one SELECT in Spark SQL; tables by their names (or, as before, a table)"),
+            arg("--dialect", about="the language of the SELECT: spark (the default) or duckdb", default="spark"),
             WHERE, COLUMN, limit(None), *PAST, arg("--vector", about=argparse.SUPPRESS), *OUT,
         ),
         "one object a line for each row", like=("sql",),

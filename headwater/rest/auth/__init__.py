@@ -1,1 +1,1 @@
-"""Who is asking and what they may do: API keys, bearer JWTs, roles and scopes, the gate in front of every route."""
+"""Authentication and authorization: API keys, bearer JWTs, roles and scopes, the gate in front of every route."""

@@ -1,4 +1,4 @@
-"""Who may do what: pure rules. A caller holds grants: permissions within a namespace prefix.
+"""Access rules, pure. A caller holds grants: permissions within a namespace prefix.
 
 A call is checked before anything is looked up, so an answer never tells a caller whether an object outside
 its scope exists. Lists show only what the caller may see.
@@ -24,12 +24,12 @@ NAMING = frozenset({"id", "new_id", "new_namespace_id", "entries", "operations",
 """The fields of requests that name objects: `needs` looks at each of them."""
 
 _GOES = {"namespace": "DropNamespace", "table": "DropTable", "branch": "DeleteTableBranch"}
-"""What an undo may take away, and the operation that does."""
+"""Kinds of objects that an undo may drop, with the operation that drops them."""
 
 
 @dataclass(frozen=True)
 class Grant:
-    """What may be done on one object and on everything below it."""
+    """Permissions on one object and on everything below it."""
 
     permissions: Permission
     scope: ObjectId = ROOT
@@ -40,12 +40,12 @@ class Grant:
 
 @dataclass(frozen=True)
 class Caller:
-    """Whoever is asking, once known. `name` is for logs and limits, and holds no secret."""
+    """An authenticated caller. `name` is for logs and limits, and holds no secret."""
 
     name: str
     grants: tuple[Grant, ...] = ()
     title: str = ""
-    """What people call the caller; several may be called the same."""
+    """The name of the caller for people; not unique."""
 
     @property
     def author(self) -> str:
@@ -56,7 +56,7 @@ class Caller:
         return any(permission in grant.permissions and grant.covers(id) for grant in self.grants)
 
     def may_see(self, id: ObjectId) -> bool:
-        """What a caller may read, and the namespaces on the way there."""
+        """Return True for objects that the caller may read, and for the namespaces above them."""
         return any(grant.covers(id) or grant.scope.is_below(id) for grant in self.grants)
 
     @cached_property
@@ -92,7 +92,7 @@ def check(caller: Caller, call: Call) -> None:
 
 
 def check_route(caller: Caller, route: Route, ids: tuple[ObjectId, ...]) -> None:
-    """What can be decided before a body is read: `ids` are the ways to read the route's id, and one must do.
+    """Check a caller before the body is read. `ids`: the readings of the route's id, one of which must be allowed.
 
     A batch names its members in its body, so here it only takes some permission to change something somewhere.
     """
@@ -152,7 +152,7 @@ def needs(call: Call) -> Iterator[Need]:
 
 
 def undo_needs(action: str, kind: str) -> Permission:
-    """What one step of an undo takes: `write`, and what the operation takes that does the same."""
+    """Return the permissions of one step of an undo: `write`, and those of the operation that does the same."""
     if kind == "snapshot":
         return Permission.WRITE | Permission.MANAGE
     does = _GOES.get(kind) if action == "drop" else None
@@ -176,19 +176,19 @@ def _batch(operations: Any) -> Iterator[Need]:
 
 
 def renamed(call: Call) -> ObjectId:
-    """Where RenameTable puts a table: the same namespace unless told another."""
+    """Return the new id of a table in a RenameTable request, by default in the same namespace."""
     new_parent = call.request.new_namespace_id
     parent = call.id.parent if new_parent is None else object_id(new_parent)
     return parent.child(call.request.new_table_name)
 
 
 def is_filtered(caller: Caller, route: Route) -> bool:
-    """Whether a list must be filtered for this caller."""
+    """Return True if a list must be filtered for this caller."""
     return route.operation in ("ListNamespaces", "ListTables", "ListAllTables") and not caller.sees_everything
 
 
 def storage_access(caller: Caller, call: Call) -> FileAccess:
-    """What the caller may do with the files of the table that a call is about, by all names that decide about it."""
+    """Return the caller's access to the files of the table of a call, by all names that decide about it."""
     names = (call.id, *call.also)
     if call.route.changes or all(caller.may(Permission.WRITE, name) for name in names):
         return FileAccess.WRITE

@@ -55,7 +55,7 @@ class Audit:
 
 
 def line_of(call: Call, now_ms: int) -> dict[str, object]:
-    """What is noted of a call. Pure."""
+    """Return the audit line of a call. Pure."""
     caller = call.caller
     found: dict[str, object] = {
         "time_ms": now_ms,
@@ -84,7 +84,7 @@ def objects_of(call: Call) -> list[str]:
 
 
 def credential_of(call: Call) -> str | None:
-    """What somebody showed who is not known: the id of a key, or only what kind of thing it was."""
+    """Return the credential of an unknown caller: the id of a key, or only the kind of credential."""
     shown = call.headers.get("x-api-key") or call.headers.get("authorization", "").partition(" ")[2].strip()
     if not shown:
         return None

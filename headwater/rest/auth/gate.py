@@ -1,4 +1,4 @@
-"""Who is asking: API keys of the catalog, one key given at start, or bearer JWTs."""
+"""Authentication of callers: API keys of the catalog, one key given at start, or bearer JWTs."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ ROOT_KEY = Caller("key:server", (Grant(~NOTHING),))
 
 @dataclass(frozen=True)
 class Proof:
-    """What is kept of a key or token that was good, so that its holder need not show it again: never the secret."""
+    """The proof of a valid key or token, which a session keeps instead of the secret."""
 
     kind: str
     id: str = ""
@@ -61,7 +61,7 @@ class Gate:
         self._looked_ms = 0  # the first request looks again: a key may be made before it comes
 
     def is_closed(self) -> bool:
-        """Whether callers must say who they are. A catalog that has keys is always closed."""
+        """True if callers must authenticate. A catalog that has keys always requires it."""
         if self._api_key is not None or self._jwt is not None or self._has_keys:
             return True
         now = self._clock.now_ms()
@@ -81,7 +81,7 @@ class Gate:
         return known[1] if known is not None and self._clock.now_ms() < known[0] else None
 
     def caller(self, headers: Mapping[str, str]) -> Caller:
-        """Who is asking; may read the store or fetch a key set."""
+        """Return the caller of a request. May read the store or fetch a key set."""
         if not self.is_closed():
             return OWNER
         secret = _secret(headers)
@@ -92,7 +92,7 @@ class Gate:
         return caller
 
     def prove(self, secret: str) -> Proof:
-        """What a session may keep of a key or token, if it is good; Unauthenticated (16) if it is not."""
+        """Return the proof of a key or token for a session; raise Unauthenticated (16) if it is not valid."""
         caller = self._identify(secret)
         self._remember(_digest(secret), caller)
         if caller is self._key_holder:
@@ -105,7 +105,7 @@ class Gate:
         return Proof("token", claims=claims, until_ms=int(claims["exp"]) * 1000)
 
     def caller_by(self, proof: Proof) -> Caller:
-        """Who is asking by what they proved before: a key that was revoked since, or changed, is so here too."""
+        """Return the caller of an earlier proof. A key that was revoked or changed since counts as it is now."""
         if proof.kind == "key" and self._store is not None:
             record = self._record(self._store, proof.id)
             if record is not None and record.is_valid(self._clock.now_ms()):
@@ -121,7 +121,7 @@ class Gate:
         return hashlib.sha256(b"session" + (self._api_key or b"")).hexdigest()[:8]
 
     def was_good(self, headers: Mapping[str, str]) -> bool:
-        """Whether the key or token was accepted before: such a one is never taken for a guess."""
+        """Return True for a key or token that was accepted before: it is no guess."""
         secret = _secret(headers)
         return secret is not None and _digest(secret) in self._known
 

@@ -198,7 +198,7 @@ class JwtVerifier:
 
 
 def _issuer(token: str, known: Mapping[str, object]) -> str:
-    """Who a token says it is from, before that is proved: it only chooses whose keys must prove it."""
+    """Return the issuer that a token claims, unproved: it only selects the keys that must prove it."""
     claimed = jwt.decode(token, options={"verify_signature": False}).get("iss")
     if not isinstance(claimed, str) or claimed not in known:
         raise UnauthenticatedError("The bearer token is refused: its issuer is not one this server believes.")
@@ -232,7 +232,7 @@ def _reason(error: Exception) -> str:
 def grants_of(
     claims: Mapping[str, Any], settings: JwtSettings, defined: Mapping[str, Permission] | None = None
 ) -> tuple[Grant, ...]:
-    """What the roles of the role claim may do together, on every scope of the scope claim. None fits: no grants."""
+    """Return the grants of a token: all roles of its role claim, on every scope of its scope claim."""
     known = {**(defined or {}), **ROLES}
     named = [known[name.lower()] for name in _texts(claims, settings.role_claim) if name.lower() in known]
     if not named:

@@ -38,7 +38,7 @@ REVOKED = "revoked.json"
 
 @dataclass(frozen=True)
 class KeyRecord:
-    """What is stored of an API key."""
+    """The stored record of an API key."""
 
     id: str
     name: str
@@ -50,7 +50,7 @@ class KeyRecord:
     revoked_ms: int | None = None
 
     def caller(self, defined: Mapping[str, Permission]) -> Caller:
-        """Who holds the key, with the catalog's own roles; by a role that is gone it may do nothing."""
+        """Return the caller of the key, with the catalog's own roles. A role that is gone grants nothing."""
         try:
             permissions = parse_role(self.role, defined)
         except InvalidInputError:
@@ -103,7 +103,7 @@ def list_keys(store: Store) -> list[KeyRecord]:
 
 
 def has_keys(store: Store) -> bool:
-    """Whether the catalog ever had a key: then it is served with authentication."""
+    """Return True if the catalog ever had a key: then a server requires authentication."""
     return any(entry.key.endswith(".json") for entry in store.list(TOKENS))
 
 
@@ -179,7 +179,7 @@ def _as_changed(store: Store, made: str, keys: Iterable[str] | None) -> KeyRecor
 
 
 def _revoked_ms(data: bytes) -> int:
-    """When a key was revoked; a record that cannot be read revokes it all the same."""
+    """Return the time when a key was revoked. A record that cannot be read revokes it too."""
     try:
         return _revocations.decode(data).revoked_ms
     except msgspec.MsgspecError:

@@ -81,7 +81,7 @@ class ObjectNames:
         return () if name == id else (name,)
 
     def beside(self, id: ObjectId, suffix: str) -> tuple[ObjectId, ...]:
-        """The same for a table that follows another; none if it still does: then the other decides about it."""
+        """Return the name that decides about a table which follows another; none while it follows it."""
         own, follows = self._keys(id), self._keys(ObjectId(sibling(id.names, suffix)))
         if not own or not follows:
             return ()
@@ -150,11 +150,11 @@ class Projection:
         return tuple(change for change in changes if self.tells(change.path, change.key))
 
     def undone(self, done: Undone) -> Undone:
-        """What an undo did or would do, for who may do all of it; of the message the same as in the log."""
+        """Return the report of an undo, without its message for a caller with a scope."""
         return done if self.is_whole else msgspec.structs.replace(done, message="")
 
     def lineage(self, told: Mapping[str, Any]) -> dict[str, Any]:
-        """What a version was made of: the inputs that may be told, and its SQL only if all of them may."""
+        """Return the lineage of a version: inputs that the caller may describe, and its SQL only with all of them."""
         inputs = {name: at for name, at in (told.get("inputs") or {}).items() if self._tells_name(name)}
         hidden = len(inputs) != len(told.get("inputs") or {})
         known = {**told, "inputs": inputs} if "inputs" in told else dict(told)

@@ -30,7 +30,7 @@ _NAME = re.compile(r"[a-z0-9][a-z0-9_-]{0,62}", re.ASCII)
 
 
 def parse_role(text: str, defined: Mapping[str, Permission]) -> Permission:
-    """What a role, or several and permissions joined by commas, may do; InvalidInput (13) for an unknown word."""
+    """Return the permissions of roles and permissions joined by commas; raise InvalidInput (13) for an unknown word."""
     words = [word.strip().lower() for word in text.split(",")]
     known = {**PERMISSIONS, **defined, **ROLES}
     unknown = [word for word in words if word not in known]

@@ -50,7 +50,7 @@ def log(namespace: LanceNamespace, call: Call) -> LogFacts:
 
 
 def dropped(namespace: LanceNamespace, call: Call) -> DroppedFacts:
-    """What was dropped of what the caller may describe, with who dropped it."""
+    """Return the dropped objects that the caller may describe, with the authors of the drops."""
     metastore = metastore_of(namespace)
     told = Projection(call.asker, metastore)
     seen = [one for one in metastore.now().dropped() if told.tells_gone(one.path)]
@@ -62,7 +62,7 @@ def dropped(namespace: LanceNamespace, call: Call) -> DroppedFacts:
 
 
 def _authors(metastore: Metastore, slots: set[int]) -> dict[str, str]:
-    """Who made the transactions of some slots, as far as the log is kept."""
+    """Return the authors of the transactions of some slots, as far as the log is kept."""
     found: dict[str, str] = {}
     for slot in sorted(slots):
         if slot > metastore.boundary:

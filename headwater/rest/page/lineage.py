@@ -43,7 +43,7 @@ def lineage(namespace: LanceNamespace, call: Call) -> LineageFacts:
 
 
 def _noted(snapshot: Snapshot, id: ObjectId) -> dict[str, Any]:
-    """What the newest publish says its rows come from, with the sources of those before it; nothing for a table that
+    """Return the lineage of the newest publish, with the sources of those before it; nothing for a table that
     was never published. A publish names what it took in itself: one that takes an undo in names no source."""
     try:
         last = snapshot.last_position(id.names, format=LANCE)

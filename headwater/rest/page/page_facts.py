@@ -86,7 +86,7 @@ class Unpublished(Struct, frozen=True):
 
 
 class TableFacts(Struct, frozen=True):
-    """What kind of table it is. `unpublished` is of a stream table, if it was asked for."""
+    """The kind of a table. `unpublished`: of a stream table, if the page asked for it."""
 
     has_version: bool
     is_stream: bool
@@ -182,7 +182,7 @@ class Hit(Struct, frozen=True):
 
 
 class SearchFacts(Struct):
-    """What was found; `looked` is how many objects were looked at, and `described` how many of their properties were,
+    """Results of a search. `looked`: objects that it has seen; `described`: those whose properties it has read,
     when that was not all; `unread` is how many tables have columns that were not."""
 
     hits: list[Hit] = []
@@ -193,7 +193,7 @@ class SearchFacts(Struct):
 
 
 class ServerFacts(Struct, frozen=True):
-    """Whether the catalog answers, and its newest slot if it has any."""
+    """The health of the catalog: True if it answers, and its newest slot if it has one."""
 
     ready: bool
     slot: int | None

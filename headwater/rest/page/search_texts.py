@@ -57,7 +57,7 @@ def search(namespace: LanceNamespace, call: Call) -> SearchFacts:
 
 
 def _in_columns(text: str, low: str) -> str:
-    """Which column has a word in its name, or in its comment."""
+    """Return the column that has a word in its name, or in its comment."""
     line = next((line for line in text.split("\n") if low in line), "\t")
     name, _, _ = line.partition("\t")
     return f"column {name}" if low in name else f"comment of {name}"

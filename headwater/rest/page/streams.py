@@ -58,7 +58,7 @@ def _values(partition: Object) -> str:
 
 
 def table(namespace: LanceNamespace, call: Call) -> TableFacts:
-    """What kind of table it is, and what of a stream table is not published; of what is not there, of neither kind."""
+    """Return the kind of a table, and the unpublished rows of a stream table. A missing table is of neither kind."""
     snapshot, names = metastore_of(namespace).now(), call.id.names
     try:
         is_stream = is_stream_table(snapshot, names)
@@ -72,7 +72,7 @@ def table(namespace: LanceNamespace, call: Call) -> TableFacts:
 
 
 def _has_version(snapshot: Snapshot, names: Sequence[str]) -> bool:
-    """Whether there is a Lance version to look at: not of a table that is declared only, or never published."""
+    """Return True if a table has a Lance version: False for one that is only declared, or never published."""
     try:
         return snapshot.last_position(names, format=LANCE) > 0
     except LanceNamespaceError:

@@ -27,7 +27,7 @@ from headwater.imports import lance
 from headwater.store import is_local, local_path
 from headwater.streams.casting import cast_array, floats, has_decimals
 from headwater.streams.definition import Definition
-from headwater.streams.given import Given, given
+from headwater.streams.given import Given, given, without_rows
 from headwater.streams.quarantine import Quarantined
 from headwater.streams.sources.remote import fetched, find_remote, is_remote, natural_order
 from headwater.streams.sources.taken import UNREADABLE
@@ -191,7 +191,7 @@ def _read(
     if ending == ".parquet" or ending in ARROW:
         found = ParquetRows(path, file.bounds) if ending == ".parquet" else read_arrow_path(path, file.bounds)
         with naming(file):
-            fits(given(found.schema.empty_table()))
+            fits(given(without_rows(found.schema)))
         return found.table() if isinstance(found, ParquetRows) else found.read_all(), []
     if ending == ".csv":
         return _read_csv(path, definition, file)

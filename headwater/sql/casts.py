@@ -1,0 +1,231 @@
+"""Casts of Spark SQL under ANSI, as expressions of DuckDB that give the same value or fail where Spark does."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from headwater.sql.kinds import (
+    BIGINT,
+    BOOLEAN,
+    DATE,
+    DOUBLE,
+    INT,
+    STRING,
+    TIMESTAMP,
+    VOID,
+    Kind,
+    as_decimal,
+    common,
+    decimal,
+)
+from headwater.sql.parsing import UnsupportedSqlError
+
+REFUSED = "headwater-embedded:"
+"""What begins the message of an error that a value, not the text, makes the engine refuse."""
+TRUE, FALSE = "('t', 'true', 'y', 'yes', '1')", "('f', 'false', 'n', 'no', '0')"
+_INTEGER = "[+-]?[0-9]+"
+_DECIMAL = r"[+-]?([0-9]+(\.[0-9]*)?|\.[0-9]+)"
+_DOUBLE = _DECIMAL + "([eE][+-]?[0-9]+)?"
+_DATE = r"[0-9]{4}-[0-9]{1,2}-[0-9]{1,2}"
+_TIME = _DATE + r"([ T][0-9]{1,2}:[0-9]{1,2}:[0-9]{1,2}(\.[0-9]{1,6})?)?"
+
+
+@dataclass(frozen=True)
+class Term:
+    """An expression of DuckDB and the type that it has in Spark. `value`: of a literal, what it says."""
+
+    text: str
+    kind: Kind
+    value: int | str | None = None
+
+
+def text_literal(value: str) -> str:
+    if "\0" in value:
+        raise UnsupportedSqlError("a text with the character NUL")
+    return "'" + value.replace("'", "''") + "'"
+
+
+def fail(message: str) -> str:
+    return f"error({text_literal(message)})"
+
+
+def refuse(what: str) -> str:
+    """Return the expression that refuses a value at run time, by name."""
+    return fail(f"{REFUSED}{what}")
+
+
+def to_common(terms: list[Term], what: str) -> tuple[list[Term], Kind]:
+    """Return the terms in the type that they have in common. UnsupportedSqlError: Spark would convert one by a rule
+    of its own, or refuses the expression."""
+    kind = VOID
+    for term in terms:
+        if kind.is_opaque or term.kind.is_opaque:
+            raise UnsupportedSqlError(f"{what} of {term.kind}")
+        found = common(kind, term.kind)
+        if found is None:
+            found = _literal_kind(terms)
+        if found is None:
+            raise UnsupportedSqlError(f"{what} of {kind} and {term.kind} (write a CAST)")
+        kind = found
+    return [cast(term, kind, what) for term in terms], kind
+
+
+def _literal_kind(terms: list[Term]) -> Kind | None:
+    """Return the type of moments that literal texts beside them are read as."""
+    others = {term.kind for term in terms if not (term.kind == STRING and isinstance(term.value, str))}
+    return others.pop() if len(others) == 1 and next(iter(others)).is_moment else None
+
+
+def cast(term: Term, kind: Kind, what: str = "") -> Term:
+    """Return a term in another type, by the rules of ANSI."""
+    if term.kind == kind:
+        return term
+    if term.kind == VOID or term.text == "NULL":
+        return Term(f"CAST(NULL AS {kind.duck})" if kind != VOID else "NULL", kind)
+    text = _cast(term.text, term.kind, kind)
+    if text is None:
+        raise UnsupportedSqlError(f"CAST from {term.kind} to {kind}" + (f" (for {what})" if what else ""))
+    return Term(text, kind)
+
+
+def _cast(text: str, old: Kind, new: Kind) -> str | None:
+    plain = f"CAST({text} AS {new.duck})" if not new.is_opaque else ""
+    if old.is_opaque or new.is_opaque or new == VOID:
+        return None
+    if old.name == new.name == "array":
+        inner = _cast("x", old.element, new.element)
+        return plain if inner == f"CAST(x AS {new.element.duck})" else None
+    if old.parts or new.parts:
+        return None
+    if old == STRING:
+        return _from_string(text, new, plain)
+    if new == STRING:
+        return _to_string(text, old)
+    if old == BOOLEAN or new == BOOLEAN:
+        is_known = (old.is_integral and new == BOOLEAN) or (old == BOOLEAN and new.is_integral)
+        return plain if is_known else None
+    if old.is_number and new.is_number:
+        return _number(text, old, new, plain)
+    if old.is_moment and new.is_moment:
+        return plain
+    if old == TIMESTAMP and new == BIGINT:
+        return f"epoch_us(date_trunc('second', CAST({text} AS TIMESTAMP))) // 1000000"
+    return None
+
+
+def _number(text: str, old: Kind, new: Kind, plain: str) -> str | None:
+    if old.is_integral:
+        return plain
+    if new.is_integral:
+        if old.is_fractional and new == BIGINT:  # Spark gives the largest number for 2^63
+            whole = f"CASE WHEN {text} = 9223372036854775808::DOUBLE THEN 9223372036854775807 ELSE "
+            return f"{whole}CAST(trunc({text}) AS BIGINT) END"
+        return f"CAST(trunc({text}) AS {new.duck})"
+    if new.is_decimal:
+        return plain if old.is_decimal else None
+    if old.is_decimal:
+        if new == DOUBLE:
+            return plain if old.precision <= 15 else f"CAST(CAST({text} AS VARCHAR) AS DOUBLE)"
+        return None
+    return plain if new == DOUBLE else None
+
+
+def _to_string(text: str, old: Kind) -> str | None:
+    if old.is_integral or old == BOOLEAN:
+        return f"CAST({text} AS VARCHAR)"
+    if old.is_decimal and old.scale <= 6:
+        return f"CAST({text} AS VARCHAR)"
+    if old.is_moment:
+        shown = f"CAST(CAST({text} AS TIMESTAMP) AS VARCHAR)" if old != DATE else f"CAST({text} AS VARCHAR)"
+        return f"CASE WHEN {text} IS NULL OR {in_years(text)} THEN {shown} ELSE {refuse('a year beyond 9999')} END"
+    return None
+
+
+def in_years(text: str) -> str:
+    return f"year({text}) BETWEEN 1 AND 9999"
+
+
+def _from_string(text: str, new: Kind, plain: str) -> str | None:
+    """Return the cast of a text: only spellings that mean the same to both engines are read."""
+    bare = f"trim({text}, ' ' || chr(9) || chr(10) || chr(13))"
+    if new == BOOLEAN:
+        wrong = fail("[CAST_INVALID_INPUT] the text is no BOOLEAN")
+        return (
+            f"CASE WHEN lower({bare}) IN {TRUE} THEN true WHEN lower({bare}) IN {FALSE} THEN false "
+            f"WHEN {text} IS NULL THEN NULL ELSE {wrong} END"
+        )
+    shapes = {"double": _DOUBLE, "date": _DATE, "timestamp": _TIME, "timestamp_ntz": _TIME, "decimal": _DECIMAL}
+    shape = _INTEGER if new.is_integral else shapes.get(new.name)
+    if shape is None:
+        return None
+    wrong = refuse(f"CAST of this text to {new}")
+    if new.is_integral:
+        wrong = fail(f"[CAST_INVALID_INPUT] the text is no {new}")
+    inner = f"CAST({bare} AS {new.duck})"
+    if new.is_moment:
+        inner = f"CASE WHEN {bare} LIKE '0000%' THEN {wrong} ELSE {inner} END"
+    matches = f"regexp_full_match({bare}, {text_literal(shape)})"
+    return f"CASE WHEN {text} IS NULL THEN NULL WHEN {matches} THEN {inner} ELSE {wrong} END"
+
+
+def literal_decimal(term: Term) -> Kind:
+    """Return the decimal type of an operand beside a decimal: an integer literal has just its digits."""
+    if isinstance(term.value, int) and term.kind.is_integral:
+        return decimal(max(len(str(abs(term.value))), 1), 0)
+    return as_decimal(term.kind)
+
+
+def as_int(text: str) -> Term:
+    return Term(f"CAST({text} AS INTEGER)", INT)
+
+
+# Arguments of functions ---------------------------------------------------------------------------------------------
+
+Terms = Sequence[Term]
+Rule = Callable[[Terms], Term]
+"""Renders a call of a function by its arguments. ValueError: it is not known for these."""
+
+
+def rule(table: dict[str, Rule], *names: str) -> Callable[[Rule], Rule]:
+    def keep(rule: Rule) -> Rule:
+        table.update(dict.fromkeys(names, rule))
+        return rule
+
+    return keep
+
+
+def call(table: dict[str, Rule], name: str, terms: Terms) -> Term:
+    """Return a call of a known function. UnsupportedSqlError: it is not known for these arguments."""
+    try:
+        return table[name](terms)
+    except (ValueError, IndexError, KeyError):
+        kinds = ", ".join(str(term.kind) for term in terms)
+        raise UnsupportedSqlError(f"{name}({kinds})") from None
+
+
+def of(term: Term, *kinds: Kind) -> str:
+    """Return the text of an argument of one of these types; a literal text is read as a moment."""
+    if term.kind in kinds:
+        return term.text
+    if term.kind.name == "void" or (term.kind.is_moment and kinds[0].is_moment):
+        return cast(term, kinds[0]).text
+    raise ValueError(term.kind)
+
+
+def int_text(term: Term) -> str:
+    if not term.kind.is_integral or term.kind == BIGINT:
+        raise ValueError(term.kind)
+    return cast(term, INT).text
+
+
+def literal(term: Term) -> str:
+    if not isinstance(term.value, str):
+        raise ValueError("no literal text")
+    return term.value
+
+
+def whole(term: Term, lowest: int = 0, highest: int = 10_000) -> int:
+    if not isinstance(term.value, int) or not lowest <= term.value <= highest:
+        raise ValueError("no literal number")
+    return term.value

@@ -1,0 +1,177 @@
+"""The embedded engine: DuckDB in memory, which runs Spark SQL that was translated, or SQL of its own on request.
+
+A database sees the tables that it is given, and nothing else: no file, no extension, no variable of Python. Its
+settings cannot be changed, and it computes in UTC.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from functools import lru_cache
+from typing import Any
+
+import pyarrow as pa
+
+from headwater.errors import UnsupportedOperationError
+from headwater.imports import duckdb, sqlglot
+from headwater.sql.casts import REFUSED
+from headwater.sql.kinds import quoted
+from headwater.sql.parsing import SqlError, UnsupportedSqlError, check_quotes, parse_query
+
+MAX_LEVEL = 3
+"""So many names may stand in a table's name in SQL of DuckDB: catalog, schema, table."""
+SETTINGS = {
+    "enable_external_access": "false",
+    "autoinstall_known_extensions": "false",
+    "autoload_known_extensions": "false",
+    "temp_directory": "",
+    "errors_as_json": "true",
+}
+"""No file is read or written, not even to make room in memory; an error tells its place in the SQL."""
+MISSING = "SQL without Spark needs DuckDB and sqlglot: pip install 'headwater[sql]'."
+
+
+class Engine:
+    """A database in memory that is there while it is used."""
+
+    def __init__(self, connection: Any) -> None:
+        self._connection = connection
+        self._sources: dict[str, tuple[str, pa.Schema]] = {}
+        self._inputs = 0
+
+    def add(self, name: str, rows: Any) -> None:
+        """Add Arrow data as a table of this name in the catalog; replace an older one."""
+        with self._told():
+            self._inputs += 1
+            place = f"__input_{self._inputs}"
+            self._connection.register(place, rows)
+            old = self._sources.pop(name, None)
+            if old is not None:
+                self._connection.unregister(old[0])
+            self._sources[name] = (place, rows.schema)
+
+    def query(self, query: Any, most: int | None = None) -> pa.Table:
+        """Return the rows of a query in Spark SQL, as text or as a tree, at most `most` of them.
+
+        UnsupportedSqlError names a part of it that DuckDB does not compute with the same meaning.
+        """
+        from headwater.sql.selects import Source, translate
+
+        if isinstance(query, str):
+            check_quotes(query, (name for _, schema in self._sources.values() for name in schema.names))
+        tree = parse_query(query) if isinstance(query, str) else query
+        return self._run(translate(tree, {name: Source(*held) for name, held in self._sources.items()}), most)
+
+    def answers(self, conditions: Sequence[Any], rows: pa.Table) -> pa.Table:
+        """Return what conditions (trees) answer for each row, as columns c0, c1 and so on."""
+        from headwater.sql.selects import Source, translate_conditions
+
+        place = "__input_rows"
+        text = translate_conditions(conditions, Source(place, rows.schema))
+        with self._told():
+            self._connection.register(place, rows)
+        try:
+            return self._run(text)
+        finally:
+            self._connection.unregister(place)
+
+    def add_native(self, names: Sequence[str], rows: Any) -> None:
+        """Add Arrow data under the names that SQL of DuckDB has for it."""
+        with self._told():
+            self._inputs += 1
+            place = f"__input_{self._inputs}"
+            self._connection.register(place, rows)
+            if len(names) == MAX_LEVEL:
+                self._connection.execute(f"ATTACH IF NOT EXISTS ':memory:' AS {quoted(names[0])}")
+            if len(names) > 1:
+                schema = ".".join(quoted(name) for name in names[:-1])
+                self._connection.execute(f"CREATE SCHEMA IF NOT EXISTS {schema}")
+            shown = ".".join(quoted(name) for name in names)
+            self._connection.execute(f"CREATE OR REPLACE VIEW {shown} AS SELECT * FROM temp.main.{place}")
+
+    def query_native(self, sql: str, most: int | None = None) -> pa.Table:
+        """Return the rows of a query in SQL of DuckDB, over tables of `add_native`."""
+        return self._run(sql, most, sql)
+
+    def _run(self, text: str, most: int | None = None, shown: str | None = None) -> pa.Table:
+        with self._told(shown):
+            relation = self._connection.sql(text)
+            if relation is None:
+                raise SqlError(f"it is no query: {text[:200]}")
+            found: pa.Table = (relation if most is None else relation.limit(most)).to_arrow_table()
+            return found
+
+    @contextmanager
+    def _told(self, sql: str | None = None) -> Iterator[None]:
+        """Raise SqlError for an error of DuckDB, with its place in `sql` where the user wrote that."""
+        try:
+            yield
+        except duckdb.Error as error:
+            words = _words(str(error), sql)
+            _, refused, construct = words.partition(REFUSED)
+            raise UnsupportedSqlError(construct) if refused else SqlError(words) from None
+
+
+def _words(text: str, sql: str | None) -> str:
+    """Return an error of DuckDB as one line: its kind, its message, and its place in the SQL."""
+    kind, _, rest = text.partition(": ")
+    try:
+        found = json.loads(rest)
+        message = f"{kind}: {' '.join(str(found['exception_message']).split())}"
+    except (ValueError, KeyError, TypeError):  # an error of the package itself is plain text
+        return text[:500]
+    return message[:500] + _place(found, sql)
+
+
+def _place(found: dict[str, Any], sql: str | None) -> str:
+    """Return the line and column that an error names, counted from 1, or nothing."""
+    position = str(found.get("position", ""))
+    if sql is None or not position.isdecimal():
+        return ""
+    before = sql.encode()[: int(position)].decode(errors="ignore")
+    return f" (line {before.count(chr(10)) + 1}, column {len(before.rpartition(chr(10))[2]) + 1})"
+
+
+def installed() -> bool:
+    """Return True if the packages of the embedded engine are there."""
+    try:
+        return bool(duckdb.connect and sqlglot.parse)
+    except ModuleNotFoundError:
+        return False
+
+
+def _connected() -> Engine:
+    if not installed():
+        raise UnsupportedOperationError(MISSING)
+    connection = duckdb.connect(":memory:", config=SETTINGS)
+    connection.execute("SET python_enable_replacements = false; SET TimeZone = 'UTC'; SET lock_configuration = true")
+    return Engine(connection)
+
+
+@contextmanager
+def opened() -> Iterator[Engine]:
+    """An engine with nothing in it."""
+    engine = _connected()
+    try:
+        yield engine
+    finally:
+        engine._connection.close()
+
+
+_turn = threading.Lock()
+
+
+@contextmanager
+def shared() -> Iterator[Engine]:
+    """The one engine of this process that answers conditions: to open one takes longer than a small batch."""
+    with _turn:
+        yield _of_process(os.getpid())
+
+
+@lru_cache(maxsize=1)
+def _of_process(process: int) -> Engine:
+    return _connected()

@@ -1,0 +1,309 @@
+"""The functions of Spark SQL that the embedded engine knows, each with a rendering that has Spark's meaning.
+
+A function that does not stand here is refused by its name. tests/spark/test_dialect.py compares each with Spark.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from headwater.sql.casts import (
+    Rule,
+    Term,
+    Terms,
+    as_int,
+    cast,
+    literal,
+    of,
+    refuse,
+    rule,
+    text_literal,
+    to_common,
+    whole,
+)
+from headwater.sql.dates import DATES
+from headwater.sql.kinds import BIGINT, BINARY, BOOLEAN, DOUBLE, STRING, array, decimal, quoted, struct
+from headwater.sql.operators import bounded, compare, item, remainder
+
+FUNCTIONS: dict[str, Rule] = dict(DATES)
+"""Functions of one row."""
+UNSTABLE = {"current_date", "current_timestamp", "now"}
+"""Functions that may give something else the next time."""
+# Characters whose upper and lower case are one character each, the same to Java and to DuckDB.
+_CASED = r"^[\x00-\x7F\x{A0}-\x{B4}\x{B6}-\x{DE}\x{E0}-\x{FE}\x{400}-\x{45F}\x{3000}-\x{9FFF}\x{AC00}-\x{D7A3}]*$"
+
+
+# Conditions ---------------------------------------------------------------------------------------------------------
+
+
+@rule(FUNCTIONS, "coalesce", "nvl", "ifnull")
+def _coalesce(terms: Terms) -> Term:
+    found, kind = to_common(list(terms), "coalesce")
+    return Term(f"coalesce({', '.join(each.text for each in found)})", kind)
+
+
+def _extremes(name: str) -> Rule:
+    def rule(terms: Terms) -> Term:
+        found, kind = to_common(list(terms), name)
+        if kind.parts or len(found) < 2:
+            raise ValueError(kind)
+        return Term(f"{name}({', '.join(each.text for each in found)})", kind)
+
+    return rule
+
+
+FUNCTIONS["greatest"], FUNCTIONS["least"] = _extremes("greatest"), _extremes("least")
+
+
+@rule(FUNCTIONS, "nullif")
+def _nullif(terms: Terms) -> Term:
+    first, second = terms
+    return Term(f"CASE WHEN {compare('=', first, second).text} THEN NULL ELSE {first.text} END", first.kind)
+
+
+@rule(FUNCTIONS, "if")
+def _if(terms: Terms) -> Term:
+    condition, yes, no = terms
+    (yes, no), kind = to_common([yes, no], "if")
+    return Term(f"CASE WHEN {of(condition, BOOLEAN)} THEN {yes.text} ELSE {no.text} END", kind)
+
+
+@rule(FUNCTIONS, "nvl2")
+def _nvl2(terms: Terms) -> Term:
+    first, yes, no = terms
+    return _if([Term(f"({first.text} IS NOT NULL)", BOOLEAN), yes, no])
+
+
+FUNCTIONS["isnull"] = lambda terms: Term(f"({terms[0].text} IS NULL)", BOOLEAN)
+FUNCTIONS["isnotnull"] = lambda terms: Term(f"({terms[0].text} IS NOT NULL)", BOOLEAN)
+FUNCTIONS["isnan"] = lambda terms: Term(f"coalesce(isnan({cast(terms[0], DOUBLE).text}), false)", BOOLEAN)
+
+
+# Numbers ------------------------------------------------------------------------------------------------------------
+
+
+@rule(FUNCTIONS, "abs")
+def _abs(terms: Terms) -> Term:
+    (term,) = terms
+    if not term.kind.is_number:
+        raise ValueError(term.kind)
+    return Term(f"CAST(abs({term.text}) AS {term.kind.duck})", term.kind)
+
+
+@rule(FUNCTIONS, "sign", "signum")
+def _sign(terms: Terms) -> Term:
+    text = cast(terms[0], DOUBLE).text
+    return Term(f"CASE WHEN isnan({text}) THEN {text} ELSE CAST(sign({text}) AS DOUBLE) END", DOUBLE)
+
+
+def _rounded(name: str) -> Rule:
+    def rule(terms: Terms) -> Term:
+        (term,) = terms
+        if term.kind.is_integral:
+            return cast(term, BIGINT)
+        if term.kind.is_decimal:
+            kind = decimal(term.kind.precision - term.kind.scale + 1, 0)
+            return Term(f"CAST({name}({term.text}) AS {kind.duck})", kind)
+        return bounded(term, f"{name}({cast(term, DOUBLE).text})", BIGINT)
+
+    return rule
+
+
+FUNCTIONS |= {"floor": _rounded("floor"), "ceil": _rounded("ceil"), "ceiling": _rounded("ceil")}
+
+
+@rule(FUNCTIONS, "round")
+def _round(terms: Terms) -> Term:
+    term, digits = terms[0], whole(terms[1]) if len(terms) > 1 else 0
+    if term.kind.is_integral:
+        return term
+    if term.kind.is_decimal:
+        scale = min(term.kind.scale, digits)
+        kind = decimal(min(term.kind.precision - term.kind.scale + 1 + scale, 38), scale)
+        return Term(f"CAST({term.text} AS {kind.duck})", kind)
+    if term.kind != DOUBLE or digits:
+        raise ValueError("round of a DOUBLE to digits")
+    return Term(f"round({term.text})", DOUBLE)
+
+
+@rule(FUNCTIONS, "sqrt")
+def _sqrt(terms: Terms) -> Term:
+    text = cast(terms[0], DOUBLE).text
+    return Term(f"CASE WHEN {text} < 0 THEN 'NaN'::DOUBLE ELSE sqrt({text}) END", DOUBLE)
+
+
+FUNCTIONS["mod"] = lambda terms: remainder(*terms)
+
+
+# Texts --------------------------------------------------------------------------------------------------------------
+
+
+def _cased(name: str) -> Rule:
+    def rule(terms: Terms) -> Term:
+        text = of(terms[0], STRING)
+        odd = refuse(f"{name} of letters that Java changes by rules of its own")
+        known = f"{text} IS NULL OR regexp_full_match({text}, {text_literal(_CASED)})"
+        return Term(f"CASE WHEN {known} THEN {name}({text}) ELSE {odd} END", STRING)
+
+    return rule
+
+
+FUNCTIONS |= dict.fromkeys(("upper", "ucase"), _cased("upper")) | dict.fromkeys(("lower", "lcase"), _cased("lower"))
+
+
+@rule(FUNCTIONS, "length", "char_length", "character_length", "len")
+def _length(terms: Terms) -> Term:
+    (term,) = terms
+    return as_int(f"length({of(term, STRING)})" if term.kind != BINARY else f"octet_length({term.text})")
+
+
+def _trimmed(name: str) -> Rule:
+    return lambda terms: Term(f"{name}({of(*terms, STRING)}, ' ')", STRING)
+
+
+FUNCTIONS |= {name: _trimmed(name) for name in ("trim", "ltrim", "rtrim")}
+
+
+@rule(FUNCTIONS, "substring", "substr")
+def _substring(terms: Terms) -> Term:
+    text, start = of(terms[0], STRING), whole(terms[1], -10_000)
+    size = f", {whole(terms[2], 0, 2**31 - 1)}" if len(terms) > 2 else ""
+    return Term(f"substring({text}, {start or 1}{size})", STRING)
+
+
+FUNCTIONS["left"] = lambda terms: Term(f"left({of(terms[0], STRING)}, {whole(terms[1])})", STRING)
+FUNCTIONS["right"] = lambda terms: Term(f"right({of(terms[0], STRING)}, {whole(terms[1])})", STRING)
+
+
+@rule(FUNCTIONS, "concat")
+def _concat(terms: Terms) -> Term:
+    if not terms or any(term.kind.parts or term.kind == BINARY for term in terms):
+        raise ValueError("no texts")
+    return Term("(" + " || ".join(cast(term, STRING).text for term in terms) + ")", STRING)
+
+
+@rule(FUNCTIONS, "concat_ws")
+def _concat_ws(terms: Terms) -> Term:
+    literal(terms[0])
+    return Term(f"concat_ws({', '.join(of(term, STRING) for term in terms)})", STRING)
+
+
+@rule(FUNCTIONS, "replace")
+def _replace(terms: Terms) -> Term:
+    text, old, new = terms[0], terms[1], terms[2] if len(terms) > 2 else Term("''", STRING, "")
+    if not literal(old):
+        raise ValueError("nothing to replace")
+    return Term(f"replace({of(text, STRING)}, {old.text}, {of(new, STRING)})", STRING)
+
+
+def _found(text: Term, part: Term) -> Term:
+    if not literal(part):
+        raise ValueError("nothing to find")
+    return as_int(f"strpos({of(text, STRING)}, {part.text})")
+
+
+FUNCTIONS["instr"] = lambda terms: _found(*terms)
+FUNCTIONS["locate"] = lambda terms: _found(terms[1], terms[0]) if len(terms) == 2 else _found(*terms)
+FUNCTIONS["position"] = FUNCTIONS["locate"]
+for _name, _duck in (("startswith", "starts_with"), ("endswith", "suffix"), ("contains", "contains")):
+    FUNCTIONS[_name] = lambda terms, duck=_duck: Term(  # type: ignore[misc]
+        f"{duck}({of(terms[0], STRING)}, {of(terms[1], STRING)})", BOOLEAN
+    )
+
+
+def _padded(name: str) -> Rule:
+    def rule(terms: Terms) -> Term:
+        size, pad = whole(terms[1], 0, 1000), literal(terms[2]) if len(terms) > 2 else " "
+        if not pad:
+            raise ValueError("nothing to pad with")
+        return Term(f"{name}({of(terms[0], STRING)}, {size}, {text_literal(pad)})", STRING)
+
+    return rule
+
+
+FUNCTIONS |= {name: _padded(name) for name in ("lpad", "rpad")}
+
+
+@rule(FUNCTIONS, "split_part")
+def _split_part(terms: Terms) -> Term:
+    text, by, place = terms
+    if not literal(by):
+        raise ValueError("nothing to split by")
+    return Term(f"split_part({of(text, STRING)}, {by.text}, {whole(place, 1)})", STRING)
+
+
+FUNCTIONS["md5"] = lambda terms: Term(f"md5({of(*terms, STRING)})", STRING)
+
+
+@rule(FUNCTIONS, "sha2")
+def _sha2(terms: Terms) -> Term:
+    if whole(terms[1]) not in (0, 256):
+        raise ValueError("another size")
+    return Term(f"sha256({of(terms[0], STRING)})", STRING)
+
+
+# Arrays and structs -------------------------------------------------------------------------------------------------
+
+
+def _list(term: Term) -> str:
+    if term.kind.name != "array":
+        raise ValueError(term.kind)
+    return term.text
+
+
+@rule(FUNCTIONS, "array")
+def _array(terms: Terms) -> Term:
+    if not terms:
+        raise ValueError("an empty array")
+    found, kind = to_common(list(terms), "array")
+    return Term(f"[{', '.join(each.text for each in found)}]", array(kind))
+
+
+FUNCTIONS |= dict.fromkeys(("size", "cardinality", "array_size"), lambda terms: as_int(f"len({_list(*terms)})"))
+FUNCTIONS["element_at"] = lambda terms: item(terms[0], terms[1], 1)
+
+
+@rule(FUNCTIONS, "array_contains")
+def _array_contains(terms: Terms) -> Term:
+    held, value = terms
+    (value,), kind = to_common([value], "array_contains")
+    if kind != held.kind.element:
+        value = cast(value, held.kind.element)
+    found = f"list_contains({_list(held)}, {value.text})"
+    has_null = f"len({held.text}) <> len(list_filter({held.text}, lambda x: x IS NOT NULL))"
+    text = f"CASE WHEN {held.text} IS NULL OR {value.text} IS NULL THEN NULL WHEN {found} THEN true "
+    return Term(f"({text}WHEN {has_null} THEN NULL ELSE false END)", BOOLEAN)
+
+
+for _name, _duck in (("array_max", "list_max"), ("array_min", "list_min")):
+    FUNCTIONS[_name] = lambda terms, duck=_duck: Term(  # type: ignore[misc]
+        f"{duck}({_list(*terms)})", terms[0].kind.element
+    )
+
+
+@rule(FUNCTIONS, "sort_array")
+def _sort_array(terms: Terms) -> Term:
+    if len(terms) != 1 or terms[0].kind.element.parts:
+        raise ValueError("another order")
+    return Term(f"list_sort({_list(*terms)}, 'ASC', 'NULLS FIRST')", terms[0].kind)
+
+
+@rule(FUNCTIONS, "array_join")
+def _array_join(terms: Terms) -> Term:
+    held, by = terms
+    if held.kind.element != STRING:
+        raise ValueError(held.kind)
+    plain = f"list_filter({_list(held)}, lambda x: x IS NOT NULL)"
+    joined = f"coalesce(array_to_string({plain}, {text_literal(literal(by))}), '')"
+    return Term(f"CASE WHEN {held.text} IS NULL THEN NULL ELSE {joined} END", STRING)
+
+
+@rule(FUNCTIONS, "named_struct")
+def _named_struct(terms: Terms) -> Term:
+    names = [literal(term) for term in terms[::2]]
+    return struct_of(list(zip(names, terms[1::2], strict=True)))
+
+
+def struct_of(fields: Sequence[tuple[str, Term]]) -> Term:
+    shown = ", ".join(f"{quoted(name)} := {term.text}" for name, term in fields)
+    return Term(f"struct_pack({shown})", struct([(name, term.kind) for name, term in fields]))

@@ -1,0 +1,165 @@
+"""Types of Spark SQL values: from Arrow, to DuckDB, and the type that two of them have in common under ANSI."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from headwater.errors import InvalidInputError
+from headwater.types import spark_type
+
+INTEGRAL = {"tinyint": 3, "smallint": 5, "int": 10, "bigint": 20}
+"""The integer types from narrow to wide, each with the precision of the decimal that holds it."""
+MAX_PRECISION = 38
+_DUCK = {
+    "tinyint": "TINYINT",
+    "smallint": "SMALLINT",
+    "int": "INTEGER",
+    "bigint": "BIGINT",
+    "float": "FLOAT",
+    "double": "DOUBLE",
+    "boolean": "BOOLEAN",
+    "string": "VARCHAR",
+    "binary": "BLOB",
+    "date": "DATE",
+    "timestamp": "TIMESTAMPTZ",
+    "timestamp_ntz": "TIMESTAMP",
+    "void": "NULL",
+}
+_NAMES = {"byte": "tinyint", "short": "smallint", "integer": "int", "long": "bigint"}
+_DECIMAL = re.compile(r"decimal\((\d+),\s*(\d+)\)")
+
+
+@dataclass(frozen=True)
+class Kind:
+    """A type of Spark SQL. `parts` are the fields of a struct, or the one element of an array."""
+
+    name: str
+    precision: int = 0
+    scale: int = 0
+    parts: tuple[tuple[str, Kind], ...] = ()
+
+    @property
+    def is_integral(self) -> bool:
+        return self.name in INTEGRAL
+
+    @property
+    def is_fractional(self) -> bool:
+        return self.name in ("float", "double")
+
+    @property
+    def is_decimal(self) -> bool:
+        return self.name == "decimal"
+
+    @property
+    def is_number(self) -> bool:
+        return self.is_integral or self.is_fractional or self.is_decimal
+
+    @property
+    def is_moment(self) -> bool:
+        return self.name in ("date", "timestamp", "timestamp_ntz")
+
+    @property
+    def is_opaque(self) -> bool:
+        """True for a type that the embedded engine only passes on."""
+        return self.name not in _DUCK and self.name not in ("decimal", "array", "struct")
+
+    @property
+    def element(self) -> Kind:
+        return self.parts[0][1]
+
+    @property
+    def duck(self) -> str:
+        """The type of DuckDB that holds the same values."""
+        if self.is_decimal:
+            return f"DECIMAL({self.precision}, {self.scale})"
+        if self.name == "array":
+            return f"{self.element.duck}[]"
+        if self.name == "struct":
+            fields = ", ".join(f"{quoted(name)} {kind.duck}" for name, kind in self.parts)
+            return f"STRUCT({fields})"
+        return _DUCK[self.name]
+
+    def __str__(self) -> str:
+        if self.is_decimal:
+            return f"DECIMAL({self.precision},{self.scale})"
+        if self.name == "array":
+            return f"ARRAY<{self.element}>"
+        return self.name.upper()
+
+
+BOOLEAN, STRING, BINARY, DATE = Kind("boolean"), Kind("string"), Kind("binary"), Kind("date")
+TIMESTAMP, NTZ, VOID = Kind("timestamp"), Kind("timestamp_ntz"), Kind("void")
+TINYINT, SMALLINT, INT, BIGINT = (Kind(name) for name in INTEGRAL)
+FLOAT, DOUBLE = Kind("float"), Kind("double")
+
+
+def decimal(precision: int, scale: int) -> Kind:
+    return Kind("decimal", precision, scale)
+
+
+def array(element: Kind) -> Kind:
+    return Kind("array", parts=(("element", element),))
+
+
+def struct(fields: Sequence[tuple[str, Kind]]) -> Kind:
+    return Kind("struct", parts=tuple(fields))
+
+
+def quoted(name: str) -> str:
+    return '"' + name.replace('"', '""') + '"'
+
+
+def kind_of(arrow: Any) -> Kind:
+    """Return the type that Spark gives to values of an Arrow type; an opaque one where it has none."""
+    try:
+        return _kind(spark_type(arrow))
+    except InvalidInputError:
+        return Kind(str(arrow))
+
+
+def _kind(spark: Any) -> Kind:
+    if isinstance(spark, str):
+        found = _DECIMAL.fullmatch(spark)
+        return decimal(int(found[1]), int(found[2])) if found else Kind(_NAMES.get(spark, spark))
+    if spark["type"] == "array":
+        element = _kind(spark["elementType"])
+        return Kind(f"array of {element}") if element.is_opaque else array(element)
+    if spark["type"] == "struct":
+        fields = [(each["name"], _kind(each["type"])) for each in spark["fields"]]
+        return Kind("struct of special types") if any(kind.is_opaque for _, kind in fields) else struct(fields)
+    return Kind(spark["type"])
+
+
+def as_decimal(kind: Kind) -> Kind:
+    """Return the decimal that holds every value of an integer type."""
+    return decimal(INTEGRAL[kind.name], 0) if kind.is_integral else kind
+
+
+def common(a: Kind, b: Kind) -> Kind | None:
+    """Return the type that Spark gives to both, under ANSI, of values that it converts without a CAST; else None."""
+    if a == b or b == VOID:
+        return a
+    if a == VOID:
+        return b
+    if a.is_number and b.is_number:
+        return _common_number(a, b)
+    if a.is_moment and b.is_moment:
+        return TIMESTAMP if TIMESTAMP in (a, b) else NTZ
+    if a.name == b.name == "array":
+        inner = common(a.element, b.element)
+        return array(inner) if inner else None
+    return None
+
+
+def _common_number(a: Kind, b: Kind) -> Kind | None:
+    if a.is_integral and b.is_integral:
+        return max(a, b, key=lambda kind: INTEGRAL[kind.name])
+    if a.is_fractional or b.is_fractional:
+        return FLOAT if a == b == FLOAT else DOUBLE
+    a, b = as_decimal(a), as_decimal(b)
+    scale = max(a.scale, b.scale)
+    precision = max(a.precision - a.scale, b.precision - b.scale) + scale
+    return decimal(precision, scale) if precision <= MAX_PRECISION else None

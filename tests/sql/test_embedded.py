@@ -1,0 +1,146 @@
+"""Spark SQL in the embedded engine: what it means without a JVM. test_dialect.py compares it with Spark."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from headwater.catalog import Catalog
+from headwater.errors import InvalidInputError, UnsupportedOperationError
+
+pytest.importorskip("duckdb")
+pytest.importorskip("sqlglot")
+
+from headwater.sql.aggregates import AGGREGATES, WINDOWS
+from headwater.sql.engine import Engine, opened
+from headwater.sql.functions import FUNCTIONS
+from headwater.sql.parsing import SqlError, UnsupportedSqlError, parse_condition, parse_query
+
+ROWS = pa.table(
+    {
+        "id": pa.array([1, 2, 3], pa.int32()),
+        "zero": pa.array([0, 0, None], pa.int32()),
+        "m": pa.array([Decimal("1.25"), None, Decimal("-0.50")], pa.decimal128(12, 2)),
+        "s": ["b", None, "a"],
+        "xs": [[1, 2], [], None],
+        "embedding": pa.array([[1.0, 2.0]] * 3, pa.list_(pa.float32(), 2)),
+        "small": pa.array([200, 1, 2], pa.uint8()),
+        "half": pa.array([1, 2, 3], pa.time64("us")),
+    }
+)
+
+
+@pytest.fixture(scope="module")
+def engine() -> Iterator[Engine]:
+    with opened() as engine:
+        engine.add("raw.t", ROWS)
+        yield engine
+
+
+@pytest.mark.parametrize(
+    ("expression", "values", "kind"),
+    [
+        ("id / 2", [0.5, 1.0, 1.5], pa.float64()),
+        ("m * 2", [Decimal("2.50"), None, Decimal("-1.00")], pa.decimal128(14, 2)),
+        ("sum(id) OVER ()", [6, 6, 6], pa.int64()),
+        ("row_number() OVER (ORDER BY s, id)", [3, 1, 2], pa.int32()),
+        ("CAST(1.7D AS INT) + id", [2, 3, 4], pa.int32()),
+        ("small + 1", [201, 2, 3], pa.int32()),
+        ("size(embedding)", [2, 2, 2], pa.int32()),
+        ("id > 1 OR 1 / zero > 0", [None, True, True], pa.bool_()),
+        ("CASE WHEN size(xs) > 0 THEN xs[1] END", [2, None, None], pa.int64()),
+        ("half IS NULL", [False, False, False], pa.bool_()),
+    ],
+)
+def test_values_have_the_types_of_spark(engine: Engine, expression: str, values: list[Any], kind: Any) -> None:
+    if "zero" in expression:
+        with pytest.raises(SqlError, match="DIVIDE_BY_ZERO"):
+            engine.query(f"SELECT {expression} AS x FROM raw.t")
+        expression = expression.replace("1 / zero", "1 / nullif(zero, 0)")
+    found = engine.query(f"SELECT id, {expression} AS x FROM raw.t ORDER BY id").column("x")
+    assert (found.to_pylist(), found.type) == (values, kind)
+
+
+@pytest.mark.parametrize(
+    ("sql", "what"),
+    [
+        ("SELECT epoch_ms(id) FROM raw.t", r"the function epoch_ms\(\)"),
+        ("SELECT s RLIKE 'a' FROM raw.t", "RLIKE"),
+        ("SELECT m / 2 FROM raw.t", "'/' of decimals"),
+        ("SELECT s = 1 FROM raw.t", "'=' of STRING and INT"),
+        ("SELECT half + 1 FROM raw.t", r"TIME\(6\)"),
+        ("SELECT read_csv('x') FROM raw.t", r"read_csv\(\)"),
+        ("SELECT * FROM range(3)", "a FROM of something else than tables"),
+        ("SELECT id, count(*) AS n FROM raw.t GROUP BY CUBE (id)", "CUBE"),
+        ("SELECT id FROM raw.t TABLESAMPLE (1 ROWS)", "SAMPLE"),
+        ("SELECT id AS a, a + 1 AS b FROM raw.t", "`a`, a result"),
+        ("SELECT upper('Straße') AS x FROM raw.t", "letters that Java changes"),
+        ("SELECT " + "id / (" * 40 + "id" + ")" * 40 + " AS x FROM raw.t", "nested this deep"),
+    ],
+)
+def test_what_has_another_meaning_is_refused_by_its_name(engine: Engine, sql: str, what: str) -> None:
+    with pytest.raises(UnsupportedSqlError, match=what) as refused:
+        engine.query(sql)
+    assert "--engine spark" in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("sql", "told"),
+    [
+        ('SELECT "s" FROM raw.t', "write `s` for the column"),
+        ("SELECT nothing FROM raw.t", "no column `nothing`"),
+        ("SELECT id FROM raw.u", "no table raw.u"),
+        ("SELECT id FROM raw.t WHERE s", "not true or false"),
+        ("SELECT CAST(s AS INT) FROM raw.t", "CAST_INVALID_INPUT"),
+        ("SELECT id + 2147483647 FROM raw.t", "[Oo]verflow"),
+        ("SELECT xs[5] FROM raw.t", "INVALID_ARRAY_INDEX"),
+        ("DELETE FROM raw.t", "one SELECT"),
+        ("SELECT " + "(" * 3000 + "1" + ")" * 3000, "too deep"),
+    ],
+)
+def test_mistakes_are_told(engine: Engine, sql: str, told: str) -> None:
+    with pytest.raises(SqlError, match=told):
+        engine.query(sql)
+
+
+@pytest.mark.parametrize(
+    "text", ["", "a > 1, b > 2", "*", "a AS b", "a > 1; SELECT 1", "a IN (SELECT 1)", "a > 1 FROM t"]
+)
+def test_a_condition_is_one_expression(text: str) -> None:
+    with pytest.raises(SqlError):
+        parse_condition(text)
+
+
+def test_nothing_outside_the_tables_is_reached_by_a_name_that_is_a_path(engine: Engine, tmp_path: Path) -> None:
+    (tmp_path / "secret.csv").write_text("a\n1\n")
+    with pytest.raises(SqlError, match="There is no table"):
+        engine.query(f"SELECT * FROM `{tmp_path}/secret.csv`")
+
+
+def test_a_catalog_is_queried_in_spark_sql_or_on_request_in_that_of_duckdb(tmp_path: Path) -> None:
+    catalog = Catalog(str(tmp_path / "lake"))
+    catalog.create_table("a.b.c.d", ROWS.select(["id", "s"]))
+    assert catalog.query("SELECT max(id) AS n FROM a.b.c.d").to_pylist() == [{"n": 3}]
+    native = 'SELECT list(id ORDER BY id) AS ids FROM "a.b.c.d"'
+    assert catalog.query(native, dialect="duckdb").to_pylist() == [{"ids": [1, 2, 3]}]
+    with pytest.raises(UnsupportedOperationError, match=r'the function list\(\).*dialect="duckdb"'):
+        catalog.query("SELECT list(id) AS ids FROM a.b.c.d")
+    with pytest.raises(InvalidInputError, match="the dialect spark or duckdb"):
+        catalog.query("SELECT 1", dialect="mysql")
+
+
+def test_the_page_names_every_function_that_the_engine_knows() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "sql.md").read_text(encoding="utf-8")
+    for row, known in (("functions", {*FUNCTIONS, "struct"}), ("aggregates", {*AGGREGATES}), ("windows", {*WINDOWS})):
+        line = next(line for line in page.splitlines() if line.startswith(f"| {row} |"))
+        assert set(re.findall(r"`([a-z_0-9]+)`", line)) == known
+
+
+def test_a_text_is_parsed_once() -> None:
+    assert parse_query("SELECT 1 AS one") is parse_query("SELECT 1 AS one")
