@@ -30,9 +30,10 @@ from headwater.catalog import Catalog
 from headwater.errors import UnsupportedOperationError
 from headwater.pipeline import Report, plan_pipeline, read_pipeline, run_pipeline, undo
 from headwater.pipeline.lineage import drawing, upstream
-from headwater.spark.engine import engine_session
+from headwater.spark.engine_session import engine_session
+from headwater.wording import many
 from headwater.work import EMBEDDED
-from headwater.work.engine import Engine
+from headwater.work.engines import PipelineEngine
 
 FOLDER = "headwater-demo"
 MASTER = "local[2]"
@@ -123,16 +124,15 @@ def show_reports(reports: Iterable[Report]) -> None:
             told = {name: getattr(report, name) for name in ("files", "quarantined", "late", "position", "version")}
             counts = ", ".join(f"{name} {value:,}" for name, value in told.items() if value)
             print(f"    {report.job:9}{report.table:15}{report.rows:>7,} rows  {counts}")
-        if each.where is not None and each.where.tasks:
-            print(f"    {'':9}on Spark: {each.where.jobs} jobs, {each.where.tasks} tasks ({each.where.place})")
-        elif each.where is not None:
-            print(f"    {'':9}in the place: {each.where.place}")
+        if each.where is not None:
+            spark = f", {many(each.where.jobs, 'job')}, {many(each.where.tasks, 'task')}" if each.where.tasks else ""
+            print(f"    {'':9}ran: {each.where.place}{spark}")
 
 
 @contextmanager
 def spark_or_none() -> Iterator[Any]:
     """A Spark session for the whole demo; None, with a line that says why, where PySpark or Java is missing."""
-    engine = Engine(master=MASTER).chosen(None, None, os.environ)
+    engine = PipelineEngine(master=MASTER).chosen(None, None, os.environ)
     with ExitStack() as stack:
         spark = None
         try:
@@ -146,7 +146,7 @@ def spark_or_none() -> Iterator[Any]:
 def run(folder: Path, spark: Any) -> None:
     pipeline = read_pipeline(folder / "pipeline.toml")
     if spark is None:
-        pipeline = replace(pipeline, engine=Engine(EMBEDDED))
+        pipeline = replace(pipeline, engine=PipelineEngine(EMBEDDED))
     _, plan = plan_pipeline(pipeline)
     for step in plan.steps:
         print(f"    will {step.do:9}{step.table:15}{step.why}")

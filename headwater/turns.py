@@ -5,7 +5,7 @@ Turns are advisory. No promise rests on them; they keep writers from work that w
 - A dead process holds nothing. A turn, or a note for others, is a file that its owner has locked; the kernel releases
   the lock when the owner dies.
 - An unused turn expires. A process that waits checks its age, and deletes the file of one that is too old.
-- A process that waits in a `Bell` is woken when the turn is free, the longest waiting first, and polls besides.
+- A process that waits in a `Wakeup` is woken when the turn is free, the longest waiting first, and polls besides.
 """
 
 from __future__ import annotations
@@ -155,7 +155,7 @@ class GroupedWork(Generic[Work]):
 
 
 @dataclass(frozen=True)
-class Held:
+class HeldTurn:
     """A turn that is ours, until it is released, void or the process ends."""
 
     turn: Turn
@@ -187,14 +187,14 @@ class Turn:
     valid_s: float
     lasting: bool = False
 
-    def take(self, valid_s: float | None = None) -> Held | None:
+    def take(self, valid_s: float | None = None) -> HeldTurn | None:
         """Take the turn if it is free or expired; None otherwise. `valid_s`: a shorter time until it expires."""
         while True:
             descriptor = _open(self.path)
             if _lock(descriptor):
                 if _is_at(self.path, descriptor):
                     self.touch(descriptor, self.valid_s if valid_s is None else valid_s)
-                    return Held(self, descriptor)
+                    return HeldTurn(self, descriptor)
                 os.close(descriptor)  # its last holder took the file away
                 continue
             void = self._is_void(descriptor)
@@ -207,7 +207,7 @@ class Turn:
 
     def wait(
         self, longest_s: float, look_s: float, valid_s: float | None = None, until: Callable[[], bool] | None = None
-    ) -> Held | None:
+    ) -> HeldTurn | None:
         """Call `take` every `look_s`. Returns None after `longest_s`, or when `until` returns True."""
         deadline = self.clock.monotonic() + longest_s
         while (held := self.take(valid_s)) is None:
@@ -216,23 +216,23 @@ class Turn:
             self.clock.sleep(look_s)
         return held
 
-    def wait_for_bell(
+    def wait_for_wakeup(
         self,
         longest_s: float,
         look_s: float,
         valid_s: float | None = None,
         meanwhile: Callable[[], object] | None = None,
-    ) -> Held | None:
+    ) -> HeldTurn | None:
         """Wait for the turn until its owner wakes this process. `meanwhile` runs after each failed try."""
         held = self.take(valid_s)
         if held is not None:
             return held
         deadline = self.clock.monotonic() + longest_s
-        with Bell(self.path, self.clock) as bell:  # it may have become free before the bell was hung
+        with Wakeup(self.path, self.clock) as wakeup:  # it may have become free before the pipe was made
             while (held := self.take(valid_s)) is None and self.clock.monotonic() < deadline:
                 if meanwhile is not None:
                     meanwhile()
-                bell.wait(look_s)
+                wakeup.wait(look_s)
         return held
 
     def touch(self, descriptor: int, valid_s: float) -> None:
@@ -244,7 +244,7 @@ class Turn:
         return self.clock.now_ms() / 1000 - os.fstat(descriptor).st_mtime >= self.valid_s
 
 
-class Bell:
+class Wakeup:
     """A pipe that wakes a waiting process when the turn is free. It only saves polling."""
 
     def __init__(self, turn: str, clock: Clock) -> None:
@@ -254,7 +254,7 @@ class Bell:
         os.mkfifo(self._path)
         self._pipe = os.open(self._path, os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC)
 
-    def __enter__(self) -> Bell:
+    def __enter__(self) -> Wakeup:
         return self
 
     def __exit__(self, *_: object) -> None:

@@ -160,7 +160,7 @@ HINTS = types.ToolAnnotations(read_only_hint=True, destructive_hint=False, idemp
 def serve(named: str | None, properties: dict[str, str], seconds: float = CALL_SECONDS) -> None:
     """Serve on stdin and stdout until stdin ends. Raises the catalog's error first, if there is none."""
     pool = Pool(
-        Host("headwater.agents.looking:host", [named, properties]), WorkerLimits(MEMORY, START_SECONDS, AT_ONCE)
+        Host("headwater.agents.catalog_tools:host", [named, properties]), WorkerLimits(MEMORY, START_SECONDS, AT_ONCE)
     )
     try:
         pool.run("check", {})

@@ -18,7 +18,6 @@ from headwater.cli.output import show
 from headwater.cli.progress import telling
 from headwater.config import ENGINE_KEYS, load_profile
 from headwater.errors import InvalidInputError
-from headwater.namespace.streams import location_in
 from headwater.pipeline import jobs, keeping
 from headwater.pipeline.exporting import export_lineage
 from headwater.pipeline.grammar import Pipeline, read_pipeline
@@ -33,7 +32,7 @@ from headwater.streams.sources.files import SourceFile
 from headwater.streams.sources.formats import check_format, options_of
 from headwater.wording import many
 from headwater.work import Runner, runner_of
-from headwater.work.engine import Engine, parse_engine
+from headwater.work.engines import PipelineEngine, parse_engine
 from headwater.work.spark_jobs import step_jobs
 
 
@@ -160,14 +159,14 @@ def _engine(args: argparse.Namespace, catalog: Catalog) -> Iterator[Runner]:
     if not engine.is_spark:
         yield runner_of(None)
         return
-    from headwater.spark.engine import engine_session
+    from headwater.spark.engine_session import engine_session
 
     jobs.check_here(catalog)
-    with engine_session(engine, None, location_in(metastore_of(catalog.namespace)), _say) as session:
+    with engine_session(engine, None, metastore_of(catalog.namespace).location(), _say) as session:
         yield runner_of(session, driver_rows=engine.driver_rows)
 
 
-def _of_profile(args: argparse.Namespace) -> Engine:
+def _of_profile(args: argparse.Namespace) -> PipelineEngine:
     """Return the engine that the profile of the catalog names."""
     name = args.target.resolved.shown
     found = load_profile(name) or {}

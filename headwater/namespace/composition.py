@@ -36,6 +36,7 @@ class ComposedNamespace(LanceNamespace):
         storage_options: Mapping[str, str],
         like: TableVersions | None = None,
     ) -> None:
+        self.kept: dict[Any, Any] | None = None
         self.storage_options = dict(storage_options)
         self.store = store
         self.clock = clock
@@ -44,7 +45,7 @@ class ComposedNamespace(LanceNamespace):
         self.versions = TableVersions(registry, records, store, root, clock, self.refs_in, like)
         self.maintenance = Maintenance(self.versions)
         self.operations = Operations(registry, store, root, clock, delimiter, self.maintenance.adopt)
-        self._creation = Creation(self.operations, self.storage_options, self.versions, self)
+        self._creation = Creation(self.operations, self.storage_options, self.versions, self, self.check_rows)
 
     def handle(self, table: Table) -> TableHandle:
         client = self if table.known.managed else None
@@ -56,6 +57,7 @@ class ComposedNamespace(LanceNamespace):
             managed=client is not None,
             in_transaction=self.versions.in_transaction,
             refs=self.refs_of(table),
+            kept=self.kept,
         )
 
     def refs_of(self, table: Table) -> Callable[[], KnownRefs | None] | None:
@@ -80,7 +82,7 @@ class ComposedNamespace(LanceNamespace):
                 "once, whatever becomes of the transaction. Do it before or afterwards."
             )
 
-    def put_off(self, table: Table, policy: KeepPolicy) -> bool:
+    def postpone(self, table: Table, policy: KeepPolicy) -> bool:
         """Whether a clean-up waits for something: in a transaction for its end, as deleted files do not come back."""
         return False
 

@@ -26,7 +26,7 @@ from headwater.streams.definition import DERIVED, define
 from headwater.streams.sources.formats import FORMATS, check_format
 from headwater.streams.user_functions import with_folder
 from headwater.tables.indices import index_type
-from headwater.work.engine import Engine, parse_engine
+from headwater.work.engines import PipelineEngine, parse_engine
 
 SECTIONS = ("pipeline", "source", "table", "view", "publish")
 PIPELINE = ("name", "catalog", "engine", "master", "spark")
@@ -93,7 +93,7 @@ class Pipeline:
     file: str = "pipeline.toml"
     digest: str = ""
     """Of all that the file says."""
-    engine: Engine = field(default_factory=Engine)
+    engine: PipelineEngine = field(default_factory=PipelineEngine)
 
     def table(self, name: str) -> TableSpec:
         return next(table for table in self.tables if table.name == name)

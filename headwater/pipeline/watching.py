@@ -16,7 +16,8 @@ from queue import Empty, SimpleQueue
 from typing import Any, Protocol
 
 from headwater.catalog import Catalog
-from headwater.clock import SystemClock
+from headwater.catalog.transactions import metastore_of
+from headwater.clock import Clock
 from headwater.errors import InvalidInputError, LanceNamespaceError, ServiceUnavailableError
 from headwater.pipeline.facts import is_taken
 from headwater.pipeline.grammar import Pipeline
@@ -139,8 +140,9 @@ def _taken(
 class Resident:
     """The memory of a resident run: the failures that are reported, and the counts of its metrics."""
 
-    def __init__(self, say: Say) -> None:
+    def __init__(self, say: Say, clock: Clock) -> None:
         self._say = say
+        self._clock = clock
         self._reported: dict[str, str] = {}
         self._failing: dict[str, str] = {}
         self._lock = threading.Lock()
@@ -159,7 +161,7 @@ class Resident:
         """End a look: note what it did, and that this process lives."""
         self._reported, self._failing = self._failing, {}
         with self._lock:
-            self._looked_ms = SystemClock().now_ms()
+            self._looked_ms = self._clock.now_ms()
             self._counts["looks", "", ""] += 1
             for report in (part for each in reports for part in (each.parts or (each,))):
                 for name, count in (("steps", 1), ("rows", report.rows), ("quarantined", report.quarantined)):
@@ -206,7 +208,7 @@ def watch_pipeline(
     `started`: called when a session has been started, which may have replaced handlers of signals.
     """
     catalog, _ = open_catalog(pipeline)
-    memory = Resident(say)
+    memory = Resident(say, metastore_of(catalog.namespace).clock)
     with served_metrics(metrics, memory, say):
         is_first = True
         while not stop.is_set():

@@ -34,6 +34,7 @@ from headwater.rest.openapi import openapi_json
 from headwater.rest.page.questions import ALL_HANDLERS
 from headwater.rest.reply import Reply, refusal
 from headwater.rest.routes import RouteTable
+from headwater.rest.sending import SlowReaders
 from headwater.rest.settings import Settings
 from headwater.rest.work import Work
 from headwater.store import Store
@@ -41,6 +42,8 @@ from headwater.store import Store
 _ROUTES = RouteTable(ALL_ROUTES)
 PUBLISH_SECONDS = 2.0
 SWEEP_MS = 3_600_000
+ANSWERS = 8
+"""Of the disk that bodies may take, answers of slow readers take one part in this many, beside it."""
 
 
 @dataclass(frozen=True)
@@ -132,7 +135,8 @@ class CatalogApp:
             settings.read_only,
         )
         lookups = NameLookups(self._abilities, vends=not vendor.is_silent)
-        endpoint = Endpoint(dispatcher, lookups, settings.limits, catalog_pool, data_pool, long_pool)
+        slow = SlowReaders(settings.limits.spooled // ANSWERS, 0 if self._work is None else self._work.most_held)
+        endpoint = Endpoint(dispatcher, lookups, settings.limits, catalog_pool, data_pool, long_pool, slow)
         catalog = Routed(Admitted(Limited(endpoint, settings), settings, gate, clock, catalog_pool), _ROUTES)
         metrics = Admitted(MetricsPage(lane, self._metrics_text), settings, gate, clock, catalog_pool)
         pages: dict[str, ASGIApp] = {

@@ -262,11 +262,15 @@ class Dispatcher:
 
     def _apply(self, call: Call) -> Reply:
         route = call.route
-        response = self._work.respond(call) if self._work is not None and self._work.takes(call) else self.respond(call)
+        far = self._work is not None and self._work.takes(call)
+        response = self._work.respond(call) if far else self.respond(call)  # type: ignore[union-attr]
         told = UNREAD_HEADERS if call.unread else ()
         if route.answer is Answer.ARROW:
+            headers = ((b"content-type", ARROW_FILE), *told)
+            if isinstance(response, bytes):
+                return Reply(200, response, headers)
             chunks = joined(response)
-            return Reply(200, next(chunks, b""), ((b"content-type", ARROW_FILE), *told), stream=chunks)
+            return Reply(200, next(chunks, b""), headers, stream=chunks, of_worker=far)
         asked_to_vend = getattr(call.request, "vend_credentials", None)
         access = storage_access(call.asker, call)
         response = vend(response, self._vendor, access, asked_to_vend, is_done=route.changes)

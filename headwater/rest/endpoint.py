@@ -17,7 +17,7 @@ from headwater.rest.lookups import NameLookups
 from headwater.rest.pressure import Holding, Quota
 from headwater.rest.reply import Reply
 from headwater.rest.routes import BodyKind, WorkPlace
-from headwater.rest.sending import send_reply, unless_gone, until_gone
+from headwater.rest.sending import SlowReaders, send_reply, unless_gone, until_gone
 from headwater.rest.settings import Limits
 from headwater.rest.work import needs_worker
 
@@ -37,6 +37,7 @@ class Endpoint:
         catalog_pool: Executor,
         data_pool: Executor,
         long_pool: Executor,
+        slow: SlowReaders,
     ) -> None:
         self._dispatcher = dispatcher
         self._lookups = lookups
@@ -44,6 +45,7 @@ class Endpoint:
         self._catalog_pool = catalog_pool
         self._data_pool = data_pool
         self._long_pool = long_pool
+        self._slow = slow
         self._quota = Quota(limits.spooled, limits.spooled_per_caller)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -60,7 +62,7 @@ class Endpoint:
         reply = self._from_memory(call)
         if reply is None:
             reply = await self._work(call, receive)
-        await send_reply(call, reply, receive, send, self._in_data_pool)
+        await send_reply(call, reply, receive, send, self._in_data_pool, self._slow)
 
     async def _wait_for_news(self, call: Call) -> None:
         """A long poll: it holds no thread, and looks now and then."""

@@ -15,6 +15,7 @@ import pyarrow as pa
 from lance_namespace import LanceNamespace
 
 from headwater.decoding.arrow import read_stream
+from headwater.decoding.bounds import Accept
 from headwater.errors import InvalidTableStateError, LanceNamespaceError, PermissionDeniedError
 from headwater.metastore.index import NAMED
 from headwater.metastore.objects import Undone, UndoStep
@@ -91,12 +92,19 @@ def session_of(namespace: LanceNamespace, call: Call) -> VerbSession:
     """Return the session of a call: its catalog, its caller, and its rows."""
     caller = call.asker
     author = None if caller is OWNER else caller.author
-    return VerbSession(namespace, caller.name, author, lambda: _rows(call), call.accept)
+
+    def accept(size: int) -> None:
+        session.sizes.append(size)
+        if call.accept is not None:
+            call.accept(size)
+
+    session = VerbSession(namespace, caller.name, author, lambda: _rows(call, accept), call.accept)
+    return session
 
 
-def _rows(call: Call) -> pa.RecordBatchReader:
+def _rows(call: Call, accept: Accept) -> pa.RecordBatchReader:
     body = call.body.buffer if isinstance(call.body, BodySpool) else pa.py_buffer(call.body)
-    return read_stream(body, call.accept)
+    return read_stream(body, accept)
 
 
 def _handler(row: Verb) -> Handler:

@@ -28,13 +28,17 @@ _OWN_HEADERS = frozenset(
 
 @dataclass(frozen=True)
 class Reply:
-    """A status, headers, and a body that is either whole or a stream of chunks."""
+    """A status, headers, and a body that is either whole or a stream of chunks.
+
+    `of_worker`: a worker makes the chunks, and waits while nobody takes them.
+    """
 
     status: int
     body: bytes = b""
     headers: Headers = ((b"content-type", JSON),)
     code: int | None = None
     stream: Generator[bytes, None, None] | None = None
+    of_worker: bool = False
 
 
 class RouteError(LanceNamespaceError):

@@ -49,10 +49,15 @@ def needs_worker(call: Call) -> bool:
 class Work(Protocol):
     """Does the work of calls somewhere else."""
 
+    @property
+    def most_held(self) -> int:
+        """Return how many answers may hold their worker while they are read slowly."""
+        ...
+
     def takes(self, call: Call) -> bool: ...
 
     def respond(self, call: Call) -> Any:
-        """The response, as the protocol's model or as JSON; of rows the chunks of an Arrow file."""
+        """Return the response, as the protocol's model or as JSON; of rows an Arrow file, in chunks or as bytes."""
         ...
 
 
@@ -91,6 +96,10 @@ class InWorkers:
         self._everything = isinstance(namespace, FarNamespace)
         self._metastore = abilities_of(namespace).metastore
 
+    @property
+    def most_held(self) -> int:
+        return self._pool.limits.most_long
+
     def takes(self, call: Call) -> bool:
         return self._everything or needs_worker(call)
 
@@ -107,9 +116,12 @@ class InWorkers:
         if call.route.runs is WorkPlace.LONG and self._metastore is not None:
             _ = self._metastore.slot  # a collection is committed by the worker alone
         is_stream = call.route.answer is Answer.ARROW
-        told = msgspec.json.decode(next(found)) if is_stream else found
+        chunks = iter(found) if is_stream else None
+        told = found if chunks is None else msgspec.json.decode(next(chunks))
         call.unread.update(told["unread"])
-        return found if is_stream else decoded(told)
+        if chunks is None:
+            return decoded(told)
+        return b"".join(chunks) if isinstance(found, list) else chunks
 
     def close(self) -> None:
         self._pool.close()

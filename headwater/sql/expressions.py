@@ -44,6 +44,10 @@ COMPARISONS = {
 ARITHMETIC = {exp.Add: "+", exp.Sub: "-", exp.Mul: "*"}
 BITWISE = {exp.BitwiseAnd: "&", exp.BitwiseOr: "|", exp.BitwiseXor: "^"}
 SHOWN = {exp.Lambda: "a lambda", exp.Placeholder: "a parameter", exp.RegexpLike: "RLIKE", exp.Lateral: "LATERAL VIEW"}
+_KNOWN = """this expression expressions is_string to table db catalog typed safe ifs default low high query negate
+quoted partition_by order spec over"""
+KNOWN = frozenset(_KNOWN.split())
+"""The parts of nodes that are translated; a node with another one is refused."""
 MAX_TEXT = 1_000_000
 """The longest translation, in characters: some expressions write what they are made of twice."""
 _DECIMAL = re.compile(r"(\d*)\.(\d*)")
@@ -67,7 +71,16 @@ class Expressions:
         return term.text
 
     def term(self, node: Any) -> Term:
-        """Return the translation of one node; UnsupportedSqlError names a node that has none."""
+        """Return the translation of one node; UnsupportedSqlError names a node, or a part of one, that has none."""
+        for key, value in node.args.items():
+            if value and key not in KNOWN:
+                raise UnsupportedSqlError(f"{type(node).__name__.upper()} with {key.strip('_').upper()}")
+        term = self._term(node)
+        if len(term.text) > MAX_TEXT:
+            raise UnsupportedSqlError("an expression that is nested this deep")
+        return operators.logical("AND", [Term(f"(NOT {term.text})", BOOLEAN)]) if node.args.get("negate") else term
+
+    def _term(self, node: Any) -> Term:
         if type(node) in COMPARISONS:
             return operators.compare(COMPARISONS[type(node)], self.term(node.this), self.term(node.expression))
         if type(node) in ARITHMETIC:
@@ -78,10 +91,7 @@ class Expressions:
         handler = _HANDLERS.get(type(node))
         if handler is None:
             raise UnsupportedSqlError(SHOWN.get(type(node)) or type(node).__name__.upper())
-        term = handler(self, node)
-        if len(term.text) > MAX_TEXT:
-            raise UnsupportedSqlError("an expression that is nested this deep")
-        return term
+        return handler(self, node)
 
     def terms(self, nodes: Sequence[Any]) -> list[Term]:
         return [self.term(node) for node in nodes]
@@ -200,7 +210,9 @@ class Expressions:
             if kind.parts:
                 raise UnsupportedSqlError(f"IN of {kind}")
             return Term(f"({pair[0].text} IN (SELECT {pair[1].text} FROM ({text}) AS i))", BOOLEAN)
-        if not node.expressions or any(value for key, value in node.args.items() if key not in ("this", "expressions")):
+        if not node.expressions or any(
+            value for key, value in node.args.items() if key not in ("this", "expressions", "negate")
+        ):
             raise UnsupportedSqlError("IN without a list of values")
         found, kind = to_common([asked, *self.terms(node.expressions)], "IN")
         if kind.parts:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 from headwater.sql.casts import Term, cast, fail, literal_decimal, refuse, text_literal, to_common
-from headwater.sql.kinds import BIGINT, BOOLEAN, DATE, DOUBLE, INT, MAX_PRECISION, STRING, Kind, decimal
+from headwater.sql.kinds import BIGINT, BOOLEAN, DATE, DOUBLE, INT, MAX_PRECISION, STRING, TIMESTAMP, Kind, decimal
 from headwater.sql.parsing import UnsupportedSqlError
 
 DIVIDE_BY_ZERO = "[DIVIDE_BY_ZERO] Division by zero."
@@ -173,7 +173,7 @@ def item(array: Term, index: Term, first: int) -> Term:
 
 def add_interval(term: Term, amount: int, unit: str) -> Term:
     """Return a date or timestamp that an interval of one unit is added to."""
-    if not term.kind.is_moment:
+    if term.kind not in (DATE, TIMESTAMP):
         raise UnsupportedSqlError(f"an interval added to {term.kind}")
     if unit in UNITS:
         step = f"INTERVAL ({amount * UNITS[unit]}) DAY"

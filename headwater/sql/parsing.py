@@ -170,10 +170,10 @@ def with_tables(sql: str, names: Mapping[str, str]) -> str:
             alias = "" if node.alias else f" AS `{parts[-1]}`"
             edits.append((node.parts[0].meta["start"], node.parts[-1].meta["end"] + 1, f"`{new}`{alias}"))
     for column in tree.find_all(exp.Column):
-        parts = [part for part in column.parts if isinstance(part, exp.Identifier)]
-        for end in range(len(parts) - 1, 1, -1):  # raw.orders.id: the table is called orders now
-            if format_name([part.name for part in parts[:end]]).lower() in wanted:
-                edits.append((parts[0].meta["start"], parts[end - 1].meta["start"], ""))
+        words = [part for part in column.parts if isinstance(part, exp.Identifier)]
+        for end in range(len(words) - 1, 1, -1):  # raw.orders.id: the table is called orders now
+            if format_name([word.name for word in words[:end]]).lower() in wanted:
+                edits.append((words[0].meta["start"], words[end - 1].meta["start"], ""))
                 break
     for start, stop, new in sorted(edits, reverse=True):
         sql = sql[:start] + new + sql[stop:]

@@ -41,7 +41,7 @@ from headwater.streams.writing import Changes, NewFragments, commit_rows, head_o
 from headwater.tables.columns.fields import ROW_ADDRESS, ROW_ID
 from headwater.tables.commit.committer import fragment_from
 from headwater.tables.handle import TableHandle
-from headwater.tables.indices import build, commit_pieces, divided, index_type, new_index
+from headwater.tables.indices import build, commit_pieces, divided, index_type, new_index, remove_pieces
 from headwater.wording import many
 from headwater.work import Json, Runner, Task
 
@@ -261,6 +261,12 @@ def stage_index(
             else:
                 at = replace(table, uri=f"{catalog_location(lake).root}/{stream.serving}", version=head[0])
                 tasks = [Task("headwater.tables.indices:build_piece", (at, index, each)) for each in pieces]
-                commit_pieces(at, dataset, index, runner.run(tasks, f"index {index.column}"))
+                built = runner.run(tasks, f"index {index.column}")
+                merge, found = Task("headwater.tables.indices:merge_pieces", (at, built)), built
+                if index.kind == "BTREE" and len(built) > 1:
+                    (found,) = runner.run([merge], f"index {index.column}")
+                commit_pieces(at, dataset, index, found)
+                if len(found) < len(built):
+                    remove_pieces(at, built)
     published = record(lake, tx, stream, staging, replace(before, late=0, too_late=0))
     return Publication(published, True, tuple(staging.staged))

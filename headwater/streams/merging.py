@@ -5,6 +5,7 @@ Nothing is written here but tombstones and marks. It is done for the whole tail,
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
@@ -28,19 +29,33 @@ from headwater.streams.reading import (
     same_rows,
     touched_state,
 )
-from headwater.streams.serving_copy import Lake, open_version
+from headwater.streams.serving_copy import CatalogLocation, Lake, catalog_location, open_version
 from headwater.streams.tombstones import TombstonesAndMarks, newest, read_remembered, write_remembered
 from headwater.streams.writing import Changes, rows_digest
 from headwater.tables.columns.fields import ROW_ADDRESS, ROW_ID
+from headwater.tables.indices import divided
+from headwater.work import HERE, Runner, Task
+
+DIGESTS = 4
+"""The tasks of a digest for each core: each holds the rows of its fragments."""
 
 
-def digest_now(lake: Lake, view: PositionView, published: Published) -> int:
-    """The digest of published rows under the present columns: an added or dropped one is part of every row."""
+def digest_now(lake: Lake, view: PositionView, published: Published, runner: Runner = HERE) -> int:
+    """Return the digest of published rows under the present columns: an added or dropped one is part of every row."""
     definition = view.stream.definition
     if tuple(column.id for column in definition.columns) == tuple(id for id, _ in published.columns):
         return published.digest
-    rows = base_rows(lake, PositionView(view.stream, published.position, published, (), ()), narrowed(definition, None))
-    return rows_digest(rows)
+    held = PositionView(view.stream, published.position, published, (), ())
+    if runner.in_driver(published.rows):
+        return rows_digest(base_rows(lake, held, narrowed(definition, None)))
+    parts = divided(open_version(lake, view.stream, published.version, published.manifest), DIGESTS * runner.cores)
+    tasks = [Task("headwater.streams.merging:run_digest", (catalog_location(lake), held, part)) for part in parts]
+    return sum(int(each) for each in runner.run(tasks, f"digest of {view.stream.name}")) % MODULUS
+
+
+def run_digest(location: CatalogLocation, held: PositionView, fragments: Sequence[int]) -> str:
+    """Return the digest of the rows of some fragments, on an executor."""
+    return str(rows_digest(base_rows(location.lake(), held, narrowed(held.stream.definition, None), fragments)))
 
 
 def appended(
@@ -51,9 +66,11 @@ def appended(
     state = replace(empty(rules), watermark=base.watermark if base is not None else None)
     folded = fold(rules, state, log.events, log.judged)
     nothing = np.empty(0, np.int64)
-    digest = (digest_now(lake, view, base) if base is not None else 0) + rows_digest(folded.rows)
+    is_on_top = before is not None and view.start == before.position
+    known = before.digest if is_on_top and before is not None else digest_now(lake, view, base) if base else 0
+    digest = known + rows_digest(folded.rows)
     count = (base.rows if base is not None else 0) + folded.rows.num_rows
-    addresses = nothing if before is None or view.start == before.position else _after_base(lake, view, before)
+    addresses = nothing if before is None or is_on_top else _after_base(lake, view, before)
     new = np.full(folded.rows.num_rows, -1)
     return Changes(folded.rows, new, state.rows, addresses, digest % MODULUS, count), folded
 

@@ -30,6 +30,8 @@ from headwater.tables.expressions import check_sql
 from headwater.tables.scan.bounded_reads import live_batches
 
 Mask = npt.NDArray[np.bool_]
+FEW_ROWS = 20_000
+"""Rows of a base on local disk that are read sooner than a thread is started."""
 
 
 @dataclass(frozen=True)
@@ -92,13 +94,18 @@ def whole_state(
     """
     definition = view.stream.definition
     rules = narrowed(definition, columns)
-    with ThreadPoolExecutor(1) as beside:
-        scanned = beside.submit(base_rows, lake, view, rules, fragments)
+    if view.base is None or (lake.store.abilities.path is not None and view.base.rows < FEW_ROWS):
+        rows = base_rows(lake, view, rules, fragments)
         log = read_tail(lake.store, view, columns, True)
-    rows, index = scanned.result(), _index_of(rules, log.events)
+    else:
+        with ThreadPoolExecutor(1) as beside:
+            scanned = beside.submit(base_rows, lake, view, rules, fragments)
+            log = read_tail(lake.store, view, columns, True)
+        rows = scanned.result()
+    index = _index_of(rules, log.events)
     every = whole or log.events.truncations is not None
     state = base_state(lake, view, rules, rows, index if not every else None, every)
-    return apply(rules, state, fold(rules, state, log.events, log.judged))
+    return apply(rules, state, fold(rules, state, log.events, log.judged, index))
 
 
 def _state_of_tail(lake: Lake, view: PositionView, columns: Sequence[str], share: Share | None) -> pa.Table:

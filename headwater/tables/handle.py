@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from lance_namespace import LanceNamespace
 
 
-class AskedCatalog:
+class CommitClient:
     """The methods of `LanceNamespace` that pylance calls during a commit. Remembers the catalog's last refusal.
 
     After a refusal pylance reads the version to learn who made it. In a table that was moved or dropped meanwhile it
@@ -68,6 +68,8 @@ class AskedCatalog:
         return self._catalog.describe_table_version(request)
 
 
+MAX_KEPT = 16
+"""Datasets that a moment of the past keeps open."""
 SCATTERED_BYTES = 64 << 10
 """Reads nearer to each other than this are one where scattered rows are fetched: what Lance does on object storage. Its
 4 KiB of local files make a request of every row that an index finds, and a thousand of them take twice as long. A scan
@@ -126,10 +128,12 @@ class TableHandle:
     in_transaction: bool = False
     """True for versions of an open transaction: no commit to them can have landed unseen."""
     session: lance.Session | None = field(default=None, repr=False, compare=False)
-    _asked: list[AskedCatalog] = field(default_factory=list, init=False, repr=False, compare=False)
+    _asked: list[CommitClient] = field(default_factory=list, init=False, repr=False, compare=False)
     """The catalog as it was asked for what was opened last, if anything was."""
     refs: Callable[[], KnownRefs | None] | None = field(default=None, repr=False, compare=False)
     """Asks the catalog for tags and branches of which the table's folder may not know yet."""
+    kept: dict[Any, lance.LanceDataset] | None = field(default=None, repr=False, compare=False)
+    """Datasets that were opened at the moment of the past which the catalog stands at: no version is added to it."""
 
     @property
     def name(self) -> str:
@@ -167,10 +171,22 @@ class TableHandle:
             check_version(self.id, wanted)
         with translating(self, "open", otherwise=InvalidTableStateError):
             try:
-                dataset = self._open(wanted, branch, scattered)
+                dataset = self._kept_or_opened(wanted, branch, scattered)
             except Exception as error:
                 raise self._not_opened(error, wanted, branch) from None
             return self.checked(dataset)
+
+    def _kept_or_opened(self, version: int | str | None, branch: str | None, scattered: bool) -> lance.LanceDataset:
+        if self.kept is None or self.client is None or branch is not None or isinstance(version, str):
+            return self._open(version, branch, scattered)
+        key = (self.id, version, scattered)
+        found = self.kept.get(key)
+        if found is None:
+            found = self._open(version, branch, scattered)
+            if len(self.kept) >= MAX_KEPT:
+                self.kept.clear()
+            self.kept[key] = found
+        return found
 
     def _made(self, branch: str | None, version: int | str | None) -> tuple[str | None, int | str | None]:
         """Return the branch and version to open. A branch that a transaction is to create is read at its start."""
@@ -210,7 +226,7 @@ class TableHandle:
                 return lance.dataset(self.uri, version=version, **how)
             dataset = lance.dataset(self.uri, **how)
         else:
-            self._asked[:] = [AskedCatalog(self.client)]
+            self._asked[:] = [CommitClient(self.client)]
             dataset = lance.dataset(namespace_client=self._asked[0], table_id=list(self.id.names), **how)
         if branch is not None:
             return dataset.checkout_version((branch, version))

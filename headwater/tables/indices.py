@@ -248,6 +248,16 @@ def _merged(table: TableHandle, built: list[Any]) -> list[Any]:
     return [dataset.merge_existing_index_segments(built)]
 
 
+def merge_pieces(table: TableHandle, results: Sequence[Json]) -> list[Json]:
+    """Merge the parts of an index on an executor; those of a large table stay as they are."""
+    return [segment_to_json(each) for each in _merged(table, [segment_from_json(value) for value in results])]
+
+
+def remove_pieces(table: TableHandle, results: Sequence[Json]) -> None:
+    """Delete the files of parts that were merged."""
+    _remove_segments(table, [segment_from_json(value) for value in results])
+
+
 def _remove_segments(table: TableHandle, built: list[Any]) -> None:
     """Delete the files of merged segments, which no version names."""
     session = lance.file.LanceFileSession(table.uri, table.storage_options or None)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import Enum, Flag, auto
 from functools import cached_property
 from typing import Any, TypeVar, get_args, get_type_hints
@@ -77,7 +77,7 @@ class VerbSession:
 
     `caller`: who calls, as transactions tell callers apart. `author`: the author of the transactions it begins.
     `rows`: returns a reader of the rows that came with the call. `accept`: called with the size of rows, in bytes,
-    before they are decoded; raises if that is too much.
+    before they are decoded; raises if that is too much. `sizes`: has that size once `rows` was called.
     """
 
     namespace: LanceNamespace
@@ -85,6 +85,7 @@ class VerbSession:
     author: str | None = None
     rows: Callable[[], pa.RecordBatchReader] | None = None
     accept: Callable[[int], None] | None = None
+    sizes: list[int] = field(default_factory=list)
 
     @cached_property
     def can(self) -> CatalogAbilities:

@@ -35,8 +35,7 @@ def ask(question: bytes) -> Any:
     with speaking:
         if _caller is None:
             return None
-        _caller.send({"ask": True})
-        _caller.send_chunks(iter((question,)))
+        _caller.send({"ask": True}, [question])
         told = _caller.receive()
     if "error" in told:
         raise error_of(told["error"])

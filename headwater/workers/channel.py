@@ -1,10 +1,11 @@
-"""How a caller and its worker talk: frames over a socket.
+"""Frames over a socket between a caller and its worker.
 
 A frame is a kind (one byte), a length (four bytes, big endian) and as many bytes: a message (JSON), a chunk of a
-stream, or the end of one. A file travels as a descriptor beside a message, so that its bytes are not copied. Large
-chunks of an answer stand in memory that both sides map, a few slots in turn: the frame says in which, and the other
-side answers when it has taken it. Whoever sends more than the other side takes waits: that is all the back-pressure
-there is.
+stream, or the end of one. Frames that are ready together are sent by one system call and received by one, so that the
+other process wakes once. A file travels as a descriptor beside a message, so that its bytes are not copied. Large
+chunks of an answer stand in memory that both sides map, a few slots in turn: the frame names the slot, and the
+receiver replies when it has copied the slot. A sender waits while the receiver takes nothing: that is the only
+back-pressure.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ import socket
 import struct
 import tempfile
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from typing import Any, cast
 
 import pyarrow as pa
@@ -31,6 +32,13 @@ MIN_SHARED = 64 << 10
 """What is smaller goes through the socket, which is then as fast."""
 _HEAD = struct.Struct(">cI")
 _SLOT = struct.Struct(">II")
+_END = _HEAD.pack(END, 0)
+_encode = json.JSONEncoder(separators=(",", ":")).encode
+_raw_decode = json.JSONDecoder().raw_decode
+ROOM = 64 << 10
+"""Bytes that one system call receives at most of frames that are not long."""
+MAX_PARTS = 512
+"""Parts that one system call sends; the kernel takes 1,024."""
 
 
 Chunk = bytes | list[Any]
@@ -48,6 +56,10 @@ class Channel:
         self._socket = connection
         self._files: list[int] = []
         self._shared: memoryview | None = None
+        self._waits = 0.0
+        self._read = memoryview(b"")  # received and not yet used
+        self._room = memoryview(bytearray(ROOM))
+        self._control = socket.CMSG_SPACE(struct.calcsize("i"))
         for option in (socket.SO_SNDBUF, socket.SO_RCVBUF):
             connection.setsockopt(socket.SOL_SOCKET, option, BUFFER)
 
@@ -56,16 +68,22 @@ class Channel:
 
         The kernel's own time limit: the socket stays blocking, and a chunk is one call instead of many.
         """
-        whole = int(seconds)
+        if seconds == self._waits:
+            return
+        self._waits, whole = seconds, int(seconds)
         limit = struct.pack("ll", whole, max(1, int((seconds - whole) * 1_000_000)))
         for option in (socket.SO_RCVTIMEO, socket.SO_SNDTIMEO):
             self._socket.setsockopt(socket.SOL_SOCKET, option, limit)
 
-    def send(self, message: dict[str, Any], file: int | None = None) -> None:
-        body = json.dumps(message, separators=(",", ":")).encode()
-        if len(body) > MAX_MESSAGE:
-            raise ValueError(f"a message of {len(body)} bytes is longer than {MAX_MESSAGE}")
-        self._put(MESSAGE, body, file)
+    def send(self, message: dict[str, Any], stream: Sequence[Chunk] | None = None, file: int | None = None) -> None:
+        """Send a message, and after it `stream`, all chunks of one. `file` is a descriptor to send along."""
+        encoded = _encode(message).encode()
+        if len(encoded) > MAX_MESSAGE:
+            raise ValueError(f"a message of {len(encoded)} bytes is longer than {MAX_MESSAGE}")
+        frames = [_HEAD.pack(MESSAGE, len(encoded)), encoded]
+        if stream is not None:
+            frames += (*(part for chunk in stream for part in _chunk_frames(chunk)), _END)
+        self._put(frames, file)
 
     def share(self, file: int) -> None:
         """Map the memory that answers go through; the worker writes it, the caller reads it."""
@@ -75,14 +93,11 @@ class Channel:
         """A stream of bytes, to its end; `shared` of the one side that writes to shared memory."""
         sent = 0
         for chunk in chunks:
-            parts = [chunk] if isinstance(chunk, bytes) else chunk
-            if shared and self._shared is not None and sum(len(part) for part in parts) >= MIN_SHARED:
-                sent = self._send_shared(self._shared, parts, sent)
+            if shared and self._shared is not None and size_of(chunk) >= MIN_SHARED:
+                sent = self._send_shared(self._shared, parts_of(chunk), sent)
             else:
-                for part in parts:
-                    for start in range(0, len(part), MAX_FRAME):
-                        self._put(CHUNK, memoryview(part)[start : start + MAX_FRAME])
-        self._put(END, b"")
+                self._put(_chunk_frames(chunk))
+        self._put([_END])
         for _ in range(min(sent, SLOTS)):
             self._await_taken()
 
@@ -103,7 +118,7 @@ class Channel:
         return self._put_slot(sent, at) if at else sent
 
     def _put_slot(self, sent: int, size: int) -> int:
-        self._put(SHARED, _SLOT.pack(sent % SLOTS, size))
+        self._put([_HEAD.pack(SHARED, _SLOT.size), _SLOT.pack(sent % SLOTS, size)])
         return sent + 1
 
     def _await_taken(self) -> None:
@@ -115,7 +130,7 @@ class Channel:
         if self._shared is None or slot >= SLOTS or size > SLOT_BYTES:
             raise BrokenChannelError("a slot that is not there")
         part = bytes(self._shared[slot * SLOT_BYTES : slot * SLOT_BYTES + size])
-        self._put(TAKEN, b"")
+        self._put([_HEAD.pack(TAKEN, 0)])
         return part
 
     def receive(self) -> dict[str, Any]:
@@ -123,7 +138,7 @@ class Channel:
         kind, body = self._get()
         if kind != MESSAGE:
             raise BrokenChannelError("a message was expected")
-        return cast(dict[str, Any], json.loads(body))
+        return cast(dict[str, Any], _decode(body))
 
     def receive_file(self) -> int:
         """The descriptor that came with the last message; the caller closes it."""
@@ -151,48 +166,84 @@ class Channel:
         self._files = []
         self._socket.close()
 
-    def _put(self, kind: bytes, body: bytes | memoryview, file: int | None = None) -> None:
-        head = _HEAD.pack(kind, len(body))
-        with _mapped():
-            if file is not None:
-                socket.send_fds(self._socket, [head], [file])
-            else:
-                self._socket.sendall(head)
-            if body:
-                self._socket.sendall(body)
+    def _put(self, parts: list[Any], file: int | None = None) -> None:
+        """Send the parts of frames, as a rule by one system call."""
+        files = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, struct.pack("i", file))] if file is not None else []
+        try:
+            sent, size = 0, sum(map(len, parts))
+            if len(parts) <= MAX_PARTS:
+                sent = self._socket.sendmsg(parts, files)
+            if sent < size:  # a long one, or the receiver is slow
+                self._socket.sendall(memoryview(b"".join(parts))[sent:])
+        except (BlockingIOError, ConnectionError) as error:
+            raise _told_by(error) from None
 
     def _get(self) -> tuple[bytes, bytes]:
-        with _mapped():
-            head, files, _flags, _address = socket.recv_fds(self._socket, _HEAD.size, 1, socket.MSG_WAITALL)
-            self._files.extend(files)
-            if len(head) < _HEAD.size:
-                raise BrokenChannelError("the other side is gone")
-            kind, size = _HEAD.unpack(head)
+        try:
+            while len(self._read) < _HEAD.size:
+                self._receive_more()
+            kind, size = _HEAD.unpack_from(self._read)
             if size > (MAX_MESSAGE if kind == MESSAGE else MAX_FRAME):
                 raise BrokenChannelError(f"a frame of {size} bytes is too long")
-            return kind, self._read(size)
+            body, self._read = self._read[_HEAD.size : _HEAD.size + size], self._read[_HEAD.size + size :]
+            return kind, bytes(body) if len(body) == size else self._rest_of(body, size)
+        except (BlockingIOError, ConnectionError) as error:
+            raise _told_by(error) from None
 
-    def _read(self, size: int) -> bytes:
-        """So many bytes: as a rule in one call, and without a copy."""
-        parts: list[bytes] = []
-        while size:
-            part = self._socket.recv(size, socket.MSG_WAITALL)
+    def _receive_more(self) -> None:
+        """Receive what is there, after the bytes that are left of the last time."""
+        left = len(self._read)
+        self._room[:left] = self._read
+        count, control, _flags, _address = self._socket.recvmsg_into([self._room[left:]], self._control)
+        for _level, _type, data in control:
+            self._files.append(struct.unpack("i", data)[0])
+        if not count:
+            raise BrokenChannelError("the other side is gone")
+        self._read = self._room[: left + count]
+
+    def _rest_of(self, begun: memoryview, size: int) -> bytes:
+        """A long frame of which the beginning is here."""
+        parts: list[Any] = [bytes(begun)]
+        missing = size - len(begun)
+        while missing:
+            part = self._socket.recv(missing, socket.MSG_WAITALL)
             if not part:
                 raise BrokenChannelError("the other side is gone")
             parts.append(part)
-            size -= len(part)
-        return parts[0] if len(parts) == 1 else b"".join(parts)
+            missing -= len(part)
+        return b"".join(parts)
 
 
-@contextmanager
-def _mapped() -> Iterator[None]:
-    """What a socket raises, as the two things that can happen: the other side is late, or gone."""
-    try:
-        yield
-    except BlockingIOError:
-        raise TimeoutError("the other side takes too long") from None
-    except ConnectionError as error:
-        raise BrokenChannelError(type(error).__name__) from None
+def _decode(body: bytes) -> Any:
+    """Return the value of a message, which the other end has encoded without white space."""
+    return _raw_decode(body.decode())[0]
+
+
+def parts_of(chunk: Chunk) -> list[Any]:
+    """Return the parts of a chunk, in their order."""
+    return [chunk] if isinstance(chunk, bytes) else chunk
+
+
+def size_of(chunk: Chunk) -> int:
+    """Return the bytes of a chunk."""
+    return sum(map(len, parts_of(chunk)))
+
+
+def _chunk_frames(chunk: Chunk) -> list[Any]:
+    """A chunk as the parts of frames: one frame, or several of a very long one."""
+    size = size_of(chunk)
+    if size <= MAX_FRAME:
+        return [_HEAD.pack(CHUNK, size), *parts_of(chunk)]
+    whole = memoryview(b"".join(parts_of(chunk)))
+    pieces = [whole[start : start + MAX_FRAME] for start in range(0, size, MAX_FRAME)]
+    return [part for piece in pieces for part in (_HEAD.pack(CHUNK, len(piece)), piece)]
+
+
+def _told_by(error: OSError) -> Exception:
+    """Return the error that a socket's error means: the other side is late, or gone."""
+    if isinstance(error, BlockingIOError):
+        return TimeoutError("the other side takes too long")
+    return BrokenChannelError(type(error).__name__)
 
 
 def shared_memory() -> int:

@@ -5,6 +5,7 @@ Started as a program of its own, never forked: pylance and its threads do not su
 
 from __future__ import annotations
 
+import gc
 import importlib
 import mmap
 import os
@@ -19,10 +20,19 @@ from typing import Any
 import pyarrow as pa
 
 from headwater.workers import callbacks
-from headwater.workers.channel import BrokenChannelError, Channel, Chunk, reader_of_chunks, stream_chunks
+from headwater.workers.channel import (
+    BrokenChannelError,
+    Channel,
+    Chunk,
+    reader_of_chunks,
+    size_of,
+    stream_chunks,
+)
 from headwater.workers.told_errors import failure
 
 MIB = 1 << 20
+SHORT, AHEAD = 1 << 18, 3
+"""First chunks that are fewer and have fewer bytes may be the whole answer."""
 MIN_WORK = 0.02
 """Seconds of processor time and MiB read or written between two beats: less is only waiting."""
 
@@ -41,6 +51,7 @@ def main() -> None:
     except Exception as error:
         channel.send({"error": failure(error)})
         return
+    gc.freeze()  # what is there stays: no collection of garbage walks it again
     limit = MemoryLimit(first["most_memory"])
     limit.set(first["memory"])
     channel.send({"ok": os.getpid()})
@@ -106,7 +117,7 @@ def answer(channel: Channel, hosted: Any, call: dict[str, Any]) -> None:
         with callbacks.called_by(channel), _progress(channel, call["beat"]):
             found = getattr(hosted, method)(call["arguments"], body)
             stream = _stream(found)
-            first = next(stream, b"") if stream is not None else b""
+            begun, is_whole = _begin(stream) if stream is not None else ([], False)
     except Exception as error:
         _discard(chunks)
         channel.send({"error": failure(error)})
@@ -114,8 +125,21 @@ def answer(channel: Channel, hosted: Any, call: dict[str, Any]) -> None:
     _discard(chunks)
     if stream is None:
         channel.send({"ok": found})
+    elif is_whole:
+        channel.send({"ok": None, "whole": True}, begun)
     else:
-        _send_stream(channel, first, stream)
+        _send_stream(channel, begun, stream)
+
+
+def _begin(stream: Iterator[Chunk]) -> tuple[list[Chunk], bool]:
+    """Make the first chunks, and return True beside them if there are no others: a short answer is sent whole."""
+    begun: list[Chunk] = []
+    while len(begun) < AHEAD and sum(map(size_of, begun)) < SHORT:
+        chunk = next(stream, None)
+        if chunk is None:
+            return begun, True
+        begun.append(chunk)
+    return begun, False
 
 
 @contextmanager
@@ -159,13 +183,13 @@ def _discard(chunks: Iterator[bytes]) -> None:
         pass
 
 
-def _send_stream(channel: Channel, first: Chunk, rest: Iterator[Chunk]) -> None:
+def _send_stream(channel: Channel, begun: list[Chunk], rest: Iterator[Chunk]) -> None:
     """The chunks, then how it went: an error in the middle of the rows is told too."""
     problem: list[BaseException] = []
 
     def chunks() -> Iterator[Chunk]:
         try:
-            yield first
+            yield from begun
             yield from rest
         except Exception as error:
             problem.append(error)

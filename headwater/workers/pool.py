@@ -39,7 +39,7 @@ class Pool:
         is_long: bool = False,
         answers: Answers | None = None,
     ) -> Any:
-        """Call a method of the hosted object; the answer is a JSON value, or the chunks of a stream.
+        """Call a method of the hosted object, and return a JSON value or the chunks of a stream, a list if it is short.
 
         `begun` is given what stops the work from another thread, once it has a worker. A stream keeps its worker until
         it ends or is closed; closed early, the worker is killed and its work with it. `is_long`: see `WorkerLimits`.

@@ -132,7 +132,10 @@ class Worker:
         is_long: bool = False,
         answers: Answers | None = None,
     ) -> Any:
-        """The answer: a JSON value, or the chunks of a stream. Any error but the catalog's own ends the worker."""
+        """Return the answer: a JSON value, the chunks of a stream, or of a short one a list of them.
+
+        Any error but the catalog's own ends the worker.
+        """
         self.calls += 1
         self._memory = self._limits.memory_of(is_long)
         self.is_usable, self._is_calling = False, True
@@ -140,17 +143,18 @@ class Worker:
         try:
             self._send(method, arguments, body, is_long)
             told = self._told(answers)
+            whole = list(self._channel.receive_chunks()) if "whole" in told else None
         except TimeoutError:
             raise self._overdue(changes) from None
         except (BrokenChannelError, OSError):
             raise self._died(changes) from None
-        if told.get("stream"):
+        if "stream" in told:
             return self._chunks(changes)
         self._is_calling = False
         self.is_usable = not told.get("error", {}).get("memory")
         if "error" in told:
             raise error_of(told["error"], self._memory)
-        return told["ok"]
+        return told["ok"] if whole is None else whole
 
     def _told(self, answers: Answers | None) -> dict[str, Any]:
         """Return the worker's answer to a call. Before it, the worker may ask and report progress."""
@@ -172,8 +176,7 @@ class Worker:
             self._channel.send({**message, "body": "stream"})
             self._channel.send_chunks(stream_chunks(body))
         else:
-            self._channel.send({**message, "body": "bytes"})
-            self._channel.send_chunks(iter((bytes(body),)))
+            self._channel.send({**message, "body": "bytes"}, [[body]])
 
     def _chunks(self, changes: bool) -> Generator[bytes, None, None]:
         try:

@@ -9,7 +9,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from headwater import Catalog, MetastoreNamespace
+from headwater import Catalog, MetastoreNamespace, connect
 from headwater.errors import (
     InvalidInputError,
     InvalidTableStateError,
@@ -165,3 +165,17 @@ def test_an_alias_is_found_and_not_listed(either: Catalog) -> None:
     assert len(either["cooked.sales"]) == 2
     either.unalias("cooked.orders", "sales")
     assert "cooked.sales" not in either
+
+
+def test_a_moment_of_the_past_opens_a_table_once(tmp_path: Path) -> None:
+    present: Any = connect("metastore", {"root": str(tmp_path / "lake")})
+    lake = Catalog(present)
+    table = lake.create_table("t", pa.table({"id": [1, 2]}))
+    past, slot = present.at(lake.slot), lake.slot
+    table.append(pa.table({"id": [3]}))
+    opened = past.handle_of(["t"]).open()
+    assert past.handle_of(["t"]).open() is opened
+    assert past.handle_of(["t"]).open(1) is not opened
+    assert opened.count_rows() == lake.at(slot)["t"].count() == 2
+    assert present.handle_of(["t"]).open() is not present.handle_of(["t"]).open()
+    assert table.count() == 3

@@ -18,6 +18,7 @@ import pytest
 from headwater.cli import main
 from headwater.cli.grammar.words import ENGINES as SAID
 from headwater.cli.progress import Lines
+from headwater.clock import SystemClock
 from headwater.errors import (
     InternalError,
     InvalidInputError,
@@ -29,12 +30,12 @@ from headwater.pipeline import plan_pipeline, read_pipeline
 from headwater.pipeline.grammar import parse_pipeline
 from headwater.pipeline.planning import place_of
 from headwater.pipeline.watching import Resident, SignalledStop, served_metrics, watch_pipeline
-from headwater.spark import engine as engines
+from headwater.spark import engine_session as engines
 from headwater.spark import java_runtime as java
 from headwater.spark.failures import failure
 from headwater.streams.serving_copy import CatalogLocation
 from headwater.work import EMBEDDED
-from headwater.work.engine import ENGINES, SPARK, Engine
+from headwater.work.engines import ENGINES, SPARK, PipelineEngine
 from tests.pipeline.shop import Shop
 
 
@@ -47,7 +48,7 @@ def shop(tmp_path: Path) -> Iterator[Shop]:
     sys.modules.pop("shop_features", None)
 
 
-def engine_of(lines: str) -> Engine:
+def engine_of(lines: str) -> PipelineEngine:
     return parse_pipeline(f'[pipeline]\nname = "p"\ncatalog = "./lake"\n{lines}', Path()).engine
 
 
@@ -69,7 +70,7 @@ sql.shuffle.partitions = 8
         "spark.dynamicAllocation.enabled": "true",
         "spark.sql.shuffle.partitions": "8",
     }
-    assert engine_of("").chosen(None, None, {}) == Engine(SPARK)
+    assert engine_of("").chosen(None, None, {}) == PipelineEngine(SPARK)
     assert (engine_of("").address, engine_of("").driver_rows) == ("local[*]", 10_000)
     assert SAID == ENGINES
 
@@ -97,23 +98,23 @@ def test_what_a_file_says_wrong_of_its_engine_is_named(lines: str, told: str) ->
 
 def test_the_line_wins_over_the_file_the_file_over_the_environment_and_spark_is_the_default() -> None:
     embedded = {"HEADWATER_ENGINE": "embedded"}
-    assert Engine().chosen(None, None, embedded).name == EMBEDDED
-    assert Engine(SPARK).chosen(None, None, embedded).name == SPARK
-    assert Engine(EMBEDDED).chosen(SPARK, None, {}).name == SPARK
-    assert Engine(EMBEDDED).chosen(None, "local[2]", {}) == Engine(SPARK, "local[2]")
-    assert Engine(SPARK, "yarn").chosen(EMBEDDED, None, {}).name == EMBEDDED
+    assert PipelineEngine().chosen(None, None, embedded).name == EMBEDDED
+    assert PipelineEngine(SPARK).chosen(None, None, embedded).name == SPARK
+    assert PipelineEngine(EMBEDDED).chosen(SPARK, None, {}).name == SPARK
+    assert PipelineEngine(EMBEDDED).chosen(None, "local[2]", {}) == PipelineEngine(SPARK, "local[2]")
+    assert PipelineEngine(SPARK, "yarn").chosen(EMBEDDED, None, {}).name == EMBEDDED
     for name, master, environment in (
         (EMBEDDED, "yarn", {}),
         (None, "nowhere", {}),
         (None, None, {"HEADWATER_ENGINE": "x"}),
     ):
         with pytest.raises(InvalidInputError):
-            Engine().chosen(name, master, environment)
-    assert Engine().of_verb(None, None).name == EMBEDDED
-    assert Engine(master="yarn").of_verb(None, None) == Engine(SPARK, "yarn")
-    assert Engine(master="yarn").of_verb(EMBEDDED, None).name == EMBEDDED
-    assert Engine().of_verb(None, "local[1]") == Engine(SPARK, "local[1]")
-    assert Engine(master="sc://h:15002/;token=x").shown == "sc://h:15002"
+            PipelineEngine().chosen(name, master, environment)
+    assert PipelineEngine().of_verb(None, None).name == EMBEDDED
+    assert PipelineEngine(master="yarn").of_verb(None, None) == PipelineEngine(SPARK, "yarn")
+    assert PipelineEngine(master="yarn").of_verb(EMBEDDED, None).name == EMBEDDED
+    assert PipelineEngine().of_verb(None, "local[1]") == PipelineEngine(SPARK, "local[1]")
+    assert PipelineEngine(master="sc://h:15002/;token=x").shown == "sc://h:15002"
 
 
 def test_a_profile_names_the_spark_of_its_verbs_and_a_file_that_nobody_named_only_one_of_this_machine(
@@ -136,13 +137,13 @@ def test_a_profile_names_the_spark_of_its_verbs_and_a_file_that_nobody_named_onl
 def test_a_plan_says_where_each_step_will_run(shop: Shop, capsys: pytest.CaptureFixture[str]) -> None:
     pipeline = read_pipeline(shop.file)
     _, plan = plan_pipeline(pipeline)
-    on_spark = replace(pipeline, engine=Engine(SPARK))
+    on_spark = replace(pipeline, engine=PipelineEngine(SPARK))
     places = {(step.do, step.table): place_of(step, on_spark) for step in plan.steps}
     assert places["create", "raw.orders"] == "driver"
     assert places["ingest", "raw.orders"] == "driver"
     assert places["publish", "raw.products"] == "executors", "it calls a function of the user"
     assert places["view", "mart.spend"] == "executors"
-    never = replace(pipeline, engine=Engine(SPARK, driver_rows=0))
+    never = replace(pipeline, engine=PipelineEngine(SPARK, driver_rows=0))
     assert {place_of(step, never) for step in plan.steps if step.do != "create"} == {"executors"}
     assert main(["run", str(shop.file), "--plan"]) == 0
     assert "[embedded]" in capsys.readouterr().out
@@ -375,7 +376,7 @@ def test_a_resident_run_ends_after_the_step_in_hand(shop: Shop) -> None:
 
 
 def test_the_metrics_of_a_resident_run_are_served_on_loopback_if_asked_for(capsys: pytest.CaptureFixture[str]) -> None:
-    memory = Resident(lambda text: None)
+    memory = Resident(lambda text: None, SystemClock())
     said: list[str] = []
     memory.failed("publish a", InvalidInputError("no"))
     memory.looked()

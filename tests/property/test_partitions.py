@@ -26,7 +26,7 @@ from headwater.tables.partitions import (
     partitioning,
     parts_of,
 )
-from headwater.tables.scan.prune import FALSE, NULL, TRUE, Judge, KnownColumn
+from headwater.tables.scan.prune import FALSE, NULL, TRUE, KnownColumn, PartitionFilter
 
 SAFE = set(string.ascii_letters + string.digits + "-_.")
 LETTERS = "abcXYZ019 /\\.%_-=:'\"*?\x00\n\u00e9\u6f22\U0001f30a"
@@ -113,7 +113,7 @@ def test_a_fragment_is_skipped_only_if_no_row_matches_and_counted_only_if_all_do
     pool = data.draw(st.lists(values, min_size=1, max_size=6))
     rows = data.draw(st.lists(st.one_of(st.sampled_from(pool), st.none()), min_size=1, max_size=20))
     tree = data.draw(filters(st.one_of(st.sampled_from(pool), values)))
-    judge = Judge(tree, {"c": KnownColumn(7, kind)})
+    judge = PartitionFilter(tree, {"c": KnownColumn(7, kind)})
     table = pa.table({"c": column(kind, rows), "n": range(len(rows))})
     seen = 0
     for key, found in parted(table, [(7, field)]):

@@ -15,7 +15,9 @@ import pyarrow as pa
 import pytest
 
 from headwater import DirectoryNamespace
+from headwater.errors import InvalidInputError, ServiceUnavailableError
 from headwater.namespace.abilities import CatalogAbilities
+from headwater.rest.sending import SlowReaders
 from headwater.rest.settings import Limits, Settings
 from headwater.tables.scan.bounded_reads import FIRST_ROWS, MAX_ROWS, WINDOW_BYTES, next_size, windows
 from tests.rest.processes import ServeProcess
@@ -121,6 +123,36 @@ def test_a_query_whose_client_left_while_it_waited_is_never_begun(serve: Serve) 
     counting.join()
     assert httpx.post(f"{url}/v1/table/t/count_rows", json={}, timeout=60).text == "1"
     assert begun == []
+
+
+def answer_of(*chunks: bytes, problem: Exception | None = None) -> Iterator[bytes]:
+    yield from chunks
+    if problem is not None:
+        raise problem
+
+
+def test_a_spooled_answer_is_the_answer_and_what_does_not_fit_is_bounded() -> None:
+    slow = SlowReaders(disk=20, workers=1)
+    kept = slow.spool(answer_of(b"cd"), "ada", b"ab")
+    kept.fill()
+    assert list(kept) == [b"abcd"]
+    failed = slow.spool(answer_of(b"cd", problem=InvalidInputError("gone")), "ada", b"ab")
+    failed.fill()
+    assert next(failed) == b"abcd"
+    with pytest.raises(InvalidInputError, match="gone"):
+        next(failed)
+    held = slow.spool(answer_of(b"e" * 9, b"f"), "ada", b"ab")  # beside what is kept, more than half of the disk
+    held.fill()
+    assert [next(held), next(held)] == [b"ab", b"e" * 9]
+    cut = slow.spool(answer_of(b"e" * 9), "ada", b"ab")
+    with pytest.raises(ServiceUnavailableError, match="too slowly"):
+        cut.fill()
+    for answer in (kept, failed, held, cut):
+        answer.close()
+    late = slow.spool(answer_of(b"e" * 9), "ada", b"g" * 10)
+    late.fill()
+    assert list(late) == [b"g" * 10, b"e" * 9]
+    late.close()
 
 
 @pytest.fixture

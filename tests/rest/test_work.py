@@ -64,6 +64,33 @@ def query(worked: Worked, table: str, **fields: Any) -> httpx.Response:
     return worked.http.post(f"/v1/table/{table}/query", json={"k": 0, "vector": None, **fields})
 
 
+def test_readers_that_do_not_read_hold_no_worker(worked: Worked) -> None:
+    """Eight clients ask two workers for 20 MB each and read nothing: a ninth is answered, and they lose nothing."""
+    soon = Limits().write_idle_seconds / 2
+    host, _, port = worked.server.url.removeprefix("http://").partition(":")
+    body = b'{"k": 0, "vector": null}'
+    head = f"POST /v1/table/texts/query HTTP/1.1\r\nhost: {host}\r\ncontent-length: {len(body)}\r\n\r\n"
+    clients = []
+    try:
+        for _ in range(8):
+            clients.append(socket.socket())
+            clients[-1].settimeout(soon)
+            clients[-1].setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+            clients[-1].connect((host, int(port)))
+            clients[-1].sendall(head.encode() + body)
+        for client in clients:
+            client.recv(1)  # each has been answered, and none is read any further
+        counted = worked.http.post("/v1/table/people/count_rows", json={}, timeout=soon)
+        assert counted.json() == PEOPLE.num_rows
+        parts = [clients[-1].recv(MIB)]
+        while not parts[-1].endswith(b"\r\n0\r\n\r\n"):
+            parts.append(clients[-1].recv(MIB))
+        assert len(b"".join(parts)) > len(query(worked, "texts").content)  # the same, in chunks of HTTP
+    finally:
+        for client in clients:
+            client.close()
+
+
 def test_everyday_calls_answer_as_ever(worked: Worked) -> None:
     catalog = worked.catalog
     made = catalog.create_table("everyday", [{"id": n, "v": [float(n), 1.0], "s": "a"} for n in range(300)])

@@ -11,28 +11,27 @@ from typing import Any
 
 import pyarrow as pa
 
-SCHEMA = pa.schema(
-    {
-        "id": pa.int64(),
-        "b": pa.int8(),
-        "h": pa.int16(),
-        "i": pa.int32(),
-        "l": pa.int64(),
-        "f": pa.float32(),
-        "d": pa.float64(),
-        "m": pa.decimal128(12, 2),
-        "w": pa.decimal128(38, 6),
-        "s": pa.string(),
-        "n": pa.string(),
-        "flag": pa.bool_(),
-        "day": pa.date32(),
-        "at": pa.timestamp("us", "UTC"),
-        "local": pa.timestamp("us"),
-        "xs": pa.list_(pa.int32()),
-        "names": pa.list_(pa.string()),
-        "place": pa.struct({"city": pa.string(), "zip": pa.int32()}),
-    }
-)
+TYPES: dict[str, Any] = {
+    "id": pa.int64(),
+    "b": pa.int8(),
+    "h": pa.int16(),
+    "i": pa.int32(),
+    "l": pa.int64(),
+    "f": pa.float32(),
+    "d": pa.float64(),
+    "m": pa.decimal128(12, 2),
+    "w": pa.decimal128(38, 6),
+    "s": pa.string(),
+    "n": pa.string(),
+    "flag": pa.bool_(),
+    "day": pa.date32(),
+    "at": pa.timestamp("us", "UTC"),
+    "local": pa.timestamp("us"),
+    "xs": pa.list_(pa.int32()),
+    "names": pa.list_(pa.string()),
+    "place": pa.struct([("city", pa.string()), ("zip", pa.int32())]),
+}
+SCHEMA = pa.schema(TYPES)
 EXTREME: dict[str, list[Any]] = {
     "b": [-128, 127], "h": [-32768, 32767], "i": [-(2**31), 2**31 - 1, 0], "l": [-(2**63), 2**63 - 1, 0],
     "f": [float("nan"), float("inf"), -0.0], "d": [float("nan"), float("-inf"), -0.0, 1e300, 2.0**63, 0.1],
@@ -98,5 +97,5 @@ def other(count: int, seed: int) -> pa.Table:
         }
         for _ in range(count)
     )
-    schema = pa.schema({"b": pa.int32(), "label": pa.string(), "w": pa.decimal128(14, 2)})
-    return pa.Table.from_pylist(list(found), schema)
+    types: dict[str, Any] = {"b": pa.int32(), "label": pa.string(), "w": pa.decimal128(14, 2)}
+    return pa.Table.from_pylist(list(found), pa.schema(types))

@@ -18,7 +18,7 @@ from tests.docs.blocks import ROOT, blocks_of
 
 pytestmark = pytest.mark.long
 CANARY = "canary-that-nobody-may-see"
-EXECUTED = ("ingest", "publish", "index")
+EXECUTED = ("ingest", "publish", "index", "view")
 """The jobs that executors do, however few rows there are."""
 TABLES = ("raw.orders", "raw.products", "mart.sales")
 

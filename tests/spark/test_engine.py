@@ -11,10 +11,10 @@ from pyspark.sql import SparkSession
 
 from headwater.errors import InvalidInputError
 from headwater.pipeline import read_pipeline, run_pipeline
-from headwater.spark import engine as engines
+from headwater.spark import engine_session as engines
 from headwater.spark.failures import naming_failures
 from headwater.streams.serving_copy import CatalogLocation
-from headwater.work.engine import SPARK, Engine
+from headwater.work.engines import SPARK, PipelineEngine
 from headwater.work.spark_jobs import step_jobs
 from tests.pipeline.shop import Shop
 
@@ -26,7 +26,7 @@ def test_a_run_works_beside_a_session_and_leaves_its_settings_and_views_alone(
     shop.deliver(shop.change(20))
     shop.products([{"sku": "a", "title": "Lamp", "text": "bright"}])
     settings = {"spark.sql.shuffle.partitions": "3", "spark.executor.memory": "9g"}
-    engine = Engine(SPARK, "local[2]", settings)
+    engine = PipelineEngine(SPARK, "local[2]", settings)
     spark.conf.set("spark.sql.ansi.enabled", "false")
     before, said = dict(spark.conf.getAll), list[str]()
     try:
@@ -70,7 +70,7 @@ def test_executors_and_driver_read_each_others_files_and_agree(spark: SparkSessi
 
 @pytest.mark.parametrize("sql", ["SELEC 1", "SELECT * FROM nothing_here", "SELECT 1 / 0", "SELECT cast('x' AS INT)"])
 def test_sql_that_spark_refuses_is_one_sentence(spark: SparkSession, sql: str) -> None:
-    with engines.engine_session(Engine(SPARK), spark) as session:
+    with engines.engine_session(PipelineEngine(SPARK), spark) as session:
         with pytest.raises(InvalidInputError, match="Spark refuses it: ") as error, naming_failures():
             session.sql(sql).collect()
         assert "\n" not in str(error.value)

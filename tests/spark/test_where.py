@@ -17,7 +17,7 @@ from pyspark.sql import SparkSession
 from headwater.catalog import Catalog
 from headwater.pipeline import publish, read_pipeline, run_pipeline, spark_views
 from headwater.work import DRIVER, EMBEDDED, EXECUTORS, SparkRunner
-from headwater.work.engine import SPARK, Engine
+from headwater.work.engines import SPARK, PipelineEngine
 from tests.pipeline.shop import FEATURES, Shop
 
 NOTING = """
@@ -45,7 +45,7 @@ class NotingShop(Shop):
         lines = [line.split() for line in self.notes.read_text().splitlines()]
         return Counter(int(process) for kind, process in lines if kind == word)
 
-    def run(self, engine: Engine, spark: Any = None) -> Any:
+    def run(self, engine: PipelineEngine, spark: Any = None) -> Any:
         done = run_pipeline(replace(read_pipeline(self.file), engine=engine), spark)
         sys.modules.pop("shop_features", None)
         return done
@@ -88,7 +88,7 @@ def test_with_driver_rows_of_0_each_step_is_a_job_and_the_rows_are_those_of_the_
         for shop in (here, there):
             shop.deliver(shop.change(40))
             shop.products([{"sku": f"p{n}", "title": "Lamp", "text": "a" * n} for n in range(number, 9 + number)])
-        embedded, done = here.run(Engine(EMBEDDED)), there.run(Engine(SPARK, driver_rows=0), spark)
+        embedded, done = here.run(PipelineEngine(EMBEDDED)), there.run(PipelineEngine(SPARK, driver_rows=0), spark)
         assert {report.where.place for report in embedded.reports} == {EMBEDDED}
         assert {report.where.place for report in done.reports} == {EXECUTORS}
         assert there.rows() == here.rows()
@@ -112,7 +112,7 @@ def test_functions_of_users_run_on_executors_at_any_size_and_the_rest_of_few_row
     shop = NotingShop(tmp_path / "shop", 3)
     shop.deliver(shop.change(5))
     shop.products([{"sku": "p", "title": "Lamp", "text": "a"}])
-    reports = {(each.job, each.table): each.where for each in shop.run(Engine(SPARK), spark).reports}
+    reports = {(each.job, each.table): each.where for each in shop.run(PipelineEngine(SPARK), spark).reports}
     assert reports["ingest", "raw.orders"].place == reports["ingest", "raw.products"].place == DRIVER
     assert os.getpid() not in shop.noted("called")
     lake = Catalog(str(shop.folder / "lake"))

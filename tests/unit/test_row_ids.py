@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from lance.fragment import RowIdSequence
 
-from headwater.tables.row_ids import deleted_places, row_ids
+from headwater.namespace.versions.same_rows import deleted_places, row_ids
 
 
 @settings(max_examples=60)

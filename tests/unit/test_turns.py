@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from headwater.clock import SystemClock
-from headwater.turns import Bell, GroupedWork, Turn, _Place, is_abandoned, ring
+from headwater.turns import GroupedWork, Turn, Wakeup, _Place, is_abandoned, ring
 
 CLOCK = SystemClock()
 PROCESSES = multiprocessing.get_context("spawn")
@@ -98,42 +98,42 @@ def test_a_turn_that_is_used_stays_valid(path: str) -> None:
 def test_a_waiter_is_told_when_the_turn_is_free(path: str) -> None:
     held = Turn(path, CLOCK, 1000).take()
     assert held is not None
-    with Bell(path, CLOCK) as bell:
+    with Wakeup(path, CLOCK) as wakeup:
         ring(path)
-        bell.wait(60)
+        wakeup.wait(60)
         held.release()
-        bell.wait(60)
+        wakeup.wait(60)
     ring(path)  # nobody waits any more: no error, and nothing is left
     assert os.listdir(f"{path}.waiting") == []
 
 
-def test_a_turn_that_becomes_free_while_the_bell_is_hung_is_taken_at_once(
+def test_a_turn_that_becomes_free_while_the_pipe_is_made_is_taken_at_once(
     path: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     held = Turn(path, CLOCK, 60).take()
     assert held is not None
-    hang = Bell.__enter__
+    hang = Wakeup.__enter__
 
-    def late(bell: Bell) -> Bell:
+    def late(wakeup: Wakeup) -> Wakeup:
         held.release()
-        os.read(bell._pipe, 64)  # nobody is told
-        return hang(bell)
+        os.read(wakeup._pipe, 64)  # nobody is told
+        return hang(wakeup)
 
-    monkeypatch.setattr(Bell, "__enter__", late)
-    monkeypatch.setattr(Bell, "wait", lambda bell, longest_s: pytest.fail("it waited for a turn that was free"))
-    assert Turn(path, CLOCK, 60).wait_for_bell(10, 10) is not None
+    monkeypatch.setattr(Wakeup, "__enter__", late)
+    monkeypatch.setattr(Wakeup, "wait", lambda wakeup, longest_s: pytest.fail("it waited for a turn that was free"))
+    assert Turn(path, CLOCK, 60).wait_for_wakeup(10, 10) is not None
 
 
 def test_who_waits_for_a_turn_does_meanwhile_what_need_not_be_done_in_it(path: str) -> None:
     turn, done = Turn(path, CLOCK, 60), list[str]()
-    free = turn.wait_for_bell(60, 60, meanwhile=lambda: done.append("free"))
+    free = turn.wait_for_wakeup(60, 60, meanwhile=lambda: done.append("free"))
     assert free is not None
 
     def meanwhile() -> None:
         done.append("waited")
         free.release()
 
-    held = turn.wait_for_bell(60, 60, meanwhile=meanwhile)
+    held = turn.wait_for_wakeup(60, 60, meanwhile=meanwhile)
     assert held is not None
     assert done == ["waited"]
     held.release()
@@ -142,9 +142,9 @@ def test_who_waits_for_a_turn_does_meanwhile_what_need_not_be_done_in_it(path: s
 def test_the_pipe_of_a_dead_waiter_is_cleared_away(path: str) -> None:
     os.makedirs(f"{path}.waiting")
     os.mkfifo(f"{path}.waiting/000000000000001-1-1")
-    with Bell(path, CLOCK) as bell:
+    with Wakeup(path, CLOCK) as wakeup:
         ring(path)
-        bell.wait(60)
+        wakeup.wait(60)
     assert os.listdir(f"{path}.waiting") == []
 
 

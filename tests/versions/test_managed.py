@@ -199,7 +199,7 @@ def test_a_writer_takes_in_what_others_commit_while_it_waits_for_its_turn(
         meanwhile()
         known.append(other.metastore.now(refresh=False).slot)
 
-    monkeypatch.setattr(Turn, "wait_for_bell", wait)
+    monkeypatch.setattr(Turn, "wait_for_wakeup", wait)
     call(other, "list_table_versions", **NEWEST)
     assert known == [one.metastore.slot]
 

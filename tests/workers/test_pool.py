@@ -10,6 +10,7 @@ import threading
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 
 import pyarrow as pa
@@ -280,6 +281,7 @@ def test_long_work_is_not_ended_while_it_works_and_has_a_memory_of_its_own() -> 
             pool.run("work_long", {"seconds": 30})  # silence of what is not long
         with pytest.raises(ServiceUnavailableError):
             pool.run("sleep", {"seconds": 30}, is_long=True)  # long, and it does nothing
+        pool.limits = replace(limits, seconds=60)  # of workers that are started from now on
         assert pool.run("hold", {"size": 256 * MIB}, is_long=True) == 256 * MIB
         with pytest.raises(InvalidInputError, match="64 MiB"):
             pool.run("hold", {"size": 256 * MIB})

@@ -54,6 +54,8 @@ def replace(message: Any, decide: Decide) -> Any:
 def _changed(fields: Mapping[str, Any], around: Mapping[str, Any], decide: Decide) -> dict[str, Any]:
     changed = {}
     for name, value in fields.items():
+        if type(value) in _PLAIN and name != FIELD:
+            continue
         new = decide(around, value) if name == FIELD else replace(value, decide)
         if new is not value:
             changed[name] = new

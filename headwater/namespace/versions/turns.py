@@ -22,7 +22,7 @@ from headwater.clock import Clock
 from headwater.errors import ConcurrentModificationError
 from headwater.registries.layout import TURNS
 from headwater.store import Store
-from headwater.turns import Held, Turn, is_abandoned, names
+from headwater.turns import HeldTurn, Turn, is_abandoned, names
 
 VALID_S = 0.5
 """A turn that was not used for so long is void."""
@@ -52,13 +52,13 @@ class _Kept:
     """What this process holds, by table; of too many tables the oldest is given back."""
 
     def __init__(self) -> None:
-        self._held: OrderedDict[str, Held] = OrderedDict()
+        self._held: OrderedDict[str, HeldTurn] = OrderedDict()
         self._lock = threading.Lock()
 
     def has(self, location: str) -> bool:
         return location in self._held
 
-    def keep(self, location: str, held: Held) -> None:
+    def keep(self, location: str, held: HeldTurn) -> None:
         with self._lock:
             given = [self._held.pop(location, None)]
             self._held[location] = held
@@ -135,7 +135,7 @@ class WriterTurns:
     def _wait(self, location: str, valid_s: float, meanwhile: Callable[[], object] | None = None) -> None:
         with contextlib.suppress(OSError):
             turn = Turn(self._path(location), self._clock, VALID_S)
-            held = turn.wait_for_bell(LONGEST_WAIT_S, LOOK_EVERY_S, valid_s, meanwhile)
+            held = turn.wait_for_wakeup(LONGEST_WAIT_S, LOOK_EVERY_S, valid_s, meanwhile)
             if held is not None:
                 self._turns.keep(location, held)
 

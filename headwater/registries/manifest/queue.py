@@ -39,7 +39,7 @@ from headwater.model import (
 from headwater.names import ObjectId
 from headwater.registries.layout import COMMIT_LOCK, SPOOL
 from headwater.store import Store, storage_error
-from headwater.turns import GroupedWork, Held, Turn, is_abandoned, names
+from headwater.turns import GroupedWork, HeldTurn, Turn, is_abandoned, names
 
 KINDS: dict[str, type[Any]] = {
     kind.__name__: kind
@@ -321,7 +321,7 @@ def turn(store: Store, clock: Clock) -> Iterator[None]:
 class _Releasing:
     """Gives a turn back, if there is one: after the longest wait the work is done without."""
 
-    held: Held | None
+    held: HeldTurn | None
 
     def close(self) -> None:
         if self.held is not None:
@@ -332,7 +332,7 @@ def _commit_turn(path: str, clock: Clock) -> Turn:
     return Turn(os.path.join(path, COMMIT_LOCK), clock, LONGEST_WAIT_S, lasting=True)
 
 
-def _taken(take: Callable[[], Held | None]) -> Held | None:
+def _taken(take: Callable[[], HeldTurn | None]) -> HeldTurn | None:
     try:
         return take()
     except OSError as error:

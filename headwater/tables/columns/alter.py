@@ -11,7 +11,7 @@ from __future__ import annotations
 import base64
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, TypeAlias
 
 import pyarrow as pa
 
@@ -114,7 +114,7 @@ def _with_name(message: bytes, name: str) -> bytes:
     return b"".join(text(NAME, name) if number == NAME else whole for number, _, whole in parse(message))
 
 
-Field = Any
+Field: TypeAlias = "pa.Field[Any]"
 ADDS_NESTED = (2, 2)
 MAX_NAME_CHARS = 255
 COMMENT = "comment"

@@ -19,7 +19,7 @@ from headwater.tables.columns.fields import ROW_ADDRESS
 from headwater.tables.commit.committer import TableCommitter, fragment_from
 from headwater.tables.handle import TableHandle
 from headwater.tables.partitions import PartitionField, field_ids, key_of, parted, partitioning
-from headwater.tables.scan.prune import ANY, TRUE, judge
+from headwater.tables.scan.prune import ANY, TRUE, partition_filter
 from headwater.tables.translate import translating
 
 if TYPE_CHECKING:
@@ -66,7 +66,7 @@ def overwrite(
     Fragments whose partition matches as a whole, or not at all, are not read.
     """
     dataset = table.open()
-    judged = judge(dataset, prune)
+    judged = partition_filter(dataset, prune)
     removed: list[int] = []
     updated: list[FragmentMetadata] = []
     for fragment in dataset.get_fragments():
@@ -140,7 +140,7 @@ def delete_where(
 
 def _whole(dataset: lance.LanceDataset, prune: dict[str, Any] | None) -> list[int] | None:
     """Return the fragments that a filter matches as a whole; None if it matches any in part."""
-    judged = judge(dataset, prune)
+    judged = partition_filter(dataset, prune)
     if judged is None:
         return None
     found = {fragment.fragment_id: judged.outcomes(fragment.metadata) for fragment in dataset.get_fragments()}

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -29,6 +30,7 @@ from headwater.tables.scan.parts import Appended, ChangePart, Rewritten
 from headwater.tables.scan.table_scan import EXTRAS, Extent, Scan, batch_rows, whole_fragments
 from headwater.types import convert_batch
 
+Numbers = npt.NDArray[np.int64]
 TYPE, VERSION, TIMESTAMP = "_change_type", "_commit_version", "_commit_timestamp"
 
 
@@ -97,11 +99,11 @@ def read(scan: Scan, part: ChangePart, schema: pa.Schema) -> Iterator[pa.RecordB
         yield _labelled(batch, _kinds(batch, old_ids, "update_postimage", "insert"), part, schema)
 
 
-def _gone(table: TableHandle, version: int) -> dict[int, np.ndarray[Any, Any]]:
+def _gone(table: TableHandle, version: int) -> dict[int, Numbers]:
     """Return the addresses of rows that a version deleted, by fragment of the version before."""
     before, after = table.at(version - 1).open(), table.at(version).open()
     now = {fragment.fragment_id: fragment for fragment in after.get_fragments()}
-    gone: dict[int, np.ndarray[Any, Any]] = {}
+    gone: dict[int, Numbers] = {}
     for fragment in before.get_fragments():
         left = now.get(fragment.fragment_id)
         if left is not None and left.metadata.num_deletions == fragment.metadata.num_deletions:
@@ -112,14 +114,12 @@ def _gone(table: TableHandle, version: int) -> dict[int, np.ndarray[Any, Any]]:
     return gone
 
 
-def _addresses(fragment: Any) -> np.ndarray[Any, Any]:
+def _addresses(fragment: Any) -> Numbers:
     table = fragment.scanner(columns=[], with_row_address=True).to_table()
     return np.asarray(table.column(ROW_ADDRESS).to_numpy(), dtype=np.int64)
 
 
-def _ids(
-    table: TableHandle, version: int, fragments: Sequence[int], only: dict[int, np.ndarray[Any, Any]] | None
-) -> np.ndarray[Any, Any]:
+def _ids(table: TableHandle, version: int, fragments: Sequence[int], only: dict[int, Numbers] | None) -> Numbers:
     found = [np.empty(0, np.int64)]
     for batch in _rows(Scan(table.at(version), ()), version, fragments):
         ids = batch.column(ROW_ID).to_numpy().astype(np.int64)
@@ -127,13 +127,13 @@ def _ids(
     return np.concatenate(found)
 
 
-def _isin(batch: pa.RecordBatch, gone: dict[int, np.ndarray[Any, Any]]) -> np.ndarray[Any, Any]:
+def _isin(batch: pa.RecordBatch, gone: dict[int, Numbers]) -> npt.NDArray[np.bool_]:
     addresses = batch.column(ROW_ADDRESS).to_numpy().astype(np.int64)
     wanted = np.concatenate([np.empty(0, np.int64), *gone.values()])
     return np.isin(addresses, wanted)
 
 
-def _kinds(batch: pa.RecordBatch, other: np.ndarray[Any, Any], both: str, alone: str) -> Any:
+def _kinds(batch: pa.RecordBatch, other: Numbers, both: str, alone: str) -> Any:
     paired = np.isin(batch.column(ROW_ID).to_numpy().astype(np.int64), other)
     return pc.if_else(pa.array(paired), both, alone)
 

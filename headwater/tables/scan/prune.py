@@ -37,7 +37,7 @@ class KnownColumn:
 
 
 @dataclass(frozen=True)
-class Judge:
+class PartitionFilter:
     """A filter over the columns of one version, evaluated on partition values."""
 
     filter: Json
@@ -48,24 +48,24 @@ class Judge:
         return _outcomes(self.filter, self.columns, parts) if parts else ANY
 
 
-def judge(dataset: lance.LanceDataset, filter: Json | None) -> Judge | None:
+def partition_filter(dataset: lance.LanceDataset, filter: Json | None) -> PartitionFilter | None:
     """Return the evaluator of a filter; None without a filter."""
     if not filter:
         return None
     kinds = {field.name: field.type for field in dataset.schema}
-    return Judge(filter, {name: KnownColumn(id, kinds[name]) for name, id in field_ids(dataset).items()})
+    return PartitionFilter(filter, {name: KnownColumn(id, kinds[name]) for name, id in field_ids(dataset).items()})
 
 
 def may_match(dataset: lance.LanceDataset, filter: Json | None) -> list[FragmentMetadata]:
     """Return the fragments with rows for which the filter may be true."""
     found = [fragment.metadata for fragment in dataset.get_fragments()]
-    judged = judge(dataset, filter)
+    judged = partition_filter(dataset, filter)
     return [each for each in found if judged is None or judged.outcomes(each) & TRUE]
 
 
 def whole_rows(dataset: lance.LanceDataset, filter: Json | None) -> tuple[int, list[int]]:
     """Return the rows of fragments that match as a whole, and the ids of fragments that match in part."""
-    judged = judge(dataset, filter)
+    judged = partition_filter(dataset, filter)
     rows, left = 0, []
     for fragment in (each.metadata for each in dataset.get_fragments()):
         found = ANY if judged is None else judged.outcomes(fragment)

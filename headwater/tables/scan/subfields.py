@@ -13,6 +13,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
 from headwater.imports import lance
@@ -22,7 +23,7 @@ from headwater.types import BLOB, is_blob
 
 Tree = Mapping[str, Any]
 Window = tuple[int, int]
-Offsets = np.ndarray[Any, Any]
+Offsets = npt.NDArray[np.uint64]
 
 PACKED = b"lance-encoding:packed"
 ROW_COLUMNS = (ROW_ID, ROW_ADDRESS)

@@ -17,7 +17,7 @@ from urllib.request import HTTPCookieProcessor, HTTPRedirectHandler, Request, bu
 
 import pyarrow as pa
 
-from headwater.agents.looking import Looking
+from headwater.agents.catalog_tools import CatalogTools
 from headwater.catalog import Catalog
 from headwater.cli import main
 from headwater.cli.target import Target
@@ -257,7 +257,7 @@ def _page(site: ComparedCatalog, case: Case, facts: Facts) -> Any:
 def _agent(site: ComparedCatalog, case: Case, facts: Facts) -> Any:
     assert case.tool is not None
     tool, arguments = case.tool
-    looking = Looking(Target(site.root, ()))
+    looking = CatalogTools(Target(site.root, ()))
     return json.loads(getattr(looking, tool)(_filled(arguments, facts), None))
 
 

@@ -28,7 +28,7 @@ from headwater.pipeline.lineage import downstream, upstream
 from headwater.sql import queries
 
 Asked = dict[str, Any]
-Method = Callable[["Looking", Asked, Any], str]
+Method = Callable[["CatalogTools", Asked, Any], str]
 NARROW = "name fewer columns, add a condition, or aggregate"
 
 
@@ -36,7 +36,7 @@ def _helpful(method: Method) -> Method:
     """An error about a name says the nearest one, or how to find out."""
 
     @wraps(method)
-    def asked(self: Looking, arguments: Asked, body: Any) -> str:
+    def asked(self: CatalogTools, arguments: Asked, body: Any) -> str:
         try:
             return method(self, arguments, body)
         except LanceNamespaceError as error:
@@ -50,7 +50,7 @@ def _helpful(method: Method) -> Method:
     return asked
 
 
-class Looking:
+class CatalogTools:
     """The tools over one catalog. Each method takes the arguments of its class in `serving`."""
 
     def __init__(self, target: Target) -> None:
@@ -184,10 +184,10 @@ def _rows(table: pa.Table, short: bool = True) -> Iterator[dict[str, Any]]:
             yield cells(row, short)
 
 
-def host(named: str | None, properties: dict[str, str]) -> Looking:
+def host(named: str | None, properties: dict[str, str]) -> CatalogTools:
     """Open the catalog of a path, URI or profile for the tools."""
     import lance  # noqa: F401  # the first call does not wait for it
 
     target = Target(named)
     target.properties = dict(properties)
-    return Looking(target)
+    return CatalogTools(target)

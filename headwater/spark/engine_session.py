@@ -28,7 +28,7 @@ from headwater.spark.session import own_settings
 from headwater.store import is_local, open_store
 from headwater.store.seam import OWN_FOLDER
 from headwater.streams.serving_copy import CatalogLocation
-from headwater.work.engine import Engine
+from headwater.work.engines import PipelineEngine
 
 Say = Callable[[str], None]
 Json = dict[str, Any]
@@ -57,7 +57,7 @@ REACH_S = 5.0
 
 @contextmanager
 def engine_session(
-    engine: Engine, given: Any = None, house: CatalogLocation | None = None, say: Say = lambda text: None
+    engine: PipelineEngine, given: Any = None, house: CatalogLocation | None = None, say: Say = lambda text: None
 ) -> Iterator[Any]:
     """Yield the session that a run works in, tried and ready.
 
@@ -82,7 +82,7 @@ def _running() -> Any:
 
 
 @contextmanager
-def _started(engine: Engine, say: Say) -> Iterator[Any]:
+def _started(engine: PipelineEngine, say: Say) -> Iterator[Any]:
     """Yield a session of its own, and end its Spark."""
     try:
         from pyspark.sql import SparkSession
@@ -131,7 +131,7 @@ def _without_warnings() -> Iterator[None]:
 
 
 @contextmanager
-def _beside(given: Any, engine: Engine, say: Say) -> Iterator[Any]:
+def _beside(given: Any, engine: PipelineEngine, say: Say) -> Iterator[Any]:
     """Yield a new session of the same Spark; the given one keeps its settings and views."""
     check_pandas()
     session = given.newSession()
@@ -163,7 +163,7 @@ def _is_taken(session: Any, given: Any, key: str, value: str) -> bool:
 def _is_local(session: Any) -> bool:
     """Return True if executors are this process's own Spark."""
     context = getattr(session, "_sc", None)
-    return context is not None and Engine(master=str(context.master)).is_local
+    return context is not None and PipelineEngine(master=str(context.master)).is_local
 
 
 def check_pandas() -> None:
@@ -176,7 +176,7 @@ def check_pandas() -> None:
         raise UnsupportedOperationError(PANDAS.format(found=found, where="here"))
 
 
-def check_reachable(engine: Engine) -> None:
+def check_reachable(engine: PipelineEngine) -> None:
     """ServiceUnavailable (17) if nothing answers at the address of a master.
 
     Spark itself tries for a minute, and then its error is one of a stopped context.

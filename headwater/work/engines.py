@@ -33,7 +33,7 @@ _MASTER = re.compile("|".join(MASTERS), re.ASCII)
 
 
 @dataclass(frozen=True)
-class Engine:
+class PipelineEngine:
     """An engine and its settings.
 
     `name`: `spark` or `embedded`; empty if nobody named one.
@@ -70,7 +70,7 @@ class Engine:
     def is_connect(self) -> bool:
         return self.address.startswith("sc://")
 
-    def chosen(self, name: str | None, master: str | None, environment: Mapping[str, str]) -> Engine:
+    def chosen(self, name: str | None, master: str | None, environment: Mapping[str, str]) -> PipelineEngine:
         """Return the engine of a run. `name` and `master` come from the command line."""
         if name == EMBEDDED and master:
             raise InvalidInputError("--engine embedded has no --master: give one of the two.")
@@ -79,7 +79,7 @@ class Engine:
         told = environment.get(VARIABLE) or SPARK
         return replace(self, name=checked_name(name or self.name or told, f"--engine or {VARIABLE}"))
 
-    def of_verb(self, name: str | None, master: str | None) -> Engine:
+    def of_verb(self, name: str | None, master: str | None) -> PipelineEngine:
         """Return the engine of a single verb; `self` is that of its catalog's profile."""
         told = replace(self, name=self.name or (SPARK if self.master else EMBEDDED))
         return told.chosen(name, master, {})
@@ -100,9 +100,9 @@ def checked_master(master: Any, where: str) -> str:
     return master
 
 
-def parse_engine(name: Any, master: Any, spark: Mapping[str, Any], where: str) -> Engine:
+def parse_engine(name: Any, master: Any, spark: Mapping[str, Any], where: str) -> PipelineEngine:
     """Return the engine that a pipeline file or a profile names. `spark`: its table of Spark settings."""
-    made = Engine(
+    made = PipelineEngine(
         checked_name(name, f"{where} engine") if name is not None else "",
         checked_master(master, f"{where} master") if master is not None else "",
     )
