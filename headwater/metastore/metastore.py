@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from copy import copy
 from dataclasses import replace
@@ -270,7 +270,7 @@ class Metastore:
     def _commit(self, tx: Transaction) -> int:
         if tx.draft.empty:
             return tx.draft.base.at
-        done = None if self._send is None else self._send(msgspec.msgpack.encode(saved(tx.header, tx.draft)))
+        done = None if self._send is None else self._send(msgspec.msgpack.encode(tx.saved()))
         if done is None:
             slot = self._committer.commit(tx.draft, tx.header)
         else:
