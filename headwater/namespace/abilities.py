@@ -103,5 +103,4 @@ class Able(Protocol):
 
 def abilities_of(namespace: LanceNamespace) -> CatalogAbilities:
     """What a catalog declares; one that declares nothing can do what the interface says, and no more."""
-    declare: Callable[[], CatalogAbilities] | None = getattr(namespace, "abilities", None)
-    return CatalogAbilities() if declare is None else declare()
+    return namespace.abilities() if isinstance(namespace, Able) else CatalogAbilities()
