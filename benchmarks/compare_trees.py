@@ -31,6 +31,9 @@ CALLS = {
     "create": 1,
     "namespace": 1,
     "arrow": 1,
+    "metastore list": 300,
+    "metastore describe": 300,
+    "metastore create": 1,
 }
 """How often each operation is called in one round."""
 ROUNDS = 40
@@ -41,7 +44,7 @@ NOTE = (
     "best of all rounds in turns, the ratio of the bests, and the median and range of the ratios of the pairs of "
     "processes. BEFORE is the tree before the house was rebuilt (1426dfe). `versions` is a page of "
     "10 of 21, `create` takes an Arrow stream of 100 rows, `arrow` is the friendly `Catalog.create_table` with 500,000 "
-    "rows that are in memory as Arrow."
+    "rows that are in memory as Arrow. Those of `metastore` are of a metastore catalog with 20 tables."
 )
 
 
@@ -50,7 +53,7 @@ def operations(root: str) -> dict[str, Callable[[], object]]:
     import lance_namespace as api
     import pyarrow as pa
 
-    from headwater import Catalog, DirectoryNamespace
+    from headwater import Catalog, DirectoryNamespace, MetastoreNamespace
 
     catalog = DirectoryNamespace(root=root, table_version_management="true")
     sink = pa.BufferOutputStream()
@@ -63,6 +66,10 @@ def operations(root: str) -> dict[str, Callable[[], object]]:
     for _ in range(20):
         catalog.insert_into_table(api.InsertIntoTableRequest(id=["grown"]), body)
     numbers = iter(range(10**9))
+    other = MetastoreNamespace(root=f"{root}/metastore")
+    other.create_namespace(api.CreateNamespaceRequest(id=["ns"]))
+    for number in range(20):
+        other.create_table(api.CreateTableRequest(id=["ns", f"t{number}"]), body)
     friendly = Catalog(catalog)
     many = pa.table({"id": range(500_000), "text": [f"the text of row {n}" for n in range(500_000)]})
     return {
@@ -75,6 +82,9 @@ def operations(root: str) -> dict[str, Callable[[], object]]:
         "create": lambda: catalog.create_table(api.CreateTableRequest(id=[f"new{next(numbers)}"]), body),
         "namespace": lambda: catalog.create_namespace(api.CreateNamespaceRequest(id=[f"ns{next(numbers)}"])),
         "arrow": lambda: friendly.create_table(f"arrow{next(numbers)}", many),
+        "metastore list": lambda: other.list_tables(api.ListTablesRequest(id=["ns"])),
+        "metastore describe": lambda: other.describe_table(api.DescribeTableRequest(id=["ns", "t3"])),
+        "metastore create": lambda: other.create_table(api.CreateTableRequest(id=["ns", f"new{next(numbers)}"]), body),
     }
 
 

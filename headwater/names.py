@@ -94,8 +94,13 @@ def parse(text: str, delimiter: str = DELIMITER) -> ObjectId:
     return object_id(text.split(delimiter), delimiter)
 
 
-def object_id(names: Iterable[str] | None, delimiter: str = DELIMITER) -> ObjectId:
-    """Parse the list style of an identifier, with every name checked; None and the empty list are the root."""
+def object_id(names: Iterable[str] | ObjectId | None, delimiter: str = DELIMITER) -> ObjectId:
+    """Return the identifier of a list of names, after a check of each; None and the empty list are the root.
+
+    An identifier is returned as it is: its maker has checked its names.
+    """
+    if isinstance(names, ObjectId):
+        return names
     try:
         result = ObjectId(tuple(names or ()))
     except TypeError:

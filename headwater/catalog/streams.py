@@ -7,15 +7,21 @@ from typing import Any
 from headwater.catalog.table import CatalogTable
 from headwater.names import ObjectId
 from headwater.namespace.metastore import MetastoreNamespace
-from headwater.namespace.streams import NamespaceStream, make_stream
 from headwater.registries.metastore.mapping import has_stream
 from headwater.streams.definition import Definition
 from headwater.streams.layout import DELTA
 from headwater.streams.opening import is_stream_table
+from headwater.streams.table import StreamTable
 
 
-class CatalogStream(NamespaceStream):
+class CatalogStream(StreamTable):
     """A stream table of a catalog. Its reads include all that has landed; `serving` is the last published state."""
+
+    def __init__(self, namespace: MetastoreNamespace, id: ObjectId) -> None:
+        root, storage = namespace.properties.root, dict(namespace.properties.storage)
+        super().__init__(namespace.metastore, id.names, root, storage, namespace.session)
+        self.namespace = namespace
+        self.id = id
 
     def __repr__(self) -> str:
         return f"CatalogStream({self.name!r})"
@@ -32,7 +38,7 @@ class CatalogStream(NamespaceStream):
 
 def create_stream(namespace: MetastoreNamespace, id: ObjectId, definition: Definition) -> CatalogStream:
     """Create a stream table under a name and return it. Raises errors 1, 5 and 13."""
-    make_stream(namespace, id, definition)
+    namespace.create_stream(id, definition)
     return CatalogStream(namespace, id)
 
 

@@ -19,7 +19,6 @@ from headwater.errors import InvalidInputError, UnsupportedOperationError
 from headwater.metastore import LogEntry
 from headwater.names import ObjectId
 from headwater.namespace.metastore import MetastoreNamespace
-from headwater.namespace.streams import publish_streams
 from headwater.rest.remote_streams import create_remote
 from headwater.streams.definition import Definition
 from headwater.verbs.all_verbs import answer
@@ -87,7 +86,7 @@ class LocalTransport:
 
     def publish(self, ids: Sequence[ObjectId]) -> list[Any]:
         """Publish stream tables in one commit. The answer has more fields than a server returns."""
-        return publish_streams(metastore_of(self.namespace), ids)
+        return metastore_of(self.namespace).publish(ids)
 
     @property
     def mirrored(self) -> MetastoreNamespace:

@@ -15,7 +15,7 @@ from headwater.cli.table_at import at
 from headwater.errors import InvalidInputError, TableTagNotFoundError, TransactionNotFoundError
 from headwater.metastore import Diff, LogChange, LogEntry, Object
 from headwater.metastore.serving_copy import LANCE_FORMAT
-from headwater.metastore.telling import summary_of, telling, words_of
+from headwater.metastore.summaries import summarized, summary_of, words_of
 from headwater.names import format_name
 from headwater.wording import many
 
@@ -63,7 +63,7 @@ def log(args: argparse.Namespace) -> int:
 
 
 def _entry(entry: LogEntry, as_json: bool) -> dict[str, Any]:
-    texts = [_words(change) for change in telling(entry.changes)]
+    texts = [_words(change) for change in summarized(entry.changes)]
     shown = texts if not is_terminal() else [*texts[:SHOWN_CHANGES], *(["..."] if len(texts) > SHOWN_CHANGES else [])]
     return {
         "slot": entry.slot,

@@ -18,7 +18,6 @@ from headwater.cli.output import show
 from headwater.cli.progress import telling
 from headwater.config import ENGINE_KEYS, load_profile
 from headwater.errors import InvalidInputError
-from headwater.namespace.streams import location_in
 from headwater.pipeline import jobs, keeping
 from headwater.pipeline.exporting import export_lineage
 from headwater.pipeline.grammar import Pipeline, read_pipeline
@@ -163,7 +162,7 @@ def _engine(args: argparse.Namespace, catalog: Catalog) -> Iterator[Runner]:
     from headwater.spark.engine_session import engine_session
 
     jobs.check_here(catalog)
-    with engine_session(engine, None, location_in(metastore_of(catalog.namespace)), _say) as session:
+    with engine_session(engine, None, metastore_of(catalog.namespace).location(), _say) as session:
         yield runner_of(session, driver_rows=engine.driver_rows)
 
 

@@ -27,7 +27,7 @@ from headwater.metastore.objects import (
     Undone,
     UndoStep,
 )
-from headwater.metastore.reading import Snapshot
+from headwater.metastore.reading import Reading, Snapshot
 from headwater.metastore.records import DataFile
 from headwater.metastore.transaction import Transaction
 
@@ -47,6 +47,7 @@ __all__ = [
     "Object",
     "PinnedTable",
     "Problem",
+    "Reading",
     "Removal",
     "RevisionEntry",
     "Snapshot",

@@ -8,16 +8,27 @@ from __future__ import annotations
 
 import threading
 from datetime import timedelta
+from typing import Any
 
 import msgspec
 
 from headwater.clock import Clock
 from headwater.errors import CorruptFileError
-from headwater.metastore import whole
-from headwater.metastore.index import Checkpoint, SlotIndex
+from headwater.metastore.deltas import DeltaLog
+from headwater.metastore.index import Checkpoint, NamedChild, SlotIndex
 from headwater.metastore.layers import LayerFile, Layers, Pages
 from headwater.metastore.layout import CHECKPOINTS, LAYERS, checkpoint_key, checkpoint_slot, layer_key
-from headwater.metastore.records import CHECKPOINT, LAYERED, decode, encode, kind_of, seal, unseal
+from headwater.metastore.records import (
+    CHECKPOINT,
+    LAYERED,
+    NameVersion,
+    Node,
+    decode,
+    encode,
+    kind_of,
+    seal,
+    unseal,
+)
 from headwater.store import KeyNotFoundError, Store
 
 KEPT_CHECKPOINTS = 2
@@ -77,7 +88,7 @@ class Checkpoints:
         except KeyNotFoundError:
             raise CorruptFileError(key, "it is missing") from None
         if kind_of(data) == CHECKPOINT:
-            return whole.load(key, unseal(key, data, CHECKPOINT))
+            return load(key, unseal(key, data, CHECKPOINT))
         return decode(_checkpoints, key, unseal(key, data, LAYERED))
 
     def files(self) -> dict[str, LayerFile]:
@@ -152,3 +163,68 @@ class Checkpoints:
             for id in due:
                 if id not in used:
                     self.store.delete(layer_key(id))
+
+
+class WholeIndex(msgspec.Struct, array_like=True):
+    """The content of an index, as values in their order."""
+
+    slot: int
+    boundary: int
+    published: int
+    weight: int
+    times: list[int]
+    nodes: dict[str, Node]
+    names: dict[str, list[NameVersion]]
+    children: dict[str, list[str]]
+    past: dict[str, list[str]]
+    parts: dict[str, list[str]]
+    streams: dict[str, DeltaLog]
+    old_nodes: list[str]
+    old_names: list[str]
+
+
+_whole = msgspec.msgpack.Decoder(WholeIndex)
+
+
+def dump(index: SlotIndex) -> bytes:
+    """Serialize a whole index into one object, as the file of a named snapshot holds it."""
+    cards = dict(index.cards.items())
+    listed = {parent: index.children.of(parent).values() for parent in index.children.firsts()}
+    children = {parent: [child.key for child in found] for parent, found in listed.items()}
+    past = {parent: list(index.past.of(parent)) for parent in index.past.firsts()}
+    values: list[Any] = [index.slot, index.boundary, index.published, index.weight, index.times.all().tolist()]
+    values.append({key: card.node for key, card in cards.items() if card.node is not None})
+    values.append(dict(index.names.items()))
+    values += ({parent: found for parent, found in one.items() if found} for one in (children, past))
+    values.append({key: card.parts for key, card in cards.items() if card.parts})
+    values.append({key: card.deltas for key, card in cards.items() if card.deltas is not None})
+    values += [list(index.old.of("o")), list(index.old.of("n"))]
+    return encode(values)
+
+
+def load(key: str, payload: bytes) -> SlotIndex:
+    """Return the index that `dump` has serialized. `key`: its file, for errors."""
+    found = decode(_whole, key, payload)
+    index = SlotIndex()
+    index.begin(found.slot, found.times)
+    index.published, index.weight = found.published, found.weight
+    for node in found.nodes.values():
+        index.card(node.key).node = node
+    for one, parts in found.parts.items():
+        index.card(one).parts = parts
+    for one, deltas in found.streams.items():
+        index.card(one).deltas = deltas
+        if deltas.tail:
+            index.tails[one] = None
+    for name, versions in found.names.items():
+        index.names.put(name, versions)
+    for parent, keys in found.children.items():
+        for child in filter(None, map(index.node, keys)):
+            index.children.put(parent, child.versions[-1].name, NamedChild(child.key, child.kind))
+    for parent, keys in found.past.items():
+        for one in keys:
+            index.past.put(parent, one, True)
+    for kind, old in (("o", found.old_nodes), ("n", found.old_names)):
+        for one in old:
+            index.old.put(kind, one, True)
+    return index

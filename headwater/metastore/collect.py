@@ -13,9 +13,10 @@ from datetime import timedelta
 import msgspec
 
 from headwater.errors import InvalidInputError
+from headwater.metastore.checkpoints import dump, load
 from headwater.metastore.commit import Committer
 from headwater.metastore.draft import Draft
-from headwater.metastore.garbage import Doomed, Garbage, doomed_by, kept_by
+from headwater.metastore.garbage import Garbage, PendingDeletes, kept_by, pending_by
 from headwater.metastore.index import SlotIndex
 from headwater.metastore.layout import CHECKPOINTS, DOOMED, checkpoint_key, checkpoint_slot, doomed_key, slot_key
 from headwater.metastore.log import Log
@@ -25,15 +26,14 @@ from headwater.metastore.rules import Header
 from headwater.metastore.slot_views import IndexView
 from headwater.metastore.snapshots import Snapshots
 from headwater.metastore.verify import snapshot_records
-from headwater.metastore.whole import dump, load
 from headwater.store import KeyNotFoundError, Store
 
 GRACE = timedelta(days=7)
 Removals = list[Removal]
-_doomed = msgspec.msgpack.Decoder(Doomed)
+_doomed = msgspec.msgpack.Decoder(PendingDeletes)
 
 
-def _doomed_before(store: Store) -> Iterator[tuple[str, Doomed]]:
+def _doomed_before(store: Store) -> Iterator[tuple[str, PendingDeletes]]:
     """The lists that earlier collections left: because they died, or because something was saved."""
     keys = [entry.key for entry in store.children(DOOMED).entries]
     for key, data in zip(keys, store.get_all(keys), strict=True):
@@ -102,14 +102,14 @@ class Collection:
             for revision in snapshot_records(index):
                 self.snapshots.read(revision)  # one that cannot be read stops us before the boundary moves
         earlier = dict(_doomed_before(self.log.store))
-        doomed = doomed_by(self.log, index, boundary, earlier.values())
+        doomed = pending_by(self.log, index, boundary, earlier.values())
         return Garbage(self.log, listed, doomed, self.before_ms), list(earlier)
 
-    def _write(self, doomed: Doomed, id: str) -> str:
+    def _write(self, doomed: PendingDeletes, id: str) -> str:
         self.log.store.put(doomed_key(id), seal(DOOM, encode(doomed)))
         return doomed_key(id)
 
-    def _settle(self, saved: Doomed, before: list[str]) -> None:
+    def _settle(self, saved: PendingDeletes, before: list[str]) -> None:
         """Write down what is still doomed, then take the lists away that led to it."""
         own = {self._write(saved, self.log.clock.uuid())} if saved else set()
         for key in (*before, *self._own):

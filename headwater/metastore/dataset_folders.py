@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterator
 
 from headwater.metastore.draft import Draft
+from headwater.metastore.folder_index import folders_of
 from headwater.metastore.index import SlotIndex
 from headwater.metastore.records import Node
 from headwater.metastore.serving_copy import (
@@ -15,8 +16,7 @@ from headwater.metastore.serving_copy import (
     signs_at,
     signs_near,
 )
-from headwater.metastore.settled import folders_of
-from headwater.metastore.slot_views import IndexView, SlotView
+from headwater.metastore.slot_views import SlotView
 
 
 def lance_streams(index: SlotIndex) -> Iterator[Node]:
@@ -54,20 +54,21 @@ def taken_datasets(draft: Draft, tables: Collection[str]) -> Iterator[tuple[str,
                     yield table, other
 
 
-def tables_near(draft: Draft, folder: str, since: int = 0) -> Iterator[str]:
-    """The tables with a dataset in a folder, inside of it or around it that came there in a slot or after it. The
-    transaction relies on it that no other one comes there."""
-    draft.looked_near(folder)
-    return _near(draft, folder, (*_known(draft.base, folder, since), *draft.items))
+def tables_near(view: SlotView, folder: str, since: int = 0) -> Iterator[str]:
+    """Return the keys of the tables with a dataset in a folder, inside of it or around it.
 
-
-def tables_near_at(view: IndexView, folder: str) -> Iterator[str]:
-    """The same in the index alone."""
-    return _near(view, folder, _known(view, folder, 0))
+    `since`: only tables that came there in this slot or later. A transaction depends on it that no other one comes.
+    """
+    near = set(signs_near(folder))
+    for table in dict.fromkeys(key.split("/")[0] for key in view.near(folder, since)):
+        item = view.item(table) if table else None
+        folders = _folders(view, table) if item is not None and item.node.kind == "table" else ()
+        if any(not near.isdisjoint(signs_at(own)) for own in folders):
+            yield table
 
 
 def new_signs(draft: Draft) -> Iterator[str]:
-    """The signs of the datasets that there are after the transaction, and were not: what `looked_near` relies on."""
+    """The signs of the datasets that there are after the transaction, and were not: what a `FolderRead` depends on."""
     for key, item in draft.items.items():
         before = draft.base.item(key, dropped=True) if item.revision.number > 1 else None
         came = before is None or not before.revision.alive
@@ -85,19 +86,6 @@ def _signs_below(index: SlotIndex, key: str) -> Iterator[str]:
         for folder in folders_of(node.kind, node.home, node.versions[-1]) if node is not None else ():
             yield from signs_at(folder)
         yield from _signs_below(index, part)
-
-
-def _known(view: IndexView, folder: str, since: int) -> Iterable[str]:
-    return [table for sign in signs_near(folder) for table in view.index.tables_by(sign, since)]
-
-
-def _near(view: SlotView, folder: str, keys: Iterable[str]) -> Iterator[str]:
-    near = set(signs_near(folder))
-    for table in dict.fromkeys(key.split("/")[0] for key in keys):
-        item = view.item(table) if table else None
-        folders = _folders(view, table) if item is not None and item.node.kind == "table" else ()
-        if any(not near.isdisjoint(signs_at(own)) for own in folders):
-            yield table
 
 
 def _folders(view: SlotView, table: str) -> Iterator[str]:

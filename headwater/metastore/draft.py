@@ -1,25 +1,35 @@
-"""An open transaction's view: the index at its snapshot with its own changes laid over it, and all it has read.
+"""The state of an open transaction: the index at its snapshot with its own changes laid over it, and all it has read.
 
-Reads are noted as short texts, checked at commit by `rules.conflict`: `n` a name, `o` an object, `c` the children of a
-namespace, `m` only which children or parts there are, `e` only whether a part is there, `d` the deltas of a stream,
-`x` one delta, `l` the datasets in and around a folder.
+Reads are values (`reads.py`), which `rules.conflict` checks at the commit.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from headwater.metastore.index import NAMED
+from headwater.metastore.deltas import Segments
+from headwater.metastore.index import NAMED, SlotIndex
+from headwater.metastore.objects import Delta
+from headwater.metastore.reads import (
+    ChildrenRead,
+    FolderRead,
+    LogRead,
+    MembersRead,
+    NameRead,
+    ObjectRead,
+    PartRead,
+    Read,
+)
 from headwater.metastore.records import DataFile, Node, Revision
 from headwater.metastore.serving_copy import signs_near
-from headwater.metastore.slot_views import IndexView, Item, Place
+from headwater.metastore.slot_views import IndexView, Item, Place, children_of
 
 
 @dataclass(slots=True)
 class AppendedDelta:
-    """A delta that was asked for. Its position is known once the transaction is committed."""
+    """A delta that a transaction appends. The commit assigns its position."""
 
     stream: str
     stream_home: str
@@ -35,7 +45,7 @@ class AppendedDelta:
 
 @dataclass(frozen=True, slots=True)
 class DroppedDelta:
-    """A delta that is to go, by the stream and partition it is in."""
+    """A delta that a transaction drops, by its stream and partition."""
 
     stream: str
     stream_home: str
@@ -46,10 +56,10 @@ class DroppedDelta:
 
 @dataclass(slots=True)
 class Draft:
-    """Reads fall through to the base; writes stay here until they are compiled into a slot."""
+    """The reads and writes of a transaction over its base. The commit compiles the writes into a slot."""
 
     base: IndexView
-    reads: set[str] = field(default_factory=set)
+    reads: set[Read] = field(default_factory=set)
     items: dict[str, Item] = field(default_factory=dict)
     paths: dict[str, tuple[str, ...]] = field(default_factory=dict)
     names: dict[tuple[str, str], str | None] = field(default_factory=dict)
@@ -57,15 +67,25 @@ class Draft:
     new_parts: dict[str, list[str]] = field(default_factory=dict)
     appends: list[AppendedDelta] = field(default_factory=list)
     dropped_deltas: list[DroppedDelta] = field(default_factory=list)
+    txn: str = ""
+    """The id of the transaction, which its own deltas have as those that are committed have."""
     places: dict[tuple[str, ...], Place] = field(default_factory=dict)
-    """Where namespaces and tables are, as far as it looked and has not changed any since. That it did is in `reads`."""
+    """A cache of the places of namespaces and tables since the last change of one. Their look-ups are in `reads`."""
+
+    @property
+    def index(self) -> SlotIndex:
+        return self.base.index
+
+    @property
+    def at(self) -> int:
+        return self.base.at
 
     @property
     def empty(self) -> bool:
         return not (self.items or self.names or self.appends or self.dropped_deltas)
 
     def copy(self) -> Draft:
-        """As it is now, to come back to when a change breaks off half way."""
+        """Return a copy, for a savepoint."""
         return Draft(
             self.base,
             set(self.reads),
@@ -76,16 +96,20 @@ class Draft:
             {key: list(keys) for key, keys in self.new_parts.items()},
             list(self.appends),
             list(self.dropped_deltas),
+            self.txn,
         )
 
     def unnoted(self) -> Draft:
-        """The same to look at: what is read by it binds the transaction to nothing."""
+        """Return the same state for reads that are no dependency of the transaction."""
         return replace(self, reads=set(), places={})
 
-    # Reading (the View protocol)
+    def is_committed(self, key: str) -> bool:
+        return self.base.item(key, dropped=True) is not None
+
+    # Reading (the SlotView protocol)
 
     def mapped(self, parent: str, digest: str) -> str | None:
-        self.reads.add(f"n{parent}/{digest}")
+        self.reads.add(NameRead(parent, digest))
         if (parent, digest) in self.names:
             return self.names[parent, digest]
         return self.base.mapped(parent, digest)
@@ -97,7 +121,7 @@ class Draft:
         return own if dropped or own.revision.alive else None
 
     def children(self, key: str) -> Iterable[str]:
-        self.reads.add(f"c{key}")
+        self.reads.add(ChildrenRead(key))
         own = self.moved.get(key)
         if own is None:
             return self.base.children(key)
@@ -105,32 +129,88 @@ class Draft:
         return {**found, **{child: None for child, here in own.items() if here}}
 
     def part(self, key: str) -> Item | None:
-        self.reads.add(f"e{key}")
+        self.reads.add(PartRead(key))
         return self.item(key)
 
     def parts(self, key: str) -> Iterable[str]:
-        self.reads.add(f"m{key}")
+        self.reads.add(MembersRead(key))
         candidates = [*self.base.parts(key), *self.new_parts.get(key, ())]
         return [part for part in candidates if self.item(part) is not None]
 
     def past(self, key: str) -> Iterable[str]:
-        self.reads.add(f"c{key}")
+        self.reads.add(ChildrenRead(key))
         gone = [child for child, here in self.moved.get(key, {}).items() if not here]
         return [*self.base.past(key), *gone]
 
-    def looked_near(self, folder: str) -> None:
-        """Which tables have a dataset in a folder, inside of it or around it was looked at."""
-        self.reads.update(f"l{sign}" for sign in signs_near(folder))
+    def near(self, folder: str, since: int) -> Iterable[str]:
+        self.reads.update(FolderRead(sign) for sign in signs_near(folder))
+        return (*self.base.near(folder, since), *self.items)
+
+    def child_names(self, parent: Place, kind: str) -> list[str]:
+        return [child.name for child in children_of(self, parent) if child.kind == kind]
+
+    def deltas(self, segments: Segments, stream: str, after: int = 0, partition: str | None = None) -> list[Delta]:
+        """Return the committed deltas that the transaction does not drop, then its own at provisional positions.
+
+        A delta without a wanted position gets its real one at the commit, after those that others have landed by then.
+        """
+        self.reads.add(LogRead(stream))
+        found = self.base.deltas(segments, stream, after, partition, self._dropped(stream))
+        own = (own for own in self._own(segments, stream) if own.position > after)
+        return [*found, *(each for each in own if partition is None or each.partition == partition)]
+
+    def delta(self, segments: Segments, stream: str, position: int) -> Delta | None:
+        self.reads.add(LogRead(stream))
+        for own in self._own(segments, stream):
+            if own.position == position:
+                return own
+        return None if position in self._dropped(stream) else self.base.delta(segments, stream, position)
+
+    def newest_delta(self, segments: Segments, stream: str) -> Delta | None:
+        self.reads.add(LogRead(stream))
+        own = self._own(segments, stream)
+        return own[-1] if own else self.base.newest_delta(segments, stream, self._dropped(stream))
+
+    def last_position(self, segments: Segments, stream: str) -> int:
+        self.reads.add(LogRead(stream))
+        own = self._own(segments, stream)
+        return own[-1].position if own else self.base.last_position(segments, stream)
+
+    def positions(self, segments: Segments, stream: str) -> list[int]:
+        return [delta.position for delta in self.deltas(segments, stream)]
+
+    def last_positions(self, segments: Segments, stream: str, count: int, before: int | None = None) -> list[int]:
+        found = [position for position in self.positions(segments, stream) if before is None or position < before]
+        return found[::-1][:count]
+
+    def own_deltas(self, stream: str) -> Sequence[AppendedDelta]:
+        """Return the deltas that the transaction appends to a stream."""
+        return [append for append in self.appends if append.stream == stream]
+
+    def _own(self, segments: Segments, stream: str) -> list[Delta]:
+        appends, found = self.own_deltas(stream), list[Delta]()
+        position = self.base.last_position(segments, stream) if appends else 0
+        for each in appends:
+            position = each.wanted if each.wanted is not None else position + 1
+            properties = dict(each.properties)
+            found.append(Delta(position, each.type, each.files, each.partition, properties, self.at, self.txn, 0))
+        return found
+
+    def _dropped(self, stream: str) -> set[int]:
+        return {drop.position for drop in self.dropped_deltas if drop.stream == stream}
 
     # Writing
 
-    def relied_on(self, key: str) -> None:
-        """The content of this object was read, or will be replaced: nobody else may have changed it meanwhile."""
-        self.reads.add(f"o{key}")
+    def depend_on(self, key: str) -> None:
+        """Note that the content of an object was read, or will be replaced: a change by others is a conflict."""
+        self.reads.add(ObjectRead(key))
+
+    def depend_on_children(self, key: str) -> None:
+        self.reads.add(ChildrenRead(key))
 
     def add(self, node: Node, revision: Revision, path: tuple[str, ...]) -> None:
-        """A new object."""
-        self.relied_on(node.key)
+        """Add a new object."""
+        self.depend_on(node.key)
         self.items[node.key] = Item(node, revision)
         self.paths[node.key] = path
         if node.kind in NAMED:
@@ -140,9 +220,9 @@ class Draft:
             self.new_parts.setdefault(revision.parent, []).append(node.key)
 
     def change(self, item: Item, path: tuple[str, ...]) -> None:
-        """A new state of an object that exists or existed."""
+        """Give an object that exists or existed a new state."""
         key = item.node.key
-        self.relied_on(key)
+        self.depend_on(key)
         before = self.item(key, dropped=True)
         assert before is not None
         self.items[key] = item
@@ -160,6 +240,6 @@ class Draft:
 
     def name(self, parent: str, digest: str, key: str | None) -> None:
         """Map a name to an object, or to nothing."""
-        self.reads.add(f"n{parent}/{digest}")
+        self.reads.add(NameRead(parent, digest))
         self.places.clear()
         self.names[parent, digest] = key

@@ -17,7 +17,7 @@ from headwater.metastore.dataset_folders import taken_datasets
 from headwater.metastore.draft import Draft
 from headwater.metastore.layout import ROOT_NODE, ROOT_RECORD, below, canonical, digest
 from headwater.metastore.records import Node, Revision
-from headwater.metastore.slot_views import Item, Place, place_at, place_of, resolve, resolve_namespace, step
+from headwater.metastore.slot_views import Item, Place, SlotView, place_at, place_of, resolve, resolve_namespace, step
 from headwater.names import ObjectId, check_new_name, format_name
 
 PENDING = 1 << 62  # the slot of what an open transaction dropped
@@ -27,7 +27,6 @@ def create(draft: Draft, id: ObjectId, kind: str, key: str, properties: dict[str
     """A new namespace or table: its parent must exist, its name must be free among all children of any kind."""
     if id.is_root:
         raise NamespaceAlreadyExistsError("The root namespace exists already.")
-    check_new_name(id.name)
     parent = resolve_namespace(draft, id.parent)
     require_free(draft, parent, id.name)
     node = Node(key, key, kind, below(parent.item.node.home, key), [])
@@ -167,7 +166,8 @@ def undrop(draft: Draft, id: ObjectId) -> Place:
     return resolve(draft, id)
 
 
-def last_dropped(draft: Draft, id: ObjectId) -> Item | None:
+def last_dropped(draft: SlotView, id: ObjectId) -> Item | None:
+    """Return what was dropped last under a name, or None."""
     parent = resolve_namespace(draft, id.parent)
     found = [item for item in _dropped_in(draft, parent.key) if item.revision.name == id.name]
     return max(found, key=lambda item: item.revision.slot, default=None)
@@ -190,7 +190,7 @@ def _undrop(draft: Draft, parent: Place, item: Item) -> list[str]:
     return found
 
 
-def _dropped_in(draft: Draft, parent: str) -> list[Item]:
+def _dropped_in(draft: SlotView, parent: str) -> list[Item]:
     items = (draft.item(key, dropped=True) for key in dict.fromkeys(draft.past(parent)))
     return [item for item in items if item and not item.revision.alive and item.revision.parent == parent]
 

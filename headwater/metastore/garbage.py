@@ -48,11 +48,11 @@ OWN_FOLDERS = ("data/", "_deletions/", "_indices/", "_transactions/")
 """Where the files are that the versions of a Lance dataset name."""
 
 
-class Doomed(msgspec.Struct, array_like=True):
-    """What a boundary dooms, in the words of the index that then forgets it: files, and folders of Lance datasets.
+class PendingDeletes(msgspec.Struct, array_like=True):
+    """The files and the folders of Lance datasets that a boundary leaves without use, and the index then forgets.
 
-    It is written down before the boundary is committed, and again with what a snapshot or a tag has saved: so a
-    collection that died, or came too early, is ended by the next one.
+    It is written before the boundary is committed, and again with what a snapshot or a tag keeps: so the next
+    collection finishes one that died or came too early.
     """
 
     files: Files
@@ -155,7 +155,7 @@ def recorded_refs(index: SlotIndex) -> dict[str, set[int]]:
     return found
 
 
-def doomed_by(log: Log, index: SlotIndex, boundary: int, before: Iterable[Doomed]) -> Doomed:
+def pending_by(log: Log, index: SlotIndex, boundary: int, before: Iterable[PendingDeletes]) -> PendingDeletes:
     """What the boundary dooms, and what earlier ones doomed that is still there."""
     with log.lock:
         files = dict(_doomed_files(log, index, boundary))
@@ -163,7 +163,7 @@ def doomed_by(log: Log, index: SlotIndex, boundary: int, before: Iterable[Doomed
     for earlier in before:
         files.update(earlier.files)
         locations.update(dict.fromkeys(earlier.locations))
-    return Doomed(files, sorted(locations))
+    return PendingDeletes(files, sorted(locations))
 
 
 class Folders:
@@ -197,7 +197,7 @@ class Garbage:
 
     log: Log
     listed: list[Entry]
-    doomed: Doomed
+    doomed: PendingDeletes
     before_ms: int
     recorded: dict[str, set[int]] = field(default_factory=dict)
     """By location, the versions that tags and branches stand on which may not be in the folder yet."""
@@ -216,14 +216,14 @@ class Garbage:
         found += self._layers()
         return found
 
-    def saved(self, live: Kept, removals: Iterable[Removal]) -> Doomed:
+    def saved(self, live: Kept, removals: Iterable[Removal]) -> PendingDeletes:
         """What is doomed and stayed, though the index does not need it: a snapshot or a tag does, as long as it is."""
         gone = {removal.key for removal in removals}
         there = {entry.key for entry in self.listed} - gone - live.files
         files = {key: value for key, value in self.doomed.files.items() if key in there}
         needed, counts = Folders(live.locations), self._counts(self.doomed.locations)
         stayed = [one for one in self.doomed.locations if one not in gone and counts[one]]
-        return Doomed(files, [one for one in stayed if not needed.overlap(one)])
+        return PendingDeletes(files, [one for one in stayed if not needed.overlap(one)])
 
     def _counts(self, folders: Iterable[str]) -> Counter[str]:
         """How many files are in each of these folders."""

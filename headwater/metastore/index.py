@@ -14,6 +14,7 @@ from typing import Any
 import msgspec
 
 from headwater.metastore.deltas import DeltaLog, Segment, stream_of
+from headwater.metastore.folder_index import FolderIndex, folders_of
 from headwater.metastore.layers import Layer, LayerEntry, Layers, Pages
 from headwater.metastore.records import (
     Mapped,
@@ -25,7 +26,6 @@ from headwater.metastore.records import (
     decode_body,
 )
 from headwater.metastore.sections import Book, Pairs, Section
-from headwater.metastore.settled import Settled, folders_of
 from headwater.metastore.slot_times import SlotTimes
 
 CHECKPOINT_CHANGES = 2000
@@ -87,7 +87,7 @@ class SlotIndex:
         """The streams that have deltas which no segment holds yet."""
         self.touched: dict[str, int] = {}
         self.members: dict[str, int] = {}
-        self.datasets = Settled(self.book)
+        self.datasets = FolderIndex(self.book)
         self.sorted_names: dict[tuple[str, str], tuple[int, list[str]]] = {}
         self.names_then: dict[tuple[str, str, int], list[str]] = {}
         self.resolved: dict[tuple[str, ...], Any] = {}

@@ -1,16 +1,16 @@
-"""Objects by their locator and by their id, in any view."""
+"""Look-ups of objects by locator, by id and by keys, in any view."""
 
 from __future__ import annotations
 
-from headwater.errors import InvalidInputError, TableNotFoundError, TableVersionNotFoundError
-from headwater.metastore.deltas import Segments, read_deltas
-from headwater.metastore.draft import Draft
+from collections.abc import Sequence
+
+from headwater.errors import InvalidInputError, LanceNamespaceError, TableNotFoundError, TableVersionNotFoundError
+from headwater.metastore.deltas import Segments
+from headwater.metastore.edits import last_dropped
 from headwater.metastore.locator import Locator
-from headwater.metastore.objects import Delta, Object, delta_of
-from headwater.metastore.records import decode_delta
+from headwater.metastore.objects import Delta, Object
 from headwater.metastore.slot_views import (
     ROOT,
-    IndexView,
     Item,
     Place,
     SlotView,
@@ -42,7 +42,7 @@ def look_up(view: SlotView, segments: Segments, locator: Locator | str) -> Objec
         place, level = found, level + 1
     rest = parts[level:]
     if not rest:
-        _rely(view, place.key)
+        view.depend_on(place.key)
         return object_of(place)
     return _look_inside(view, segments, place, rest)
 
@@ -60,7 +60,7 @@ def _look_inside(view: SlotView, segments: Segments, table: Place, parts: tuple[
         item = _same(table, find_partition(view, table, item, parts[3]), parts[3:5])
     if len(parts) == 6:
         return _delta(view, segments, table, item, parts[5])
-    _rely(view, item.node.key)
+    view.depend_on(item.node.key)
     return part_of(view, table, item.node.key)
 
 
@@ -73,18 +73,11 @@ def _same(table: Place, item: Item, parts: tuple[str, ...]) -> Item:
 
 
 def _delta(view: SlotView, segments: Segments, table: Place, partition: Item, text: str) -> Delta:
-    base = view.base if isinstance(view, Draft) else view
-    assert isinstance(base, IndexView)
-    stream = partition.revision.parent
-    if isinstance(view, Draft):
-        view.reads.add(f"d{stream}")
     position = int(text) if text.isascii() and text.isdigit() and len(text) < 20 else 0
-    log = base.index.deltas(stream)
-    stored = next(read_deltas(segments, stream, log, position - 1, base.at), None) if position else None
-    body = decode_delta(stream, stored.body) if stored is not None else None
-    if stored is None or body is None or (body.position, body.partition) != (position, partition.node.id):
+    found = view.delta(segments, partition.revision.parent, position)
+    if not position or found is None or found.partition != partition.node.id:
         raise TableVersionNotFoundError(f"There is no delta {text[:40]!r} in {format_name(table.path)}.")
-    return delta_of(body, stored.slot)
+    return found
 
 
 def look_up_id(view: SlotView, segments: Segments, id: str) -> Object | Delta:
@@ -97,23 +90,70 @@ def look_up_id(view: SlotView, segments: Segments, id: str) -> Object | Delta:
     while key:
         item = view.item(key)
         if item is None:
-            _rely(view, key)
+            view.depend_on(key)
             raise TableNotFoundError(f"No object has the id {id[:200]!r} now.")
         names.append(item.revision.name)
         key = item.revision.parent
     place = resolve(view, ObjectId(tuple(reversed(names))))
     if not names or not below:
-        _rely(view, place.key)
+        view.depend_on(place.key)
         return object_of(place)
     if len(below) == DELTA_DEPTH and (partition := view.part("/".join((table_id, *below[:-1])))) is not None:
         return _delta(view, segments, place, partition, below[-1])
     for end in range(1, len(below) + 1):
         if view.part("/".join((table_id, *below[:end]))) is None:
             raise TableNotFoundError(f"No object has the id {id[:200]!r} now.")
-    _rely(view, id)
+    view.depend_on(id)
     return part_of(view, place, id)
 
 
-def _rely(view: SlotView, key: str) -> None:
-    if isinstance(view, Draft):
-        view.relied_on(key)
+# By the keys on the way, which stay when names change
+
+Keys = tuple[str, ...]
+
+
+def identify(view: SlotView, id: ObjectId, dropped: bool = False) -> Keys:
+    """Return the keys from the root to what an id means; empty for nothing, and for what a transaction made itself.
+
+    With `dropped`, where nothing is, to what was dropped there last. None of it is a dependency of a transaction.
+    """
+    seen = view.unnoted()
+    try:
+        keys = resolve(seen, id).keys
+    except LanceNamespaceError:
+        keys = _dropped(seen, id) if dropped and not id.is_root else ()
+    is_own = bool(keys) and not id.is_root and not seen.is_committed(keys[-1])
+    return () if is_own else keys
+
+
+def _dropped(seen: SlotView, id: ObjectId) -> Keys:
+    try:
+        item = last_dropped(seen, id)
+        return () if item is None else (*resolve(seen, id.parent).keys, item.node.key)
+    except LanceNamespaceError:
+        return ()
+
+
+def governing(now: SlotView, keys: Sequence[str]) -> tuple[str, ...]:
+    """The name by which an object is decided about: its own now, or of one that is gone, its key in the nearest
+    namespace above it that is there. Rights on that namespace hold for it, and rights on a name that it had do not."""
+    above = list(keys)
+    key = last = above.pop() if above else ""
+    while (path := path_of(now, key)) is None:
+        item = now.item(key, dropped=True)  # None: it is forgotten, and what it was below then is asked
+        key = item.revision.parent if item is not None else above.pop() if above else ""
+    return path if key == last else (*path, last)
+
+
+def path_of(view: SlotView, key: str) -> tuple[str, ...] | None:
+    """The names from the root to a namespace or table that is there, by its key; None if it is not."""
+    names: list[str] = []
+    passed: list[str] = []
+    while key:
+        item = view.item(key)
+        if item is None or key in passed:  # not there, or above itself
+            return None
+        passed.append(key)
+        names.append(item.revision.name)
+        key = item.revision.parent
+    return tuple(reversed(names))

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from copy import copy
 from dataclasses import replace
 from datetime import datetime, timedelta
+from itertools import repeat
 from typing import Any, TypeVar
 
 import msgspec
@@ -16,15 +17,14 @@ import msgspec
 from headwater.clock import Clock, SystemClock
 from headwater.errors import InvalidInputError, LanceNamespaceError
 from headwater.metastore import verify
-from headwater.metastore.collect import GRACE, Collection
+from headwater.metastore.collect import GRACE
+from headwater.metastore.collect import Collection as GarbageCollection
 from headwater.metastore.commit import Committer
-from headwater.metastore.dataset_folders import lance_streams, stream_location
 from headwater.metastore.diff import diff
 from headwater.metastore.draft import Draft
 from headwater.metastore.expiry import expire
 from headwater.metastore.history import find_transaction
-from headwater.metastore.index import NAMED
-from headwater.metastore.layout import MAX_LOCAL_KEY, MAX_REMOTE_KEY, snapshot_node
+from headwater.metastore.layout import MAX_LOCAL_KEY, MAX_REMOTE_KEY
 from headwater.metastore.locator import Locator
 from headwater.metastore.log import Log
 from headwater.metastore.objects import (
@@ -47,17 +47,16 @@ from headwater.metastore.objects import (
     moment_ms,
     time_of,
 )
-from headwater.metastore.reading import Snapshot, log_entries
+from headwater.metastore.reading import Path, Snapshot, log_entries
 from headwater.metastore.records import Revision
 from headwater.metastore.rules import Group, Header, compile_txn, conflict, refused
-from headwater.metastore.saved import SavedTransaction, saved
+from headwater.metastore.saved import SavedTransaction
 from headwater.metastore.slot_views import IndexView
-from headwater.metastore.snapshots import Snapshots, alive
-from headwater.metastore.table_edits import Path
+from headwater.metastore.snapshots import Snapshots
 from headwater.metastore.table_parts import DELTA_FORMAT
 from headwater.metastore.transaction import Transaction
-from headwater.metastore.undo import Columns, Restores
-from headwater.names import format_name
+from headwater.metastore.undo_deltas import Columns, Restores
+from headwater.names import format_name, object_id
 from headwater.retry import retry
 from headwater.store import Store, open_store
 
@@ -103,13 +102,13 @@ class Metastore:
             raise self._log.lost
 
     def create(self) -> None:
-        """Make an empty metastore, so that whoever looks sees that one is there. The first write does it as well."""
+        """Make an empty metastore, so that it can be seen in the storage. The first write does that as well."""
         self._log.prepare()
 
     # Transactions
 
     def transaction(self, message: str = "", author: str | None = None, refresh: bool = True) -> Transaction:
-        """A transaction that reads the newest state. Use it in a `with` block: it commits where the block ends.
+        """Begin a transaction over the newest state. Used in a `with` block, it commits where the block ends.
 
         Without `refresh` it reads what this process knows: one request less, and a conflict if that was too old.
         """
@@ -119,14 +118,14 @@ class Metastore:
         return Transaction(Draft(view), self._log, self.clock, header, self._commit)
 
     def by(self, author: str) -> Metastore:
-        """The same metastore; what is done by it is done in the name of an author, unless told otherwise."""
+        """Return the same metastore with another default author of its transactions."""
         other = copy(self)
         other.author = author
         other.tell(self._told)
         return other
 
     def reopen(self, known: SavedTransaction) -> Transaction:
-        """A transaction that was begun elsewhere, and saved (`metastore/saved.py`)."""
+        """Return a transaction that another process has begun and saved (`metastore/saved.py`)."""
         with self._log.lock:
             index = self._log.refresh()
             view = IndexView(index, known.base)
@@ -148,12 +147,13 @@ class Metastore:
         return [tx.commit(), *(append.position or 0 for append in tx.draft.appends)]
 
     def slot_of(self, txn: str, since_ms: int) -> int:
-        """The slot of a transaction that was committed after a time; TransactionNotFound (10) if there is none."""
+        """Return the slot of a transaction that was committed after a time, or raise TransactionNotFound (10)."""
         return find_transaction(self._log, txn, since_ms)[0]
 
-    def resume(self, tx: Transaction, newest: bool) -> Transaction:
-        """A transaction that was refused, once more as it was: over the state it began with, or over the newest one.
+    def resume(self, tx: Transaction, newest: bool, without: Collection[str] = ()) -> Transaction:
+        """Return a refused transaction as it was, over the state it began with or over the newest one.
 
+        `without`: the keys of streams whose appended deltas are left out.
         The newest is refused (14) if others have changed what it read or wrote since.
         """
         with self._log.lock:
@@ -162,7 +162,9 @@ class Metastore:
             view = IndexView(index, index.slot) if newest else tx.draft.base
         if reason is not None:
             raise refused(reason)
-        return Transaction(replace(tx.draft.copy(), base=view), self._log, self.clock, tx.header, self._commit)
+        draft = replace(tx.draft.copy(), base=view)
+        draft.appends = [each for each in draft.appends if each.stream not in without]
+        return Transaction(draft, self._log, self.clock, tx.header, self._commit)
 
     def run(
         self,
@@ -171,7 +173,7 @@ class Metastore:
         author: str | None = None,
         attempts: int = MAX_RUNS,
     ) -> Answer:
-        """Run `work` in a transaction, again and anew when it conflicts, so many times at most."""
+        """Run `work` in a transaction and commit it; on a conflict again in a new one, at most `attempts` times."""
 
         def act(tx: Transaction) -> Answer:
             with tx:
@@ -180,20 +182,15 @@ class Metastore:
         return retry(self.clock, attempts, lambda: self.transaction(message, author), act, longest=6)
 
     def undrop(self, path: Path) -> Object:
-        """Bring back what was dropped last at this path, with all that was dropped below it by the same transaction.
-
-        The answer is the object at its new revision.
-        """
+        """Bring back what was dropped last at this path, with all that the same transaction dropped below it."""
         made: list[Transaction] = []
 
         def work(tx: Transaction) -> None:
             made[:] = [tx]
             tx.undrop(path)
 
-        self.run(work, f"undrop {format_name(path)}")
-        slot = made[0].slot
-        assert slot is not None
-        return self.at(slot).get(path)
+        self.run(work, f"undrop {format_name(object_id(path).names)}")
+        return self.at(made[0].slot).get(path)
 
     def undo(
         self,
@@ -206,9 +203,9 @@ class Metastore:
     ) -> Undone:
         """Undo a committed transaction by a new one, or `within` one: all that it touched is exactly as it was before.
 
-        InvalidTableState (19) with the reasons where later work stands on it, and nothing is changed. A dry run tells
-        what would be done. `void` does what the log of a stream table needs instead of losing a delta, `restore` what
-        a Lance table needs instead of losing a version; `columns` tells what became of a stream table's columns.
+        Raises InvalidTableState (19) with the reasons where later work stands on it. A dry run changes nothing.
+        `void`: voids the rows of a stream table, whose log loses no delta. `restore`: makes the next version of a Lance
+        table like an older one. `columns`: compares the columns of a stream table.
         """
         number, done = find_transaction(self._log, txn)
         made: list[Transaction] = []
@@ -232,13 +229,14 @@ class Metastore:
             return steps
 
         steps = self.run(work, f"undo {done.message or done.id}") if within is None else work(within)
-        return Undone(done.id, done.message, None if dry_run else made[0].slot, tuple(steps))
+        slot = None if dry_run or within is not None else made[0].slot
+        return Undone(done.id, done.message, slot, tuple(steps))
 
     # Named snapshots
 
     def snapshot(self, name: str, tables: Iterable[Path] | None = None) -> NamedSnapshot:
         """Pin the newest state of all tables, or of these, under a name: it stays readable past every collection."""
-        chosen = None if tables is None else [tuple(path) for path in tables]
+        chosen = None if tables is None else [object_id(path).names for path in tables]
 
         def work(tx: Transaction) -> None:
             file = self.clock.uuid()
@@ -250,40 +248,29 @@ class Metastore:
             return self._snapshots.told(name, self._snapshots.find(name))
 
     def snapshots(self, within: Transaction | None = None) -> NamedSnapshots:
-        """The named snapshots, by name. One that the transaction takes itself has no slot (0) and no tables yet."""
-        records = self._snapshot_records() if within is None else within.snapshots()
-        told = (self._told_snapshot(revision, within) for revision in records)
-        return sorted(told, key=lambda found: found.name)
+        """Return the named snapshots, by name. One that a transaction takes itself has slot 0 and no tables yet."""
+        self._log.refresh()
+        found = self._snapshots.all() if within is None else map(self._named, within.snapshots(), repeat(within))
+        return sorted(found, key=lambda each: each.name)
 
-    def _snapshot_records(self) -> tuple[Revision, ...]:
-        index = self._log.refresh()
-        with self._log.lock:
-            return tuple(item.revision for item in alive(index))
-
-    def _told_snapshot(self, revision: Revision, within: Transaction | None) -> NamedSnapshot:
-        if within is not None and snapshot_node(revision.name) in within.draft.items:
+    def _named(self, revision: Revision, within: Transaction) -> NamedSnapshot:
+        if within.takes_snapshot(revision.name):
             return NamedSnapshot(revision.name, 0, time_of(within.header.start), ())
         return self._snapshots.told(revision.name, revision)
 
     def pinned_versions(self, location: str) -> dict[int, str]:
-        """The versions of the Lance dataset in a folder that named snapshots need, each with a snapshot's name."""
-        found: dict[int, str] = {}
-        with self._log.lock:
-            for item in alive(self._log.refresh()):
-                _, index = self._snapshots.read(item.revision)
-                streams = [node.key for node in lance_streams(index) if stream_location(node) == location]
-                for stored in (one for key in streams for one in index.deltas(key).tail):
-                    found[stored.position] = item.revision.name
-        return found
+        """Return the versions of the Lance dataset in a folder that named snapshots need, with a snapshot's name."""
+        self._log.refresh()
+        return self._snapshots.pinned(location)
 
     def drop_snapshot(self, name: str) -> None:
-        """Let a snapshot go. What only it needed goes with a collection once the drop is past its window."""
+        """Drop a snapshot. A collection deletes what only it needed, once the drop is older than the retention."""
         self.run(lambda tx: tx.drop_snapshot(name), f"drop snapshot {name}")
 
     def _commit(self, tx: Transaction) -> int:
         if tx.draft.empty:
             return tx.draft.base.at
-        done = None if self._send is None else self._send(msgspec.msgpack.encode(saved(tx.header, tx.draft)))
+        done = None if self._send is None else self._send(msgspec.msgpack.encode(tx.saved()))
         if done is None:
             slot = self._committer.commit(tx.draft, tx.header)
         else:
@@ -300,7 +287,7 @@ class Metastore:
         return slot
 
     def tell(self, listener: Callable[[], None] | None) -> None:
-        """Call this after each commit, by the thread that made it: it must not take long. None: nobody listens."""
+        """Call `listener` after each commit, in the committing thread, so it must not take long. None: no call."""
         self._listener = listener
 
     def _told(self) -> None:
@@ -308,7 +295,7 @@ class Metastore:
             self._listener()
 
     def rehearse(self, tx: Transaction) -> None:
-        """Refuse now what a commit of the transaction would be refused for. Nothing is written anywhere."""
+        """Raise what a commit of the transaction would raise. Nothing is written."""
         compile_txn(self._log.index, tx.draft, tx.header, Group(), self._committer.max_key)
 
     # Reading the present
@@ -319,10 +306,7 @@ class Metastore:
         return self._log.refresh().slot
 
     def now(self, refresh: bool = True) -> Snapshot:
-        """The newest state, to be read any number of times without looking for a newer one.
-
-        Without `refresh` the newest that this process knows, which costs no request.
-        """
+        """Return the newest state. Without `refresh`, the newest that this process knows, which costs no request."""
         index = self._log.refresh() if refresh else self._log.known()
         return Snapshot(self._log, IndexView(index, index.slot))
 
@@ -333,30 +317,12 @@ class Metastore:
         return self.now().exists(path)
 
     def list(self, path: Path = ()) -> Objects:
-        """The namespaces and tables in a namespace, sorted by name."""
+        """Return the namespaces and tables in a namespace, sorted by name."""
         return self.now().list(path)
 
-    def deltas(
-        self,
-        path: Path,
-        after: int = 0,
-        *,
-        format: str = DELTA_FORMAT,
-        version: str | None = None,
-        partition: Sequence[Any] | None = None,
-        stream: str | None = None,
-        partition_id: str | None = None,
-    ) -> Deltas:
-        """The deltas of a table's stream after a position, in order; of one partition, by its values or its id."""
-        return self.now().deltas(
-            path,
-            after,
-            format=format,
-            version=version,
-            partition=partition,
-            stream=stream,
-            partition_id=partition_id,
-        )
+    def deltas(self, path: Path, after: int = 0, **options: Any) -> Deltas:
+        """Return the deltas of a table's stream after a position, in order. `options`: see `Reading.deltas`."""
+        return self.now().deltas(path, after, **options)
 
     def versions(self, path: Path) -> Objects:
         return self.now().versions(path)
@@ -370,22 +336,27 @@ class Metastore:
         return self.now().partitions(path, format=format, version=version, stream=stream)
 
     def find(self, locator: Locator | str) -> Object | Delta:
-        """The object or delta of a locator or Canonical String."""
+        """Return the object or delta of a locator or Canonical String."""
         return self.now().find(locator)
 
     def by_id(self, id: str) -> Object | Delta:
-        """The namespace or table of an id, wherever it is now, or a part of a table by `<table id>/<version>/...`."""
+        """Return the namespace or table of an id, wherever it is now, or a part by `<table id>/<version>/...`."""
         return self.now().by_id(id)
 
     # Reading the past
 
     def at(self, moment: Moment) -> Snapshot:
-        """The state at a slot (a whole number) or at a time (a datetime with a zone, or seconds or milliseconds since
-        the epoch), or of a named snapshot (text). Slots before the last collection's boundary are gone, slots to come
-        are refused."""
+        """Return the state at a slot (a whole number), at a time, or of a named snapshot (text).
+
+        A time is a datetime with a zone, or seconds or milliseconds since the epoch. Slots that were collected, and
+        slots to come, are refused.
+        """
         log = self._log
         if isinstance(moment, str):
-            return self._at_snapshot(moment)
+            with log.lock:
+                log.refresh()
+                _, index = self._snapshots.read(self._snapshots.find(moment))
+                return Snapshot(log, IndexView(index, index.slot))
         if isinstance(moment, bool) or not isinstance(moment, (int, float, datetime)):
             raise InvalidInputError(f"A moment is a slot, a time with a zone or a snapshot's name, not {moment!r}.")
         with log.lock:
@@ -402,27 +373,23 @@ class Metastore:
                 )
             return Snapshot(log, IndexView(log.index, slot))
 
-    def _at_snapshot(self, name: str) -> Snapshot:
-        with self._log.lock:
-            self._log.refresh()
-            _, index = self._snapshots.read(self._snapshots.find(name))
-            return Snapshot(self._log, IndexView(index, index.slot))
-
     def history(self, path: Path) -> History:
-        """Every transaction that touched the object at this path, or the one dropped there last, or a part of it,
-        oldest first, through renames. Of a collected transaction what the published log file says is left."""
+        """Return the transactions that touched the object at this path, or the one dropped there last; oldest first.
+
+        It follows renames. Of a collected transaction the published log file is left.
+        """
         return self.now().history(path)
 
     def revisions(self, path: Path) -> Revisions:
-        """Every revision kept of the object at this path, or of the one dropped there last, oldest first."""
+        """Return the kept revisions of the object at this path, or of the one dropped there last, oldest first."""
         return self.now().revisions(path)
 
     def diff(self, a: Moment, b: Moment) -> Diff:
-        """What is different at one slot, time or named snapshot from another."""
+        """Return the differences between two slots, times or named snapshots."""
         return diff(self._log, self.at(a), self.at(b))
 
     def log(self, after: int | LogEntry | None = None) -> Iterator[LogEntry]:
-        """The committed transactions after a slot or an entry, in order and without a gap; None: all that are kept."""
+        """Return the committed transactions after a slot or an entry, in order without a gap; None: all kept."""
         index = self._log.refresh()
         first = after.slot if isinstance(after, LogEntry) else (index.boundary if after is None else after) + 1
         if first <= index.boundary:
@@ -440,20 +407,6 @@ class Metastore:
         """The oldest slot that can still be read."""
         return self._log.refresh().boundary
 
-    def searchable(self, keys: Iterable[str] | None = None) -> dict[str, tuple[str, str]]:
-        """What can be searched of the namespaces and tables that are there (of some, by their keys): the name and the
-        properties of each, in small letters."""
-        with self._log.lock:
-            index = self._log.refresh()
-            view = IndexView(index, index.slot)
-            found: dict[str, tuple[str, str]] = {}
-            for key in [node.key for node in index.nodes()] if keys is None else keys:
-                item = view.item(key) if "/" not in key else None
-                if item is not None and item.node.kind in NAMED:
-                    values = "\n".join(f"{name}={value}" for name, value in item.revision.properties.items())
-                    found[key] = item.revision.name.casefold(), values.casefold()
-            return found
-
     # Keeping house
 
     def checkpoint(self) -> None:
@@ -463,10 +416,9 @@ class Metastore:
         self._log.checkpoint()
 
     def repair(self) -> Keys:
-        """Write anew every slot that was lost, then every published file that is missing or damaged; their keys, with
-        those of slots that opening the root has written anew.
+        """Rewrite every lost slot, then every missing or damaged published file, and return their keys.
 
-        InvalidTableState (19), saying what is missing, if a lost slot cannot be told exactly any more.
+        Raises InvalidTableState (19) with what is missing if a lost slot cannot be rebuilt exactly.
         """
         self._log.rebuild(every=True)
         self._log.refresh()
@@ -474,8 +426,7 @@ class Metastore:
         return [*rebuilt, *verify.repair(self._log)]
 
     def verify(self) -> Problems:
-        """Read the root by the published layout alone, and every private file; what is damaged, missing or different
-        from the index. An empty list: the catalog is sound."""
+        """Return the files that are damaged, missing or different from the index; empty if the catalog is sound."""
         return verify.verify(self._log)
 
     def collect(
@@ -489,7 +440,7 @@ class Metastore:
         """
         with self._collecting:
             kept = DEFAULT_KEEP if keep is None else keep
-            collection = Collection(self._log, self._snapshots, kept, GRACE if grace is None else grace)
+            collection = GarbageCollection(self._log, self._snapshots, kept, GRACE if grace is None else grace)
             dropped = expire(self.run, self.now, self.clock.now_ms(), dry_run)
             done = collection.dry_run() if dry_run else collection.run(self._committer, self.author)
             return msgspec.structs.replace(done, removed=(*dropped, *done.removed))

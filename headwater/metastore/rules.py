@@ -7,10 +7,21 @@ from dataclasses import dataclass, field
 
 from headwater.errors import ConcurrentModificationError, InvalidInputError
 from headwater.metastore.dataset_folders import new_signs
-from headwater.metastore.deltas import delta_key
+from headwater.metastore.deltas import delta_key, stream_of
 from headwater.metastore.draft import AppendedDelta, Draft, DroppedDelta
 from headwater.metastore.index import NAMED, SlotIndex
 from headwater.metastore.layout import FORMAT, below
+from headwater.metastore.reads import (
+    ChildrenRead,
+    DeltaRead,
+    FolderRead,
+    LogRead,
+    MembersRead,
+    NameRead,
+    ObjectRead,
+    PartRead,
+    Read,
+)
 from headwater.metastore.records import (
     DeltaBody,
     Mapped,
@@ -25,17 +36,6 @@ from headwater.metastore.serving_copy import PUBLISHED
 from headwater.metastore.slot_views import IndexView, Item
 from headwater.metastore.table_parts import DELTA_FORMAT, Values, taken_values
 from headwater.names import format_name
-
-WORDS = {
-    "n": "a name it read or wrote",
-    "o": "an object it read or wrote",
-    "c": "the children or parts of an object it read",
-    "m": "which children or parts an object has",
-    "e": "whether a part of a table is there",
-    "d": "the deltas of a stream it read",
-    "x": "a delta it dropped",
-    "l": "which table has files that it gives to one",
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,36 +52,9 @@ class Header:
 class Group:
     """What the transactions of one slot, taken so far, have changed; none of it is in the index yet."""
 
-    written: set[str] = field(default_factory=set)
+    written: set[Read] = field(default_factory=set)
     positions: dict[str, int] = field(default_factory=dict)
     partitions: dict[str, Values] = field(default_factory=dict)
-
-
-def last_change(index: SlotIndex, read: str) -> int:
-    """The last slot that changed what was read; 0 if nothing did."""
-    kind, key = read[0], read[1:]
-    if kind == "n":
-        versions = index.name_versions(key)
-        return versions[-1].slot if versions else 0
-    if kind == "o":
-        node = index.node(key)
-        return node.versions[-1].slot if node is not None else 0
-    if kind == "e":
-        node = index.node(key)
-        changes = reversed(node.versions) if node is not None else ()
-        return next((revision.slot for revision in changes if revision.operation != "update"), 0)
-    if kind == "c":
-        return index.touched.get(key, index.since)
-    if kind == "m":
-        return index.members.get(key, index.since)
-    if kind == "l":
-        return index.datasets.came_by(key)
-    if kind == "d":
-        log = index.stream(key)
-        return log.changed if log is not None else 0
-    stream, _, position = key.rpartition("/")
-    log = index.stream(stream)
-    return log.dropped.get(int(position), 0) if log is not None else 0
 
 
 MAX_TOLD = 8
@@ -96,23 +69,23 @@ def conflict(index: SlotIndex, draft: Draft) -> str | None:
         return "its snapshot was collected meanwhile"
     if any(item.revision.number and index.node(key) is None for key, item in draft.items.items()):
         return "a collection has forgotten what it brings back"
-    changed = [(slot, read) for read in draft.reads if (slot := last_change(index, read)) > draft.base.at]
+    changed = [(slot, read) for read in draft.reads if (slot := read.last_change(index)) > draft.base.at]
     if not changed:
         return None
-    told = dict.fromkeys(f"slot {slot} changed {WORDS[read[0]]}{_of(index, draft, read)}" for slot, read in changed)
+    told = dict.fromkeys(f"slot {slot} changed {read.changed}{_of(index, draft, read)}" for slot, read in changed)
     more = f", and {len(told) - MAX_TOLD} more" if len(told) > MAX_TOLD else ""
     return f"{', '.join(sorted(told)[:MAX_TOLD])}{more}"
 
 
-def _of(index: SlotIndex, draft: Draft, read: str) -> str:
-    """Of which object that is, by the name it has for the transaction or has had since."""
-    kind, (key, _, part) = read[0], read[1:].partition("/")
+def _of(index: SlotIndex, draft: Draft, read: Read) -> str:
+    """Return the object that was read, by the name it has for the transaction or has had since."""
+    key, is_name = read.owner, isinstance(read, NameRead)
     views = [draft.base, IndexView(index, index.slot)]
     names: list[str] = []
-    if kind == "n":
-        known = next((view for view in views if view.mapped(key, part)), None)
+    if isinstance(read, NameRead):
+        known = next((view for view in views if view.mapped(key, read.digest)), None)
         if known is not None:  # an object that came to the name since is told by it, not by the name it had
-            kind, key, views = "o", known.mapped(key, part) or "", [known, *views]
+            is_name, key, views = False, known.mapped(key, read.digest) or "", [known, *views]
     while key:
         item = next((found for view in views if (found := view.item(key, dropped=True))), None)
         if item is None:
@@ -120,7 +93,7 @@ def _of(index: SlotIndex, draft: Draft, read: str) -> str:
         names.insert(0, item.revision.name)
         key = item.revision.parent
     where = format_name(names)
-    return (f" in {where}" if kind == "n" else f" ({where})") if where else ""
+    return (f" in {where}" if is_name else f" ({where})") if where else ""
 
 
 def refused(reason: str) -> ConcurrentModificationError:
@@ -326,29 +299,29 @@ def _compile_names(index: SlotIndex, draft: Draft) -> list[Mapped]:
     return mappings
 
 
-def _written(draft: Draft, changes: list[NewRevision], mappings: list[Mapped]) -> set[str]:
+def _written(draft: Draft, changes: list[NewRevision], mappings: list[Mapped]) -> set[Read]:
     """The reads of another transaction that these changes would break."""
-    written = {f"n{mapped.parent}/{mapped.digest}" for mapped in mappings}
+    written: set[Read] = {NameRead(mapped.parent, mapped.digest) for mapped in mappings}
     for change in changes:
         if change.kind == "delta":
-            stream = change.key.rsplit("/", 2)[0]
-            written.add(f"d{stream}")
+            stream, _, position = stream_of(change.key)
+            written.add(LogRead(stream))
             if change.operation == "delete":
-                written.add(f"x{stream}/{change.key.rsplit('/', 1)[1]}")
+                written.add(DeltaRead(stream, position))
             continue
-        written.add(f"o{change.key}")
+        written.add(ObjectRead(change.key))
         if change.operation != "update":
-            written.add(f"e{change.key}")
+            written.add(PartRead(change.key))
         if change.kind == "partition":
             above = change.key.rsplit("/", 1)[0]
-            written.update((f"c{above}", f"m{above}"))
+            written.update((ChildrenRead(above), MembersRead(above)))
     for key, item in draft.items.items():
         before = draft.base.item(key, dropped=True)
         parents = {item.revision.parent, before.revision.parent if before is not None else item.revision.parent}
         stays = before is not None and before.revision.alive == item.revision.alive and len(parents) == 1
-        written.update(f"c{parent}" for parent in parents)
-        written.update(f"m{parent}" for parent in parents if not stays)
-    written.update(f"l{sign}" for sign in new_signs(draft))
+        written.update(ChildrenRead(parent) for parent in parents)
+        written.update(MembersRead(parent) for parent in parents if not stays)
+    written.update(FolderRead(sign) for sign in new_signs(draft))
     return written
 
 

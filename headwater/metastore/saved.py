@@ -7,6 +7,7 @@ from typing import Any
 import msgspec
 
 from headwater.metastore.draft import AppendedDelta, Draft, DroppedDelta
+from headwater.metastore.reads import Read
 from headwater.metastore.rules import Header
 from headwater.metastore.slot_views import IndexView, Item
 
@@ -19,7 +20,7 @@ class SavedTransaction(msgspec.Struct):
     message: str
     author: str
     base: int
-    reads: list[str]
+    reads: list[Read]
     items: dict[str, Item]
     paths: dict[str, tuple[str, ...]]
     names: list[tuple[str, str, str | None]]
@@ -55,7 +56,7 @@ def saved(header: Header, draft: Draft) -> SavedTransaction:
         header.message,
         header.author,
         draft.base.at,
-        sorted(draft.reads),
+        sorted(draft.reads, key=repr),
         draft.items,
         draft.paths,
         names,

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
+from itertools import islice
 from operator import attrgetter
 from typing import Any, NamedTuple, Protocol
 
@@ -12,10 +13,12 @@ from headwater.errors import (
     NamespaceNotFoundError,
     TableNotFoundError,
 )
+from headwater.metastore.deltas import Segments, find_stored, last_position, newest_first, read_deltas
 from headwater.metastore.index import SlotIndex
 from headwater.metastore.layout import ROOT_NODE, canonical, digest
-from headwater.metastore.objects import Object
-from headwater.metastore.records import Node, Revision
+from headwater.metastore.objects import Delta, Object, delta_of
+from headwater.metastore.records import Node, Revision, decode_delta
+from headwater.metastore.serving_copy import signs_near
 from headwater.names import ObjectId
 
 
@@ -48,7 +51,15 @@ ROOT = Place(Item(Node("", "", "namespace", "", []), Revision(0, 0, "create", ""
 
 
 class SlotView(Protocol):
-    """What can be asked at one slot."""
+    """The state of the catalog that is read: the index at a slot, or a draft over it, which notes its reads."""
+
+    @property
+    def index(self) -> SlotIndex: ...
+
+    @property
+    def at(self) -> int:
+        """The slot that is read."""
+        ...
 
     @property
     def places(self) -> dict[tuple[str, ...], Place]:
@@ -79,9 +90,53 @@ class SlotView(Protocol):
         """The keys of all that ever left a namespace, by being dropped or moved."""
         ...
 
+    def child_names(self, parent: Place, kind: str) -> Sequence[str]:
+        """The sorted names of the children of a kind; not to be changed."""
+        ...
+
+    def deltas(self, segments: Segments, stream: str, after: int = 0, partition: str | None = None) -> list[Delta]:
+        """The deltas of a stream after a position, ascending; of one partition, by its id."""
+        ...
+
+    def delta(self, segments: Segments, stream: str, position: int) -> Delta | None: ...
+
+    def newest_delta(self, segments: Segments, stream: str) -> Delta | None: ...
+
+    def last_position(self, segments: Segments, stream: str) -> int:
+        """The last position that was given out in a stream, dropped deltas included; 0 if there is none."""
+        ...
+
+    def positions(self, segments: Segments, stream: str) -> list[int]:
+        """The positions of all deltas of a stream, ascending."""
+        ...
+
+    def last_positions(self, segments: Segments, stream: str, count: int, before: int | None = None) -> list[int]:
+        """At most `count` positions of a stream, from the last (before one) back."""
+        ...
+
+    def near(self, folder: str, since: int) -> Iterable[str]:
+        """The keys of tables that may have a dataset in or around a folder, which came there in a slot or later."""
+        ...
+
+    def is_committed(self, key: str) -> bool:
+        """Return True unless an open transaction has made the object itself."""
+        ...
+
+    def unnoted(self) -> SlotView:
+        """Return the same state without noting reads."""
+        ...
+
+    def depend_on(self, key: str) -> None:
+        """Note that the content of an object was read, if reads are noted."""
+        ...
+
+    def depend_on_children(self, key: str) -> None:
+        """Note that the children or parts of an object were read, if reads are noted."""
+        ...
+
 
 class IndexView:
-    """The index at a slot."""
+    """The index at a slot. Its reads are no dependency of anybody."""
 
     def __init__(self, index: SlotIndex, at: int) -> None:
         self.index = index
@@ -126,6 +181,62 @@ class IndexView:
 
     def past(self, key: str) -> Iterable[str]:
         return self.index.past.of(key)
+
+    def child_names(self, parent: Place, kind: str) -> list[str]:
+        return names_of(self, parent, kind)
+
+    def deltas(
+        self,
+        segments: Segments,
+        stream: str,
+        after: int = 0,
+        partition: str | None = None,
+        without: Collection[int] = (),
+    ) -> list[Delta]:
+        log = self.index.stream(stream)
+        found: list[Delta] = []
+        for stored in read_deltas(segments, stream, log, after, self.at) if log is not None else ():
+            body = decode_delta(stream, stored.body) if stored.position not in without else None
+            if body is not None and (partition is None or body.partition == partition):
+                found.append(delta_of(body, stored.slot))
+        return found
+
+    def delta(self, segments: Segments, stream: str, position: int) -> Delta | None:
+        stored = find_stored(segments, stream, self.index.deltas(stream), position, self.at)
+        return None if stored is None else delta_of(decode_delta(stream, stored.body), stored.slot)
+
+    def newest_delta(self, segments: Segments, stream: str, without: Collection[int] = ()) -> Delta | None:
+        for stored in newest_first(segments, stream, self.index.deltas(stream), self.at):
+            if stored.position not in without:
+                return delta_of(decode_delta(stream, stored.body), stored.slot)
+        return None
+
+    def last_position(self, segments: Segments, stream: str) -> int:
+        log = self.index.stream(stream)
+        return 0 if log is None else last_position(segments, stream, log, self.at)
+
+    def positions(self, segments: Segments, stream: str) -> list[int]:
+        log = self.index.deltas(stream)
+        return [stored.position for stored in read_deltas(segments, stream, log, 0, self.at)]
+
+    def last_positions(self, segments: Segments, stream: str, count: int, before: int | None = None) -> list[int]:
+        log = self.index.deltas(stream)
+        return [stored.position for stored in islice(newest_first(segments, stream, log, self.at, before), count)]
+
+    def near(self, folder: str, since: int) -> Iterable[str]:
+        return [table for sign in signs_near(folder) for table in self.index.tables_by(sign, since)]
+
+    def is_committed(self, key: str) -> bool:
+        return True
+
+    def unnoted(self) -> IndexView:
+        return self
+
+    def depend_on(self, key: str) -> None:
+        pass
+
+    def depend_on_children(self, key: str) -> None:
+        pass
 
 
 def version_at(versions: Sequence[Any], at: int) -> Any:

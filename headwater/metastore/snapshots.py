@@ -17,6 +17,8 @@ from typing import Any
 import msgspec
 
 from headwater.errors import CorruptFileError, TableTagAlreadyExistsError, TableTagNotFoundError
+from headwater.metastore.checkpoints import dump, load
+from headwater.metastore.dataset_folders import lance_streams, stream_location
 from headwater.metastore.deltas import DeltaLog, Stored, last_position, read_deltas
 from headwater.metastore.draft import Draft
 from headwater.metastore.index import NamedChild, SlotIndex
@@ -46,7 +48,6 @@ from headwater.metastore.retention import base_of
 from headwater.metastore.rules import refused
 from headwater.metastore.serving_copy import LANCE_FORMAT
 from headwater.metastore.slot_views import ROOT, IndexView, Item, Place, place_at, place_of, resolve_table, version_at
-from headwater.metastore.whole import dump, load
 from headwater.names import object_id
 
 FILE, SLOT, TABLES = "file", "slot", "tables"
@@ -95,6 +96,23 @@ class Snapshots:
                 self._read.pop(next(iter(self._read)))
             self._read[id] = tuple(found.tables), load(key, found.index)
         return self._read[id]
+
+    def all(self) -> list[NamedSnapshot]:
+        """Return the snapshots that the index knows."""
+        with self.log.lock:
+            records = [item.revision for item in alive(self.log.index)]
+        return [self.told(revision.name, revision) for revision in records]
+
+    def pinned(self, location: str) -> dict[int, str]:
+        """Return the versions of the Lance dataset in a folder that snapshots need, with a snapshot's name."""
+        found: dict[int, str] = {}
+        with self.log.lock:
+            for item in alive(self.log.index):
+                _, index = self.read(item.revision)
+                streams = [node.key for node in lance_streams(index) if stream_location(node) == location]
+                for stored in (one for key in streams for one in index.deltas(key).tail):
+                    found[stored.position] = item.revision.name
+        return found
 
     def settle(self, revision: Revision) -> None:
         """Write the file of a snapshot that a transaction has taken, unless it is there."""
@@ -157,7 +175,7 @@ def create(draft: Draft, name: str, of: dict[str, Any]) -> None:
     """The record of a snapshot: `of` says which file, and which state."""
     check_named_id(name, "snapshot")
     key = snapshot_node(name)
-    draft.relied_on(key)
+    draft.depend_on(key)
     before = draft.item(key, dropped=True)
     if before is not None and before.revision.alive:
         raise TableTagAlreadyExistsError(f"There is a snapshot {name!r} already: drop it, or choose another name.")

@@ -100,7 +100,7 @@ def create_part(
 ) -> Item:
     """A new table version or stream."""
     key = f"{above.node.key}/{parts[0]}"
-    draft.relied_on(key)
+    draft.depend_on(key)
     before = draft.item(key, dropped=True)
     if before is not None:
         gone = "" if before.revision.alive else ": it was dropped, and an id is never used twice"

@@ -1,50 +1,35 @@
-"""A transaction as its user holds it: reads at one snapshot, writes that become visible all at once, or never."""
+"""An open transaction: it reads at one snapshot, and its writes become visible all at once, or never."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from types import TracebackType
 from typing import Any
 
 from headwater.clock import Clock
-from headwater.errors import (
-    InvalidInputError,
-    LanceNamespaceError,
-    NamespaceNotFoundError,
-    TableNotFoundError,
-    TableTagNotFoundError,
-)
+from headwater.errors import InvalidInputError, TableTagNotFoundError
 from headwater.metastore import edits, snapshots, table_parts
-from headwater.metastore.dataset_folders import tables_near
-from headwater.metastore.draft import Draft
+from headwater.metastore.draft import AppendedDelta, Draft
 from headwater.metastore.layout import ROOT_NODE, snapshot_node
-from headwater.metastore.locator import Locator
 from headwater.metastore.log import Log
-from headwater.metastore.lookup import look_up, look_up_id
-from headwater.metastore.objects import Delta, Object, Objects, UndoStep
+from headwater.metastore.objects import Object, UndoStep
+from headwater.metastore.reading import Path
+from headwater.metastore.reads import DeltaRead, LogRead
 from headwater.metastore.records import Revision, Txn, own_properties
 from headwater.metastore.rules import Header, refused
-from headwater.metastore.slot_views import (
-    Place,
-    SlotView,
-    children_of,
-    object_of,
-    place_at,
-    resolve,
-    resolve_namespace,
-    resolve_table,
-    root_properties,
-)
-from headwater.metastore.table_edits import Path, TableEdits, locked
+from headwater.metastore.saved import SavedTransaction, saved
+from headwater.metastore.slot_views import Place, object_of, resolve_table
+from headwater.metastore.table_edits import TableEdits, locked
 from headwater.metastore.table_parts import DELTA_FORMAT, FIRST_VERSION
-from headwater.metastore.undo import Columns, Restores, Undo, Void
-from headwater.metastore.whereabouts import identify
-from headwater.names import object_id
+from headwater.metastore.undo import Undo
+from headwater.metastore.undo_deltas import Columns, Restores, Void
+from headwater.names import check_new_name, object_id
 from headwater.table_refs import Ref, held_versions, is_written, read_refs
 
 
 class Transaction(TableEdits):
-    """Made by `Metastore.transaction`. Commits when its block ends, rolls back when the block raises."""
+    """A transaction of `Metastore.transaction`. It commits when its block ends, and rolls back if the block raises."""
 
     def __init__(
         self,
@@ -56,7 +41,10 @@ class Transaction(TableEdits):
     ) -> None:
         self.header = header
         self.draft = draft
-        self.slot: int | None = None
+        self.draft.txn = header.id
+        self.before_deltas: Callable[[Path, str], None] | None = None
+        """Called before the deltas of a stream are read, by its table's path and its format."""
+        self._committed: int | None = None
         self._log = log
         self._clock = clock
         self._commit = commit
@@ -65,6 +53,110 @@ class Transaction(TableEdits):
     @property
     def id(self) -> str:
         return self.header.id
+
+    @property
+    def slot(self) -> int:
+        """The slot that it reads, and once it is committed the slot that holds it."""
+        return self.draft.at if self._committed is None else self._committed
+
+    # Dependencies and savepoints
+
+    @contextmanager
+    def unbound(self) -> Iterator[None]:
+        """Record no dependency for what is read in this block. What was a dependency before stays one."""
+        before = set(self.draft.reads)
+        yield
+        self.draft.reads &= before
+        self.draft.places.clear()  # a name that is looked up again is a dependency again
+
+    @contextmanager
+    def unbound_logs(self, path: Path | None = None) -> Iterator[None]:
+        """Record no dependency on the deltas that are read in this block, of one table's change log or of any."""
+        with self._log.lock:
+            only = None if path is None else LogRead(self._stream(path, DELTA_FORMAT, None, None)[2].node.key)
+        before = set(self.draft.reads)
+        yield
+        new = self.draft.reads - before
+        self.draft.reads -= {read for read in new if isinstance(read, LogRead) and only in (None, read)}
+
+    @contextmanager
+    def bound_by_position(self, path: Path, version: str) -> Iterator[None]:
+        """Depend on the last position of a table's change log, and on nothing else that is read in this block."""
+        self.last_position(path, version=version)
+        with self.unbound():
+            yield
+
+    @contextmanager
+    def appending(self, appended: set[str]) -> Iterator[None]:
+        """Record no dependency on streams that only this block appends to, at chosen positions.
+
+        The keys of those streams are added to `appended`: their deltas can be made again over a newer state.
+        """
+        before, count = set(self.draft.reads), len(self.draft.appends)
+        yield
+        draft = self.draft
+        made = {each.stream for each in draft.appends[count:] if each.wanted is not None}
+        new = {stream for stream in made if LogRead(stream) not in before}
+        draft.reads -= {LogRead(stream) for stream in new}
+        appended |= new
+
+    def depends_on_log(self, stream: str) -> bool:
+        """Return True if the transaction has read the deltas of a stream, by its key."""
+        return LogRead(stream) in self.draft.reads
+
+    @locked
+    def depend_on_delta(self, path: Path, position: int, *, format: str) -> None:
+        """Make a drop of one delta by others a conflict."""
+        self.draft.reads.add(DeltaRead(self._stream(path, format, None, None)[2].node.key, position))
+
+    @contextmanager
+    def savepoint(self) -> Iterator[None]:
+        """Take back the changes of this block if it raises."""
+        before = self._ready().copy()
+        try:
+            yield
+        except BaseException:
+            self.draft = before
+            raise
+
+    # Its own changes
+
+    def saved(self) -> SavedTransaction:
+        """Return the transaction as a value, which any process on the root can go on with."""
+        return saved(self.header, self.draft)
+
+    @property
+    def deltas_made(self) -> int:
+        """The number of deltas that the transaction has appended."""
+        return len(self.draft.appends)
+
+    @property
+    def changes_root(self) -> bool:
+        """True if the transaction changes the properties of the root namespace."""
+        return ROOT_NODE in self.draft.items
+
+    @locked
+    def appended(
+        self, path: Path | None = None, *, format: str = DELTA_FORMAT, version: str | None = None
+    ) -> Sequence[AppendedDelta]:
+        """Return the deltas that the transaction appends, to one stream or to all."""
+        if path is None:
+            return list(self.draft.appends)
+        return self.draft.own_deltas(self._stream(path, format, version, None)[2].node.key)
+
+    def replace_appended(self, appended: Sequence[AppendedDelta]) -> None:
+        """Replace all deltas that the transaction appends."""
+        self.draft.appends = list(appended)
+
+    def properties_before(self, key: str) -> Mapping[str, Any] | None:
+        """Return the properties that an object had before the transaction, by its key; None if it was not there."""
+        item = self.draft.base.item(key)
+        return None if item is None else item.revision.properties
+
+    def changed_streams(self, id: str) -> list[str]:
+        """Return the keys of the streams with an id, of any table, that the transaction makes, changes or drops."""
+        items = self.draft.items
+        return [key for key, item in items.items() if item.node.kind == "stream" and item.node.id == id]
 
     # Namespaces and tables
 
@@ -81,7 +173,7 @@ class Transaction(TableEdits):
         formats: Sequence[str] = (DELTA_FORMAT,),
         id: str | None = None,
     ) -> Object:
-        """A table with its first table version and one stream for each format.
+        """Create a table with its first table version and one stream for each format.
 
         `id`: a fresh uuid of the caller's, who has written files for the table already.
         """
@@ -93,53 +185,38 @@ class Transaction(TableEdits):
     @locked
     def update(self, path: Path, properties: Mapping[str, Any]) -> Object:
         """Replace the properties: afterwards they are exactly these."""
-        edits.update(self._checked(), object_id(path), own_properties(properties))
+        edits.update(self._ready(), object_id(path), own_properties(properties))
         return self.get(path)
-
-    @locked
-    def root_properties(self) -> dict[str, Any]:
-        """The properties of the root namespace."""
-        self._checked().relied_on(ROOT_NODE)
-        return root_properties(self.draft)
 
     @locked
     def update_root(self, properties: Mapping[str, Any]) -> None:
         """Replace the properties of the root namespace: afterwards they are exactly these."""
-        edits.update_root(self._checked(), own_properties(properties))
-
-    @locked
-    def identify(self, path: Path, dropped: bool = False) -> tuple[str, ...]:
-        """The keys from the root to what a path means here, or to what was dropped there last (`whereabouts`)."""
-        return identify(self.draft, object_id(path), dropped)
+        edits.update_root(self._ready(), own_properties(properties))
 
     @locked
     def rename(self, path: Path, new_path: Path) -> None:
         """Rename or move a namespace or table. The ids and directories of all below it stay."""
-        edits.rename(self._checked(), object_id(path), object_id(new_path))
+        edits.rename(self._ready(), object_id(path), object_id(new_path))
 
     @locked
     def alias(self, path: Path, alias: str) -> None:
-        """Let the object be found under one more name beside its own."""
-        edits.alias(self._checked(), object_id(path), alias)
+        """Give the object one more name beside its own."""
+        edits.alias(self._ready(), object_id(path), alias)
 
     @locked
     def unalias(self, path: Path, alias: str) -> None:
-        edits.unalias(self._checked(), object_id(path), alias)
+        edits.unalias(self._ready(), object_id(path), alias)
 
     @locked
     def drop(self, path: Path, cascade: bool = False) -> None:
         """Drop a table, an empty namespace, or with cascade a namespace and all below it."""
-        edits.drop(self._checked(), object_id(path), cascade)
+        edits.drop(self._ready(), object_id(path), cascade)
 
     @locked
     def undrop(self, path: Path) -> Object:
         """Bring back what was dropped last at this path, or InvalidTableState (19) if its files are another's now."""
-        before = self._checked().copy()
-        try:
+        with self.savepoint():
             return object_of(edits.undrop(self.draft, object_id(path)))
-        except LanceNamespaceError:
-            self.draft = before
-            raise
 
     @locked
     def undo(
@@ -154,14 +231,10 @@ class Transaction(TableEdits):
 
         `restores` is told of the Lance versions that are left to make.
         """
-        before = self._checked().copy()
-        try:
+        with self.savepoint():
             fresh, segments = self._clock.hex(8), self._log.segments
             held, written = self._held, self._is_written
             return Undo(self.draft, segments, number, txn, fresh, void, held, written, restores, columns).run()
-        except LanceNamespaceError:
-            self.draft = before
-            raise
 
     def _held(self, location: str) -> Mapping[int, Ref]:
         return held_versions(read_refs(self._log.store, location), None)
@@ -173,70 +246,41 @@ class Transaction(TableEdits):
 
     @locked
     def create_snapshot(self, name: str, file: str) -> None:
-        """The record of a snapshot of the state this transaction began with, whose file is written."""
-        snapshots.create(self._checked(), name, {snapshots.FILE: file, snapshots.SLOT: self.draft.base.at})
+        """Record a snapshot of the state that this transaction began with. Its file is already written."""
+        snapshots.create(self._ready(), name, {snapshots.FILE: file, snapshots.SLOT: self.draft.base.at})
 
     @locked
     def snapshot(self, name: str, tables: Sequence[Path] | None = None) -> None:
-        """Pin what all tables, or these, are once this transaction is committed: the state at its own slot."""
-        draft = self._checked()
+        """Pin all tables, or these, as they are at the slot of this transaction."""
+        draft = self._ready()
         keys = None if tables is None else [resolve_table(draft, object_id(path)).key for path in tables]
         snapshots.create(draft, name, {snapshots.FILE: self._clock.uuid(), snapshots.TABLES: keys})
 
     @locked
     def snapshots(self) -> tuple[Revision, ...]:
-        """The records of the named snapshots there are, with those that the transaction takes itself."""
-        found = (self._checked().item(key) for key in self.draft.parts(""))
+        """Return the records of all named snapshots, with those that the transaction takes itself."""
+        found = (self._ready().item(key) for key in self.draft.parts(""))
         return tuple(item.revision for item in found if item is not None)
+
+    def takes_snapshot(self, name: str) -> bool:
+        """Return True if the transaction takes or drops the snapshot of a name itself."""
+        return snapshot_node(name) in self.draft.items
 
     @locked
     def drop_snapshot(self, name: str) -> None:
-        item = self._checked().part(snapshot_node(name))
+        item = self._ready().part(snapshot_node(name))
         if item is None:
             raise TableTagNotFoundError(f"There is no snapshot {name!r}.")
         snapshots.drop(self.draft, item)
 
-    # Reading
-
-    @locked
-    def get(self, path: Path) -> Object:
-        place = resolve(self._checked(), object_id(path))
-        self.draft.relied_on(place.key)
-        return object_of(place)
-
-    @locked
-    def exists(self, path: Path) -> bool:
-        return exists(self._checked(), path)
-
-    @locked
-    def list(self, path: Path = ()) -> Objects:
-        return children_of(self.draft, resolve_namespace(self._checked(), object_id(path)))
-
-    @locked
-    def find(self, locator: Locator | str) -> Object | Delta:
-        """The object or delta of a locator or Canonical String."""
-        return look_up(self._checked(), self._log.segments, locator)
-
-    @locked
-    def by_id(self, id: str) -> Object | Delta:
-        """The namespace or table of an id, wherever it is now, or a part of a table by `<table id>/<version>/...`."""
-        return look_up_id(self._checked(), self._log.segments, id)
-
-    @locked
-    def tables_near(self, folder: str) -> Sequence[tuple[str, ...]]:
-        """The tables with a Lance dataset in a folder, inside of it or around it, by their paths; that there are no
-        others is relied on."""
-        places = (place_at(self.draft, key) for key in tables_near(self._checked(), folder))
-        return [place.path for place in places if place is not None]
-
     # Ending
 
     def commit(self) -> int:
-        """Commit now; the slot that holds the transaction (the snapshot's, if nothing was changed)."""
-        self._checked()
+        """Commit and return the slot that holds the transaction (the one it read, if nothing was changed)."""
+        self._ready()
         self._open = False
-        self.slot = self._commit(self)
-        return self.slot
+        self._committed = self._commit(self)
+        return self._committed
 
     def rollback(self) -> None:
         """Forget all changes. Nothing was written anywhere."""
@@ -253,9 +297,11 @@ class Transaction(TableEdits):
         elif self._open:
             self.commit()
 
-    # Finding
+    def _before_deltas(self, path: Path, format: str) -> None:
+        if self.before_deltas is not None:
+            self.before_deltas(path, format)
 
-    def _checked(self) -> Draft:
+    def _ready(self) -> Draft:
         if not self._open:
             raise InvalidInputError("This transaction has ended: begin a new one.")
         if self.draft.base.at < self.draft.base.index.boundary:
@@ -263,14 +309,7 @@ class Transaction(TableEdits):
         return self.draft
 
     def _create(self, path: Path, kind: str, properties: Mapping[str, Any] | None, key: str | None = None) -> Place:
-        made = key or self._clock.uuid()
-        return edits.create(self._checked(), object_id(path), kind, made, own_properties(properties))
-
-
-def exists(view: SlotView, path: Path) -> bool:
-    place_id = object_id(path)
-    try:
-        resolve(view, place_id)
-    except (NamespaceNotFoundError, TableNotFoundError):
-        return False
-    return True
+        id, made = object_id(path), key or self._clock.uuid()
+        if id is not path and not id.is_root:
+            check_new_name(id.name)  # the maker of an `ObjectId` has checked it
+        return edits.create(self._ready(), id, kind, made, own_properties(properties))

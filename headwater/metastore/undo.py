@@ -6,20 +6,19 @@ that was itself an undo is one like any other.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Set
-from typing import Any, NamedTuple
+from collections.abc import Iterable, Set
+from typing import NamedTuple
 
 import msgspec
 
-from headwater.errors import InvalidTableStateError
 from headwater.metastore.dataset_folders import taken_datasets
-from headwater.metastore.deltas import Segments, read_deltas, stream_of
-from headwater.metastore.draft import AppendedDelta, Draft, DroppedDelta
+from headwater.metastore.deltas import stream_of
 from headwater.metastore.edits import PENDING
 from headwater.metastore.index import NAMED
 from headwater.metastore.layout import canonical, digest
-from headwater.metastore.objects import Delta, UndoStep, delta_of
-from headwater.metastore.records import NewRevision, Node, Revision, Txn, decode_delta
+from headwater.metastore.objects import Delta, UndoStep
+from headwater.metastore.reads import ChildrenRead, LogRead
+from headwater.metastore.records import NewRevision, Node, Revision
 from headwater.metastore.ref_record import (
     REFS_FORMAT,
     RefRecord,
@@ -35,9 +34,6 @@ from headwater.metastore.retention import VOIDS
 from headwater.metastore.serving_copy import (
     FILLED,
     LANCE_FORMAT,
-    LOCATION,
-    PUBLISHED,
-    READER_FORMAT,
     RECORD_FORMAT,
     STREAM_TABLE,
     as_before,
@@ -45,34 +41,10 @@ from headwater.metastore.serving_copy import (
     without_numbers,
 )
 from headwater.metastore.slot_views import Item, Place, place_at, version_at
-from headwater.metastore.table_parts import DELTA_FORMAT, create_part
+from headwater.metastore.table_parts import DELTA_FORMAT
+from headwater.metastore.undo_deltas import DeltaUndo
 from headwater.names import format_name
 from headwater.table_refs import BRANCH
-
-Void = Callable[[tuple[str, ...], str], bool]
-"""Voids what the transaction landed in a stream table, by its path and version, and takes the records of its sources
-back; whether there were rows. The log of one has no gaps, so a delta is not taken out of it; another one says that it
-does not count."""
-
-Held = Callable[[str], Mapping[int, object]]
-Written = Callable[[str, str], bool]
-"""What stands on the versions of the Lance dataset in a folder: its tags and branches."""
-
-Restores = list[tuple[str, int]]
-"""Tables by their keys, each with the Lance version that its next one is to be like."""
-
-SHOWN = 10
-
-
-class ColumnChanges(NamedTuple):
-    """What a change of a stream table has done to its columns, by their numbers."""
-
-    added: Set[int]
-    widened: Set[int]
-
-
-Columns = Callable[[Mapping[str, Any], Mapping[str, Any]], ColumnChanges]
-"""Tells it from the properties of the table version before and after."""
 
 
 class Reverted(NamedTuple):
@@ -96,43 +68,19 @@ class Reverted(NamedTuple):
         return (was.parent, was.parts, was.aliases) != (now.parent, now.parts, now.aliases)
 
 
-class Undo:
-    """Undoes one transaction in a draft. `reasons` says why it cannot be; then the draft is of no use any more.
+class Undo(DeltaUndo):
+    """The undo of one transaction in a draft. `reasons` says why it is refused; the draft is of no use any more then.
 
     `restores` is filled where somebody can make Lance versions: the transaction gets one more of each table, like the
     one before what is undone. Without it, the newest versions are taken away.
     """
 
-    def __init__(
-        self,
-        draft: Draft,
-        segments: Segments,
-        number: int,
-        txn: Txn,
-        fresh: str,
-        void: Void | None,
-        held: Held,
-        written: Written,
-        restores: Restores | None = None,
-        columns: Columns | None = None,
-    ) -> None:
-        self.draft = draft
-        self.segments = segments
-        self.number = number
-        self.txn = txn
-        self.fresh = fresh
-        self.void = void
-        self.held = held
-        self.written = written
-        self.restores = restores
-        self.columns = columns
-        self.reasons: list[str] = []
-        self.steps: list[UndoStep] = []
-        self.targets = {c.key: self._target(c) for c in txn.changes if c.kind != "delta"}
-        self.gone = {key for key, target in self.targets.items() if not target.back}
+    targets: dict[str, Reverted]
 
     def run(self) -> list[UndoStep]:
-        """All of it, or InvalidTableState (19) with every reason why not."""
+        """Undo all of it, or raise InvalidTableState (19) with every reason why not."""
+        self.targets = {change.key: self._target(change) for change in self.txn.changes if change.kind != "delta"}
+        self.gone = {key for key, target in self.targets.items() if not target.back}
         if not self.txn.changes:
             self.reasons.append("it changed nothing that can be undone, as a collection does")
         deltas = [change for change in self.txn.changes if change.kind == "delta"]
@@ -180,7 +128,7 @@ class Undo:
         """The object is still as the transaction left it, and nothing was done inside of what it created or dropped:
         that may have come back meanwhile, and been dropped again."""
         key, kind = target.node.key, target.node.kind
-        self.draft.relied_on(key)
+        self.draft.depend_on(key)
         if key in self.draft.items:
             self.reasons.append(f"this transaction changes {self._name(key)} as well")
         elif not self._is_as_left(target):
@@ -201,7 +149,7 @@ class Undo:
         key, left = target.node.key, version_at(target.node.versions, self.number)
         changed = self.columns(target.before.properties, left.properties)
         for stream in filter(self._is_log, self.draft.base.index.parts(key) if any(changed) else ()):
-            self.draft.reads.add(f"d{stream}")
+            self.draft.reads.add(LogRead(stream))
             landed = [delta for delta in self._visible(stream) if delta.slot >= self.number]
             voided = {position for delta in landed for position in delta.properties.get(VOIDS, ())}
             later = [delta for delta in landed if delta.slot > self.number and delta.position not in voided]
@@ -227,7 +175,7 @@ class Undo:
 
     def _require_untouched(self, key: str) -> None:
         index = self.draft.base.index
-        self.draft.reads.update((f"c{key}", f"d{key}"))
+        self.draft.reads.update((ChildrenRead(key), LogRead(key)))
         deltas = index.stream(key)
         if deltas is not None and deltas.changed > self.number:
             self.reasons.append(f"{self._name(key)} was written to in slot {deltas.changed}")
@@ -291,22 +239,6 @@ class Undo:
         for child in self.draft.children(target.node.key):
             self.reasons.append(f"{self._name(target.node.key)} holds {self._name(child)} now")
 
-    def _require_there(self, key: str) -> bool:
-        """Whether all above a part is there, once what the transaction dropped is back."""
-        steps = key.split("/")
-        above = ["/".join(steps[:end]) for end in range(1, len(steps))]
-        lost = [one for one in above if one.strip("/") and self.draft.item(one) is None]
-        for one in lost:
-            self.draft.relied_on(one)
-            self.reasons.append(f"{self._name(one)} was dropped since")
-        return not lost
-
-    def _is_below_gone(self, key: str) -> bool:
-        steps = key.split("/")
-        return any("/".join(steps[:end]) in self.gone for end in range(1, len(steps)))
-
-    # Names
-
     def _unmap(self, place: Place) -> None:
         parent = place_at(self.draft, place.item.revision.parent) if len(place.path) > 1 else None
         self._each_name(parent.locator if parent else "", place, None)
@@ -354,144 +286,6 @@ class Undo:
         is_partition = target.node.kind == "partition" and above.rpartition("/")[0] in voided
         return self.void is not None and ((_is_record(target) and above in voided) or is_partition)
 
-    def _undo_deltas(self, deltas: list[NewRevision], voided: set[str]) -> None:
-        by_stream: dict[str, list[NewRevision]] = {}
-        for change in deltas:
-            if not self._is_below_gone(f"{stream_of(change.key)[0]}/x"):
-                by_stream.setdefault(stream_of(change.key)[0], []).append(change)
-        for stream, changes in by_stream.items():
-            if not self._require_there(f"{stream}/x"):
-                continue
-            if any(each.stream == stream for each in self.draft.appends):
-                self.reasons.append(f"this transaction writes to {self._name(stream)} as well")
-            elif any(change.operation == "delete" for change in changes):
-                self.reasons.append(f"{self._name(stream)} lost deltas, and a dropped delta does not come back")
-            elif self._format(changes[0]) == LANCE_FORMAT:
-                self._undo_versions(stream, changes)
-            elif stream.rpartition("/")[0] not in voided:
-                self._drop_newest(stream, changes)
-        for version in sorted(voided):
-            if self._require_there(f"{version}/x") and not self.reasons:
-                self._void(version)
-
-    def _void(self, version: str) -> None:
-        table = self._path(version)
-        if self.void is None:
-            self.reasons.append(
-                f"it landed rows in the stream table {format_name(table)}: undo them through the catalog"
-            )
-            return
-        had_rows = self.void(table, version.rsplit("/", 1)[-1])
-        self.steps.append(UndoStep("void", "delta", table) if had_rows else UndoStep("update", "stream", table))
-
-    def _drop_newest(self, stream: str, changes: list[NewRevision]) -> None:
-        if not self._are_newest(stream, changes):
-            return
-        first = min(stream_of(change.key)[2] for change in changes)
-        for reader, position in self._readers(stream):
-            if position >= first:
-                self.reasons.append(f"the reader {reader!r} has read {self._name(stream)} up to position {position}")
-        for change in changes:
-            self._drop(change)
-
-    def _undo_versions(self, stream: str, changes: list[NewRevision]) -> None:
-        """Only the newest Lance versions can be undone. If they are taken away, their numbers are used again, and
-        positions are not, so what is left moves into a new stream."""
-        if any(PUBLISHED in decode_delta(stream, change.body).properties for change in changes):
-            self.reasons.append(f"it published {self._name(stream)}: undo the ingest instead")
-            return
-        if not self._are_newest(stream, changes):
-            return
-        item, table = self.draft.item(stream), place_at(self.draft, stream.split("/")[0])
-        above = self.draft.item(stream.rpartition("/")[0])
-        assert item is not None
-        assert above is not None
-        assert table is not None
-        own = {stream_of(change.key)[2] for change in changes}
-        if self.restores is not None:
-            self._undo_by_another(stream, table, min(own))
-            return
-        held = self.held(location_of(item.revision.properties, item.node.home))
-        for position in sorted(own & held.keys()):
-            self.reasons.append(f"{held[position]} stands on version {position} of {format_name(table.path)}")
-        kept = [delta for delta in self._visible(stream) if delta.position not in own]
-        properties = {**item.revision.properties, LOCATION: location_of(item.revision.properties, item.node.home)}
-        self.draft.change(Item(item.node, msgspec.structs.replace(item.revision, operation="delete")), table.path)
-        new = create_part(
-            self.draft, table, above, "stream", (f"{LANCE_FORMAT}-{self.fresh}", LANCE_FORMAT), properties
-        )
-        for delta in kept:
-            self.draft.appends.append(_copied(new, table.path, delta))
-        for position in sorted(own):
-            self.steps.append(UndoStep("drop", "delta", table.path, f"version {position}"))
-
-    def _undo_by_another(self, stream: str, table: Place, first: int) -> None:
-        """A version that is like the one before, on top: those that are undone stay in the past, with their numbers."""
-        before = max((delta.position for delta in self._visible(stream) if delta.position < first), default=None)
-        if before is None:
-            self.reasons.append(f"{format_name(table.path)} had no version before: drop the table instead")
-            return
-        assert self.restores is not None
-        self.restores.append((table.key, before))
-        self.steps.append(UndoStep("restore", "delta", table.path, f"version {before}"))
-
-    def _are_newest(self, stream: str, changes: list[NewRevision]) -> bool:
-        self.draft.reads.add(f"d{stream}")
-        own = {stream_of(change.key)[2] for change in changes}
-        there = [delta.position for delta in self._visible(stream, min(own) - 1)]
-        if not own <= set(there):
-            self.reasons.append(f"{self._name(stream)} has lost a delta of it since")
-        later = [position for position in there if position not in own]
-        if later:
-            what = "version" if self._format(changes[0]) == LANCE_FORMAT else "position"
-            self.reasons.append(f"{self._name(stream)} has {what} {later[0]} after it")
-        return own == set(there)
-
-    def _drop(self, change: NewRevision) -> None:
-        stream, partition, position = stream_of(change.key)
-        item, path = self.draft.item(stream), self._path(stream)
-        assert item is not None
-        self.draft.dropped_deltas.append(DroppedDelta(stream, item.node.home, path, partition, position))
-        self.steps.append(UndoStep("drop", "delta", path, f"position {position}"))
-
-    def _visible(self, stream: str, after: int = 0) -> Iterator[Delta]:
-        base = self.draft.base
-        for stored in read_deltas(self.segments, stream, base.index.deltas(stream), after, base.at):
-            yield delta_of(decode_delta(stream, stored.body), stored.slot)
-
-    def _readers(self, stream: str) -> Iterator[tuple[str, int]]:
-        for key in self.draft.parts(stream.rpartition("/")[0]):
-            item = self.draft.item(key)
-            if item is not None and item.revision.parts[1] == READER_FORMAT:
-                self.draft.relied_on(key)
-                yield from ((name, int(position)) for name, position in item.revision.properties.items())
-
-    # Telling
-
-    def _format(self, change: NewRevision) -> str:
-        item = self.draft.item(stream_of(change.key)[0], dropped=True)
-        return str(item.revision.parts[1]) if item is not None else ""
-
-    def _path(self, key: str) -> tuple[str, ...]:
-        table = key.split("/")[0]
-        place = place_at(self.draft, table) or place_at(self.draft.base, table)
-        return place.path if place is not None else self.draft.paths.get(table, ())
-
-    def _name(self, key: str) -> str:
-        change = next((change for change in self.txn.changes if f"{change.key}/".startswith(f"{key}/")), None)
-        path = format_name(self._path(key) or (change.path if change is not None else ()))
-        below = "/".join(key.split("/")[1:])
-        return f"{path} ({below})" if below else path or key
-
-    def _refused(self) -> InvalidTableStateError:
-        reasons = list(dict.fromkeys(self.reasons))
-        more = f"; and {len(reasons) - SHOWN} more reasons" if len(reasons) > SHOWN else ""
-        said = f" ({self.txn.message})" if self.txn.message else ""
-        return InvalidTableStateError(
-            f"Transaction {self.txn.id}{said} of slot {self.number} cannot be undone: "
-            f"{'; '.join(reasons[:SHOWN])}{more}. Nothing was changed."
-        )
-
 
 def _is_record(target: Reverted) -> bool:
     return target.node.kind == "stream" and target.now.parts[1] == RECORD_FORMAT
@@ -507,20 +301,6 @@ def _fills(deltas: Iterable[Delta], columns: Set[int]) -> bool:
 
 def _content(revision: Revision) -> tuple[object, ...]:
     return revision.parent, revision.parts, without_numbers(revision.properties), revision.aliases
-
-
-def _copied(stream: Item, path: tuple[str, ...], delta: Delta) -> AppendedDelta:
-    return AppendedDelta(
-        stream.node.key,
-        stream.node.home,
-        path,
-        delta.partition,
-        None,
-        delta.type,
-        delta.files,
-        delta.properties,
-        delta.position,
-    )
 
 
 def _step(target: Reverted, path: tuple[str, ...], present: tuple[str, ...]) -> UndoStep:

@@ -244,7 +244,7 @@ class Upgrade:
 
     def _transaction(self, metastore: Metastore, changes: list[Change]) -> Transaction:
         tx = metastore.transaction("upgrade of a directory catalog")
-        applied = TransactionChanges(tx, tx, lambda location: True, {}, lambda: "")
+        applied = TransactionChanges(tx, lambda location: True, {}, lambda: "")
         for change in changes:
             applied.apply(change)
         return tx

@@ -15,11 +15,11 @@ from lance_namespace import InsertIntoTableResponse
 from headwater.decoding.bounds import check_schema
 from headwater.errors import ConcurrentModificationError
 from headwater.imports import lance
+from headwater.metastore.sessions import NewRows, TransactionSession
 from headwater.model import Table
 from headwater.names import ObjectId
 from headwater.namespace.registered import RegisteredNamespace
 from headwater.registries.metastore.registry import MetastoreRegistry
-from headwater.registries.metastore.sessions import NewRows, Within
 from headwater.tables.commit.committer import fragment_from
 from headwater.tables.handle import TableHandle
 from headwater.tables.translate import translating
@@ -39,7 +39,7 @@ def collect_rows(
     inside.check_rows(table.id)
     check_schema(reader.schema)
     handle = inside.handle(table)
-    with session.blindly():
+    with session.unbound():
         if not newest_of(inside, table):
             return None
         dataset = handle.open()
@@ -78,7 +78,7 @@ def fit_rows(inside: RegisteredNamespace, rows: NewRows) -> Fitted:
             "look again."
         )
     handle = inside.handle(table)
-    with session_of(inside).blindly():
+    with session_of(inside).unbound():
         newest = handle.open()
     if fields_of(newest) != rows.fields:
         raise ConcurrentModificationError(
@@ -103,11 +103,11 @@ def stage_rows(inside: RegisteredNamespace, fitted: Fitted) -> None:
         )
 
 
-def session_of(inside: RegisteredNamespace) -> Within:
+def session_of(inside: RegisteredNamespace) -> TransactionSession:
+    """Return the session of a catalog inside an open transaction."""
     registry = inside.registry
     assert isinstance(registry, MetastoreRegistry)
-    assert isinstance(registry.session, Within)
-    return registry.session
+    return registry.session.opened()
 
 
 def restore_version(inside: RegisteredNamespace, id: ObjectId, version: int) -> None:

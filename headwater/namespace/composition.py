@@ -45,7 +45,7 @@ class ComposedNamespace(LanceNamespace):
         self.versions = TableVersions(registry, records, store, root, clock, self.refs_in, like)
         self.maintenance = Maintenance(self.versions)
         self.operations = Operations(registry, store, root, clock, delimiter, self.maintenance.adopt)
-        self._creation = Creation(self.operations, self.storage_options, self.versions, self)
+        self._creation = Creation(self.operations, self.storage_options, self.versions, self, self.check_rows)
 
     def handle(self, table: Table) -> TableHandle:
         client = self if table.known.managed else None
@@ -82,7 +82,7 @@ class ComposedNamespace(LanceNamespace):
                 "once, whatever becomes of the transaction. Do it before or afterwards."
             )
 
-    def put_off(self, table: Table, policy: KeepPolicy) -> bool:
+    def postpone(self, table: Table, policy: KeepPolicy) -> bool:
         """Whether a clean-up waits for something: in a transaction for its end, as deleted files do not come back."""
         return False
 

@@ -6,7 +6,7 @@ creators of one name never mix. Whoever loses takes its own files back and nothi
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import pyarrow as pa
@@ -41,11 +41,14 @@ class Creation:
         storage_options: dict[str, str],
         versions: TableVersions,
         client: LanceNamespace,
+        check_rows: Callable[[ObjectId], None],
     ) -> None:
+        """`check_rows` raises for a table whose rows Lance operations cannot change."""
         self.operations = operations
         self.storage_options = storage_options
         self.versions = versions
         self.client = client
+        self.check_rows = check_rows
 
     def create_table(
         self,
@@ -60,6 +63,8 @@ class Creation:
         ExistOk kept what was there."""
         check_schema(reader.schema)
         place, found = self.operations.prepare_create(id)
+        if found is not None:
+            self.check_rows(id)
         if filled is not None:
             same_table({} if found is None else {id: found}, filled)
         has_data = found is not None and self.operations.has_data(found)

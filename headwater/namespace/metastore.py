@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from datetime import timedelta
@@ -10,7 +10,7 @@ from functools import partial
 from typing import Any, TypeVar
 
 import lance_namespace as api
-from lance_namespace import CreateTableRequest, InsertIntoTableRequest
+from lance_namespace import InsertIntoTableRequest
 
 from headwater.clock import Clock, SystemClock
 from headwater.errors import InvalidInputError, LanceNamespaceError, UnsupportedOperationError
@@ -18,31 +18,35 @@ from headwater.metastore import Metastore, Object, Transaction
 from headwater.metastore.collect import doomed_locations
 from headwater.metastore.objects import Collected, NamedSnapshot, Undone
 from headwater.metastore.ref_record import REFS_FORMAT, KnownRefs, RefRecord
+from headwater.metastore.sessions import CleanUp, PastSession, Postponed, Session, TransactionSession
 from headwater.model import Table
 from headwater.names import ObjectId, format_name
 from headwater.namespace.abilities import CatalogAbilities
 from headwater.namespace.appending import collect_rows, fit_rows, restore_version, stage_rows
 from headwater.namespace.data import insert_mode
-from headwater.namespace.mirror import Mirror, MirrorState, changes_root
+from headwater.namespace.mirror import Mirror, MirrorState
 from headwater.namespace.open_transactions import OpenTransactions
 from headwater.namespace.properties import MetastoreProperties, parse_metastore_properties
 from headwater.namespace.ref_changes import RefEdit, RefFiles, changed_tables, settled
 from headwater.namespace.registered import RegisteredNamespace
 from headwater.namespace.requests import parse_request
-from headwater.namespace.streams import NamespaceStream, check_alone, make_stream, publish_streams
 from headwater.namespace.versions import VersionProblem
 from headwater.namespace.versions.maintenance import unfinished_drop
 from headwater.namespace.versions.ranges import KeepPolicy
 from headwater.registries.metastore import MetastoreRegistry
 from headwater.registries.metastore.mapping import has_stream
 from headwater.registries.metastore.refs import RecordedRefs, ref_record_of
-from headwater.registries.metastore.sessions import CleanUp, Moment, PutOff, Session, Within
 from headwater.registries.refusals import check_finished, check_metastore
 from headwater.store import open_store
+from headwater.streams.definition import Definition
 from headwater.streams.layout import DELTA
+from headwater.streams.position_views import Published
+from headwater.streams.serving_copy import CatalogLocation, Lake, catalog_location, lake
+from headwater.streams.table import StreamTable, create_stream_table, publish_tables
 from headwater.streams.undoing import undo_transaction
 from headwater.table_refs import BRANCH, TAG, Ref, branch_of
 from headwater.tables.columns.fields import parse_path
+from headwater.work import HERE, Runner
 
 Answer = TypeVar("Answer")
 
@@ -113,7 +117,6 @@ class MetastoreNamespace(RegisteredNamespace):
         return _reopened, (self._given,)
 
     def create_table_reader(self, request: Any, reader: Any) -> Any:
-        self.check_rows(self.id_of(parse_request(CreateTableRequest, request).id))
         if self.properties.root.startswith("memory://"):
             raise UnsupportedOperationError(
                 "Lance tables cannot be kept in memory:// by another library: names can, rows need a directory."
@@ -124,7 +127,7 @@ class MetastoreNamespace(RegisteredNamespace):
         asked = parse_request(InsertIntoTableRequest, request)
         if insert_mode(asked) != "append":
             return super().insert_reader(asked, reader)
-        if isinstance(self.session, Within) and branch_of(asked.branch) is None and asked.id:
+        if self.session.collects_rows and branch_of(asked.branch) is None and asked.id:
             found = collect_rows(self, self.id_of(asked.id), reader)
             if found is not None:
                 return found
@@ -169,19 +172,20 @@ class MetastoreNamespace(RegisteredNamespace):
         self._registry.check_writable()
         id = self.id_of(parsed.id)
 
-        def within(inside: MetastoreNamespace) -> Answer:
+        def work(tx: Transaction) -> Answer:
+            inside = self._inside(tx)
             table = inside.operations.find_table(id)
             known = inside.known_refs(table)
             assert known is not None
             return edit(RefEdit(inside, table, known), parsed)
 
-        if isinstance(self.session, Within):
-            return self.session.join(lambda tx: within(self))
-        done = self.metastore.run(
-            lambda tx: within(self.within(tx)), f"{message.format(parsed)} of {format_name(id.names)}"
-        )
-        self._settle_refs(id)
+        done = self.session.change(work, f"{message.format(parsed)} of {format_name(id.names)}")
+        self.session.after_commit(lambda: self._settle_refs(id))
         return done
+
+    def _inside(self, tx: Transaction) -> MetastoreNamespace:
+        """Return the catalog inside a transaction, which may be the one that is open here."""
+        return self if tx.id == self.session.transaction_id else self.within(tx)
 
     def refs_of(self, table: Table) -> Callable[[], KnownRefs | None] | None:
         return lambda: self.known_refs(table)
@@ -194,19 +198,19 @@ class MetastoreNamespace(RegisteredNamespace):
         return [Ref(kind, name, to.version, to.branch, "") for kind, of in both.items() for name, to in of.items()]
 
     def known_refs(self, table: Table) -> KnownRefs | None:
-        """A table's tags and branches, with what an open transaction makes of them, or once what was committed is made
-        in its folder. None: the folder says all there is to say."""
-        if self.session.moment is not None:
-            return None
-        record = self._ref_record(table)
-        if isinstance(self.session, Within):
-            return self._recorded.read(table, record or RefRecord(""))
-        if record is None:
-            return None
-        handle = replace(self.handle(table), refs=None)
-        newest = partial(self._ref_record, table)
-        files = RefFiles(self._recorded, handle, table, self.versions, newest)
-        return settled(files, record)
+        """Return a table's tags and branches with the changes of an open transaction; None if its folder holds all.
+
+        Outside of a transaction, committed changes are written to the folder first.
+        """
+
+        def settle(record: RefRecord) -> KnownRefs:
+            handle = replace(self.handle(table), refs=None)
+            newest = partial(self._ref_record, table)
+            return settled(RefFiles(self._recorded, handle, table, self.versions, newest), record)
+
+        return self.session.known_refs(
+            self._ref_record(table), lambda record: self._recorded.read(table, record), settle
+        )
 
     def _ref_record(self, table: Table) -> RefRecord | None:
         return ref_record_of(self.session.state(), table.id)
@@ -218,27 +222,23 @@ class MetastoreNamespace(RegisteredNamespace):
 
     # Clean-ups that wait for the end of a transaction
 
-    def put_off(self, table: Table, policy: KeepPolicy) -> bool:
-        if not isinstance(self.session, Within):
-            return False
-        id = self.session.tx.get(table.id.names).id
-        self.session.put_off.append(PutOff(id, CleanUp(policy.versions, policy.days, policy.grace_seconds)))
-        return True
+    def postpone(self, table: Table, policy: KeepPolicy) -> bool:
+        keep = CleanUp(policy.versions, policy.days, policy.grace_seconds)
+        return self.session.postpone(table.id.names, keep=keep)
 
-    def catch_up(self, done: Within) -> None:
-        """Do what waited for the end of a transaction, which is committed: whatever fails here, another look or another
-        clean-up does."""
+    def catch_up(self, done: TransactionSession) -> None:
+        """Do what waited for the commit of a transaction. What fails here is done by a later read or clean-up."""
         for id in changed_tables(done):
             with suppress(LanceNamespaceError):
                 self._settle_refs(self._name_of(id))
-        for each in done.put_off:
+        for each in done.postponed:
             with suppress(LanceNamespaceError):
                 self._catch_up(each)
-        if changes_root(done.tx):
+        if done.tx.changes_root:
             with suppress(LanceNamespaceError):
                 self.mirror.settle()
 
-    def _catch_up(self, waiting: PutOff) -> None:
+    def _catch_up(self, waiting: Postponed) -> None:
         id, keep = self._name_of(waiting.table), waiting.keep
         if keep is not None:
             self.clean_up_table_versions(list(id.names), keep.versions, keep.days, keep.grace_seconds)
@@ -251,14 +251,14 @@ class MetastoreNamespace(RegisteredNamespace):
         assert isinstance(found, Object)
         return ObjectId(tuple(found.path))
 
-    def within(self, tx: Transaction, put_off: Iterable[PutOff] = ()) -> MetastoreNamespace:
+    def within(self, tx: Transaction, postponed: Iterable[Postponed] = ()) -> MetastoreNamespace:
         """The catalog inside an open transaction: it reads its own writes, and nobody else does before it commits."""
-        inside = self._over(Within(tx, lambda rows: stage_rows(inside, fit_rows(inside, rows)), put_off))
+        inside = self._over(TransactionSession(tx, lambda rows: stage_rows(inside, fit_rows(inside, rows)), postponed))
         return inside
 
     def at(self, moment: Any) -> MetastoreNamespace:
         """The catalog as it was at a slot or a time: names, properties, schemas and rows. It cannot be changed."""
-        return self._over(Moment(self.metastore.at(moment)))
+        return self._over(PastSession(self.metastore.at(moment)))
 
     def abilities(self) -> CatalogAbilities:
         if self._able is None:  # made once: every call of a stream table's route asks for it
@@ -281,8 +281,8 @@ class MetastoreNamespace(RegisteredNamespace):
             by=self.by,
             change=self.change,
             stream=self.stream,
-            create_stream=partial(make_stream, self),
-            publish=partial(publish_streams, self),
+            create_stream=self.create_stream,
+            publish=self.publish,
             transactions=self.transactions,
             collect=self.collect,
             close=self.close,
@@ -300,15 +300,37 @@ class MetastoreNamespace(RegisteredNamespace):
         return self._over(self.session, self.metastore.by(author))
 
     def change(self, work: Callable[[Transaction], Answer], message: str) -> Answer:
-        """Have `work` change the transaction that is open here, or one of its own, anew when it conflicts."""
-        self._registry.check_writable()
-        if isinstance(self.session, Within):
-            return self.session.join(work)
-        return self.metastore.run(work, message)
+        """Have `work` change the transaction that is open here, or one of its own, which is repeated on a conflict."""
+        return self.session.change(work, message)
 
-    def stream(self, id: ObjectId) -> NamespaceStream:
-        """A stream table by its name, whether it is there or not."""
-        return NamespaceStream(self, id)
+    def stream(self, id: ObjectId) -> StreamTable:
+        """Return the handle of a stream table by its name, whether the table exists or not."""
+        root, storage = self.properties.root, dict(self.properties.storage)
+        return StreamTable(self.metastore, id.names, root, storage, self.session)
+
+    def create_stream(self, id: ObjectId, definition: Definition) -> StreamTable:
+        """Create a stream table: errors 1, 5, 13."""
+        self.change(lambda tx: create_stream_table(tx, id.names, definition), f"create stream table {id}")
+        return self.stream(id)
+
+    def _lake(self) -> Lake:
+        return lake(self.metastore, self.properties.root, dict(self.properties.storage))
+
+    def location(self) -> CatalogLocation:
+        """Return the address of the catalog's storage, as executors open it."""
+        return catalog_location(self._lake())
+
+    def publish(
+        self,
+        ids: Sequence[ObjectId],
+        lineage: Mapping[str, Mapping[str, Any]] | None = None,
+        runner: Runner = HERE,
+    ) -> list[Published]:
+        """Publish stream tables at one slot, that of the open transaction if there is one.
+
+        `lineage`, by name, is kept with the versions. `runner` folds and writes their rows, but not in a transaction.
+        """
+        return publish_tables(self._lake(), [id.names for id in ids], lineage, runner, self.session)
 
     @property
     def transactions(self) -> OpenTransactions:
@@ -316,61 +338,54 @@ class MetastoreNamespace(RegisteredNamespace):
         return OpenTransactions(self)
 
     def undo(self, txn: Any, dry_run: bool = False) -> Undone:
-        """Undo a committed transaction by a new one, or by the one that is open here; 19 with the reasons. Lance tables
-        get one more version."""
-        self._registry.check_writable()
-        session = self.session
+        """Undo a committed transaction by a new one, or in the one that is open here; 19 with the reasons.
+
+        Lance tables get one more version.
+        """
 
         def restore(tx: Transaction, table: str, version: int) -> None:
             found = tx.by_id(table)
             assert isinstance(found, Object)
             id = ObjectId(tuple(found.path))
-            if isinstance(session, Within):
-                session.check_unwritten(id)
-            restore_version(self if isinstance(session, Within) else self.within(tx), id, version)
+            self.session.check_unwritten(id)
+            restore_version(self._inside(tx), id, version)
 
-        if isinstance(session, Within):
-            return session.join(lambda tx: undo_transaction(self.metastore, txn, dry_run, restore, tx))
-        done = undo_transaction(self.metastore, txn, dry_run, restore)
-        for step in done.steps if not dry_run else ():
+        done = self.session.within(lambda tx: undo_transaction(self.metastore, txn, dry_run, restore, tx))
+        if not dry_run:
+            self.session.after_commit(lambda: self._settle_undone(done))
+        return done
+
+    def _settle_undone(self, done: Undone) -> None:
+        for step in done.steps:
             if step.detail == REFS_FORMAT:
                 self._settle_refs(ObjectId(tuple(step.path)))
             if step.kind == "root":
                 with suppress(LanceNamespaceError):
                     self.mirror.settle()
-        return done
 
     def snapshot(self, name: str, tables: Sequence[Sequence[str]] | None = None) -> NamedSnapshot | None:
-        """Pin the newest state of all tables, or of these. In a transaction that of its own slot, which is not told."""
-        self._registry.check_writable()
-        if not isinstance(self.session, Within):
-            return self.metastore.snapshot(name, tables)
-        self.session.join(lambda tx: tx.snapshot(name, tables))
-        return None
+        """Pin the newest state of all tables, or of these; in a transaction that of its own slot, and return None."""
+        return self.session.snapshot(name, tables)
 
     def snapshots(self) -> list[NamedSnapshot]:
-        return self.metastore.snapshots(self.session.tx if isinstance(self.session, Within) else None)
+        return self.metastore.snapshots(self.session.transaction)
 
     def drop_snapshot(self, name: str) -> None:
         self.change(lambda tx: tx.drop_snapshot(name), f"drop snapshot {name}")
 
     def mirror_state(self) -> MirrorState:
-        """Whether there is a mirror; in a transaction, whether there is going to be one."""
-        return self.mirror.state(self.session.tx if isinstance(self.session, Within) else None)
+        """Return the state of the mirror, as the open transaction leaves it if there is one."""
+        return self.mirror.state(self.session.transaction)
 
     def turn_mirror(self, on: bool) -> None:
-        """Have a mirror, or have none any more."""
-        self._registry.check_writable()
-        if isinstance(self.session, Within):
-            self.session.join(lambda tx: self.mirror.turn_within(tx, on))
-        else:
-            self.mirror.turn(on)
+        """Turn the mirror on or off."""
+        self.session.within(lambda tx: self.mirror.turn(on, tx))
 
     def collect(
         self, keep: timedelta | None = None, grace: timedelta | None = None, dry_run: bool = False
     ) -> Collected:
         """Forget what is older than `keep`, free what nothing shows any more; not in the past nor in a transaction."""
-        check_alone(self, "collect")
+        self.session.check_alone("collect")
         return self.metastore.collect(keep, grace, dry_run)
 
     def verify(self) -> list[VersionProblem]:
@@ -391,7 +406,7 @@ class MetastoreNamespace(RegisteredNamespace):
         state = self.session.state()
         for table in self._registry.tables():
             if has_stream(state, table.id, DELTA):
-                for message in NamespaceStream(self, table.id).verify():
+                for message in self.stream(table.id).verify():
                     yield VersionProblem("serving_copy", table.id, table.location, message)
 
     def _is_pinned(self, found: VersionProblem) -> bool:

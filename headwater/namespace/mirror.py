@@ -21,7 +21,6 @@ from dataclasses import dataclass
 from headwater.clock import Clock
 from headwater.errors import LanceNamespaceError, UnsupportedOperationError
 from headwater.metastore import Metastore, Snapshot, Transaction
-from headwater.metastore.layout import ROOT_NODE
 from headwater.model import Table
 from headwater.names import DELIMITER, ROOT
 from headwater.namespace.versions import TableVersions
@@ -87,7 +86,7 @@ class Mirror:
     def _is_on(self, tx: Transaction | None) -> bool:
         """Whether there is a mirror, or is going to be one by a transaction."""
         marker = self.store.get_all([MIRROR_MARKER])[0] if self._is_possible else None
-        if marker is None and not changes_root(tx):
+        if marker is None and not (tx is not None and tx.changes_root):
             return False
         known = self._metastore.now().root_properties() if tx is None else tx.root_properties()
         return bool(known.get(RECORD, marker == ON))
@@ -99,16 +98,21 @@ class Mirror:
         shown = None if newest is None else self._slot(self._table.load(newest, None)[0])
         return MirrorState(on, shown, self._metastore.slot)
 
-    def turn(self, on: bool) -> None:
-        """On for every process that opens the catalog from now on, or off: what is left of it says to its readers that
-        it is old."""
+    def turn(self, on: bool, within: Transaction | None = None) -> None:
+        """Turn the mirror on for every process that opens the catalog from now on, or off.
+
+        `within`: a transaction to do it in. `prepare` goes before its commit, and `settle` comes after it. The files of
+        a mirror that is off tell its readers that they are old.
+        """
+        if within is not None:
+            self._record(within, on)
+            return
         if self.is_on != on:
             self.prepare()
-            self._metastore.run(lambda tx: self.turn_within(tx, on), f"turn the mirror {'on' if on else 'off'}")
+            self._metastore.run(lambda tx: self._record(tx, on), f"turn the mirror {'on' if on else 'off'}")
         self.settle()
 
-    def turn_within(self, tx: Transaction, on: bool) -> None:
-        """The same as a part of a transaction; `prepare` goes before its commit, and `settle` comes after it."""
+    def _record(self, tx: Transaction, on: bool) -> None:
         if on and not self._is_possible:
             raise UnsupportedOperationError("A mirror is read by other programs: memory:// has none.")
         tx.update_root({**tx.root_properties(), RECORD: on})
@@ -225,11 +229,6 @@ class Mirror:
                 with contextlib.suppress(LanceNamespaceError):
                     self._versions.managed.find(self._versions.line(table), newest)
                     self._finished[table.location] = newest
-
-
-def changes_root(tx: Transaction | None) -> bool:
-    """Whether a transaction changes the properties of the root, and so perhaps whether there is a mirror."""
-    return tx is not None and ROOT_NODE in tx.draft.items
 
 
 _FOLLOWED: weakref.WeakSet[Mirror] = weakref.WeakSet()

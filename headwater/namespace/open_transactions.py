@@ -27,11 +27,11 @@ from headwater.errors import (
     TransactionNotFoundError,
 )
 from headwater.metastore.layout import OPEN
-from headwater.metastore.saved import SavedTransaction, saved
+from headwater.metastore.saved import SavedTransaction
+from headwater.metastore.sessions import NewRows, Postponed, TransactionSession
 from headwater.names import ObjectId
 from headwater.namespace.appending import session_of
 from headwater.namespace.rebasing import commit
-from headwater.registries.metastore.sessions import NewRows, PutOff, Within
 from headwater.store import Entry, KeyNotFoundError, create
 
 if TYPE_CHECKING:
@@ -58,7 +58,7 @@ class OpenTransaction(msgspec.Struct):
     appended: list[str] = []
     unstaged: list[NewRows] = []
     staged: int = 0
-    put_off: list[PutOff] = []
+    postponed: list[Postponed] = []
 
 
 _transactions = msgspec.msgpack.Decoder(OpenTransaction)
@@ -79,7 +79,7 @@ class OpenTransactions:
         if len(open_now) >= MAX_OPEN:
             raise ThrottlingError(f"{caller} has {len(open_now)} transactions open: end some of them first.")
         tx = self._namespace.metastore.transaction(message, author)
-        self._write(f"{_folder(caller)}/{tx.id}", 0, OpenTransaction(saved(tx.header, tx.draft)))
+        self._write(f"{_folder(caller)}/{tx.id}", 0, OpenTransaction(tx.saved()))
         return tx.id
 
     @contextmanager
@@ -120,7 +120,6 @@ class OpenTransactions:
             self._forget(folder)
             raise
         self._forget(folder)
-        assert done is not None
         return done
 
     def abort(self, caller: str, id: str) -> None:
@@ -129,18 +128,17 @@ class OpenTransactions:
 
     def _inside(self, known: OpenTransaction) -> MetastoreNamespace:
         inside = self._namespace.within(self._namespace.metastore.reopen(known.transaction))
-        session = session_of(inside)
-        session.go_on(known.appended, {ObjectId(tuple(rows.id.names)): rows for rows in known.unstaged}, known.put_off)
+        unstaged = {ObjectId(tuple(rows.id.names)): rows for rows in known.unstaged}
+        session_of(inside).go_on(known.appended, unstaged, known.postponed)
         return inside
 
-    def _save(self, folder: str, step: int, known: OpenTransaction, session: Within, sent: int) -> None:
-        tx = session.tx
+    def _save(self, folder: str, step: int, known: OpenTransaction, session: TransactionSession, sent: int) -> None:
         after = OpenTransaction(
-            saved(tx.header, tx.draft),
+            session.tx.saved(),
             session.noted,
             list(session.unstaged.values()),
             known.staged + sent,
-            session.put_off,
+            session.postponed,
         )
         if not self._write(folder, step + 1, after):
             raise _at_once()

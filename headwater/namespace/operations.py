@@ -375,9 +375,9 @@ class Operations:
 
     def _page(self, id: ObjectId, kind: Kind, token: str | None, limit: int | None) -> Names:
         count = check_limit(limit)
-        if not id.is_root:  # which always exists
-            plans.namespace_of(self.registry.find([id]), id)
         names = self._children(id, kind, after(token) if token else "", None if count is None else count + 1)
+        if not names and not id.is_root:  # which always exists, and so does what has children
+            plans.namespace_of(self.registry.find([id]), id)
         if count is None or len(names) <= count:
             return names, None
         return names[:count], token_after(names[count - 1])

@@ -11,10 +11,9 @@ from typing import TYPE_CHECKING
 from headwater.errors import ConcurrentModificationError
 from headwater.imports import lance
 from headwater.metastore.draft import AppendedDelta
+from headwater.metastore.sessions import NewRows, TransactionSession
 from headwater.names import ObjectId
 from headwater.namespace.appending import Fitted, fields_of, fit_rows, session_of, stage_rows
-from headwater.namespace.mirror import changes_root
-from headwater.registries.metastore.sessions import NewRows, Within
 from headwater.retry import retry
 
 if TYPE_CHECKING:
@@ -28,7 +27,7 @@ Ready = tuple["MetastoreNamespace", list[Fitted]]
 
 def commit(namespace: MetastoreNamespace, inside: MetastoreNamespace) -> MetastoreNamespace:
     """Commit a transaction; the catalog inside it as it was committed at last. 14 names what others changed."""
-    if changes_root(session_of(inside).tx):
+    if session_of(inside).tx.changes_root:
         namespace.mirror.prepare()
     done = _commit(namespace, inside)
     namespace.catch_up(session_of(done))
@@ -61,19 +60,18 @@ def _commit(namespace: MetastoreNamespace, inside: MetastoreNamespace) -> Metast
     return retry(namespace.clock, MAX_REBASES, look, act, longest=6)
 
 
-def rebased(namespace: MetastoreNamespace, begun: Within) -> MetastoreNamespace:
+def rebased(namespace: MetastoreNamespace, begun: TransactionSession) -> MetastoreNamespace:
     """The same transaction over the newest state, without the rows that it only appends; 14 if others were first."""
-    again = namespace.metastore.resume(begun.tx, newest=True)
-    again.draft.appends = [each for each in again.draft.appends if each.stream not in begun.appended]
-    return namespace.within(again, begun.put_off)
+    again = namespace.metastore.resume(begun.tx, newest=True, without=begun.appended)
+    return namespace.within(again, begun.postponed)
 
 
-def _staged_rows(namespace: MetastoreNamespace, begun: Within) -> list[NewRows]:
+def _staged_rows(namespace: MetastoreNamespace, begun: TransactionSession) -> list[NewRows]:
     """What its own versions add to the tables that it only appends to, where Lance itself has made them."""
     if not begun.appended:
         return []
     before = namespace.within(namespace.metastore.resume(begun.tx, newest=False))
-    appends = [each for each in begun.tx.draft.appends if each.stream in begun.appended]
+    appends = [each for each in begun.tx.appended() if each.stream in begun.appended]
     return [_new_rows(before, each) for each in appends]
 
 

@@ -8,7 +8,7 @@ process that dies before has it done by whoever looks next.
 from __future__ import annotations
 
 from collections.abc import Callable
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -36,11 +36,12 @@ from headwater.metastore.ref_record import (
     was_before,
     with_change,
 )
+from headwater.metastore.serving_copy import LANCE_FORMAT
+from headwater.metastore.sessions import TransactionSession
 from headwater.model import Table
 from headwater.namespace.appending import newest_of, session_of
 from headwater.namespace.versions import TableVersions
 from headwater.registries.metastore.refs import RecordedRefs, ref_record_of
-from headwater.registries.metastore.sessions import Within
 from headwater.table_refs import (
     BRANCH,
     BRANCH_TREE,
@@ -138,13 +139,12 @@ class RefEdit:
             if begins is not None:
                 return self._on_unmade(version, on, begins)
         session, versions = session_of(self.inside), self.inside.versions
-        before, is_own = set(session.tx.draft.reads), self._writes(session)
-        number = version if version is not None or on is not None else newest_of(self.inside, table)
-        found = versions.describe(table, number, on).version
-        if on is None and not is_own:
-            noted = {read for read in session.tx.draft.reads - before if read.startswith("d")}
-            session.tx.draft.reads -= noted
-            session.tx.draft.reads |= {f"x{read[1:]}/{found.number}" for read in noted}
+        is_free = on is None and not self._writes(session)
+        with session.tx.unbound_logs() if is_free else nullcontext():
+            number = version if version is not None or on is not None else newest_of(self.inside, table)
+            found = versions.describe(table, number, on).version
+        if is_free:
+            session.tx.depend_on_delta(table.id.names, found.number, format=LANCE_FORMAT)
         return RefTarget(found.number, on, found.manifest_size or 0, self.inside.clock.now_ms())
 
     def _on_unmade(self, version: int | None, on: str, begins: RefTarget) -> RefTarget:
@@ -153,9 +153,9 @@ class RefEdit:
             raise TableVersionNotFoundError(f"Table {self.table.id} has no version {version} on branch {on!r}.")
         return RefTarget(begins.version, on, 0, self.inside.clock.now_ms())
 
-    def _writes(self, session: Within) -> bool:
+    def _writes(self, session: TransactionSession) -> bool:
         """Whether the transaction has versions of the table that it makes itself."""
-        own = any(tuple(each.path) == self.table.id.names for each in session.tx.draft.appends)
+        own = any(tuple(each.path) == self.table.id.names for each in session.tx.appended())
         return own or self.table.id in session.unstaged
 
     def _change(self, kind: str, name: str, to: RefTarget | None, lost: bool = False) -> None:
@@ -175,19 +175,18 @@ class RefEdit:
         own = [key for key in record_keys(tx) if key.split("/")[0] == table]
         if not own:
             return record.count
-        before = tx.draft.base.item(own[0])
-        return parse_record(before.revision.properties).count if before is not None else 0
+        before = tx.properties_before(own[0])
+        return parse_record(before).count if before is not None else 0
 
 
-def changed_tables(session: Within) -> list[str]:
+def changed_tables(session: TransactionSession) -> list[str]:
     """The tables whose tags or branches a transaction changes, by their ids."""
     return [key.split("/")[0] for key in record_keys(session.tx)]
 
 
 def record_keys(tx: Transaction) -> list[str]:
     """The records that a transaction changes, by their keys."""
-    items = tx.draft.items
-    return [key for key, item in items.items() if item.node.kind == "stream" and item.node.id == REFS_FORMAT]
+    return tx.changed_streams(REFS_FORMAT)
 
 
 @dataclass(frozen=True)

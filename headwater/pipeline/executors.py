@@ -13,7 +13,6 @@ from typing import Any
 from headwater.catalog.streams import CatalogStream
 from headwater.errors import ConcurrentModificationError, error_for
 from headwater.metastore import Transaction
-from headwater.namespace.streams import location_in
 from headwater.pipeline.progress import NOBODY, Teller
 from headwater.streams.landing import APPEND, UPSERT, BatchOrigin, Landed, Landing, LandingReport, rows_so_far
 from headwater.streams.opening import no_deletes, open_in
@@ -23,7 +22,6 @@ from headwater.streams.sources.files import SourceFile, naming
 from headwater.streams.sources.formats import SNAPSHOT, in_batches, total
 from headwater.streams.sources.intake import Intake, prepare_chunk
 from headwater.streams.sources.task_rows import gathered
-from headwater.streams.within import own_log
 from headwater.wording import many
 from headwater.work import Json, Runner, Task, guarded, runner_of
 
@@ -87,7 +85,7 @@ def _in_order(runner: Runner, stream: CatalogStream, intake: Intake, tell: Telle
 def _land_compared(landing: Landing, stream: CatalogStream, position: int, tx: Transaction) -> Landed:
     """Land what was compared with the state at a position, if the log still ends there."""
     found = open_in(tx, stream.path)
-    if own_log(tx).last_position(found.path, version=found.version) != position:
+    if tx.last_position(found.path, version=found.version) != position:
         raise EvolvedError
     return landing(tx)
 
@@ -136,7 +134,7 @@ def _prepared(
     """Return what tasks made of files, in the order of the files, and the position of the state they were given."""
     opened, snapshot = stream.opened()
     view = view_at(snapshot, opened) if with_state else None
-    known, at = rows_so_far(snapshot, opened), location_in(stream.namespace)
+    known, at = rows_so_far(snapshot, opened), stream.namespace.location()
     size = max(1, -(-len(files) // (TASKS_PER_CORE * runner.cores)))
     groups = [files[start : start + size] for start in range(0, len(files), size)]
     one, own = "headwater.streams.sources.intake:prepare_files", replace(intake, files=())
@@ -156,7 +154,7 @@ def ingest_frame(frame: Any, stream: CatalogStream, intake: Intake, runner: Runn
     if intake.needs_state or intake.format == "debezium":
         return _by_driver(frame, stream, intake)
     opened, snapshot = stream.opened()
-    place, known = location_in(stream.namespace), rows_so_far(snapshot, opened)
+    place, known = stream.namespace.location(), rows_so_far(snapshot, opened)
     arguments = (place, opened, intake, known, runner.in_driver(1))
     made = runner.map(frame, Task("headwater.streams.sources.intake:prepare_rows", arguments))
     found = list(gathered(made, partial(guarded, prepare_chunk, place.lake(), opened, intake, known)))

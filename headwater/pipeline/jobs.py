@@ -22,7 +22,6 @@ from headwater.errors import (
     UnsupportedOperationError,
     error_for,
 )
-from headwater.namespace.streams import publish_streams
 from headwater.pipeline.executors import ingest_files, ingest_frame
 from headwater.pipeline.progress import NOBODY, Teller
 from headwater.pipeline.served import is_served, published_by_server, sorted_out, taken_by_server
@@ -209,7 +208,7 @@ def publish(
         done = published_by_server(lake, streams, lineage)
     else:
         namespace = metastore_of(lake.namespace)
-        done = publish_streams(namespace, [stream.id for stream in streams], lineage, runner)
+        done = namespace.publish([stream.id for stream in streams], lineage, runner)
     tell.step()
     parts = []
     for place, stream in enumerate(streams):

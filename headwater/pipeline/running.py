@@ -18,7 +18,6 @@ from headwater.catalog.streams import CatalogStream
 from headwater.catalog.transactions import metastore_of
 from headwater.config import load_profile
 from headwater.errors import ConcurrentModificationError, InvalidInputError, LanceNamespaceError
-from headwater.namespace.streams import location_in
 from headwater.pipeline.columns import infer_columns
 from headwater.pipeline.facts import gather, located, moment_of, storage_of, wanted_properties
 from headwater.pipeline.grammar import Pipeline, TableSpec, ViewSpec, naming_section
@@ -175,7 +174,7 @@ def opened_engine(
         return
     from headwater.spark.engine_session import engine_session
 
-    with engine_session(engine, spark, location_in(metastore_of(catalog.namespace)), say) as session:
+    with engine_session(engine, spark, metastore_of(catalog.namespace).location(), say) as session:
         yield session
 
 

@@ -23,7 +23,6 @@ from headwater.streams.definition import Definition, define, to_properties, with
 from headwater.streams.landing import LandingReport
 from headwater.streams.opening import drop_stream, open_in
 from headwater.streams.table import create_stream_table
-from headwater.streams.within import own_log
 
 EMBEDDED, BY_SPARK = "embedded", "spark"
 """The engines that may run the SQL of a view."""
@@ -131,9 +130,8 @@ def remember(made: MadeView, view: ViewSpec, inputs: Mapping[str, list[Any]]) ->
 
     def work(tx: Transaction) -> None:
         stream = open_in(tx, made.stream.path)
-        log = own_log(tx)
-        log.last_position(stream.path, version=stream.version)
-        landed = {delta.txn for delta in log.deltas(stream.path, made.before, version=stream.version)}
+        tx.last_position(stream.path, version=stream.version)
+        landed = {delta.txn for delta in tx.deltas(stream.path, made.before, version=stream.version)}
         if len(landed) == (1 if made.landed.rows else 0):
             changed = with_properties(stream.definition, {INPUTS: text})
             tx.update_table_version(stream.path, stream.version, to_properties(changed))

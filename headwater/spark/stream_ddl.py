@@ -110,7 +110,7 @@ def _tried(option: str, id: list[str], definition: Definition) -> tuple[int, New
     create_stream_table(tx, id, definition, key)
     stream = open_in(tx, id)
     tx.rollback()
-    return tx.draft.base.at, NewStream(key, stream.home, stream.version, to_properties(definition))
+    return tx.slot, NewStream(key, stream.home, stream.version, to_properties(definition))
 
 
 def _tried_afar(option: str, id: list[str], definition: Definition) -> tuple[int, NewStream]:

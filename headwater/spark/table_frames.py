@@ -15,7 +15,6 @@ import pyarrow as pa
 
 from headwater.catalog.streams import CatalogStream
 from headwater.catalog.table import CatalogTable
-from headwater.namespace.streams import location_in
 from headwater.spark import fresh
 from headwater.spark.catalog import describe, describe_folded, describe_log
 from headwater.spark.protocol import Fold, WireScan, WireTable
@@ -51,7 +50,7 @@ def readable(table: CatalogStream | CatalogTable, slot: int) -> Readable:
 
 
 def _stream(table: CatalogStream, slot: int) -> Readable:
-    house = location_in(table.namespace)
+    house = table.namespace.location()
     option = fresh.lake_option(house.root, house.storage)
     snapshot = fresh.opened(option).metastore.at(slot)
     stream = open_stream(snapshot, table.path)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from headwater.metastore import Delta, Snapshot
+from headwater.metastore import Delta, Reading
 from headwater.store import Store
 from headwater.streams.definition import Definition
 from headwater.streams.layout import HIGH
@@ -51,7 +51,7 @@ def lines_of(store: Store, view: PositionView) -> BatchLines | None:
     return BatchLines(lines, highest([start, *(highs[delta.position] for delta in view.tail)]))
 
 
-def watermark_at(store: Store, snapshot: Snapshot, stream: Stream) -> Watermark:
+def watermark_at(store: Store, snapshot: Reading, stream: Stream) -> Watermark:
     """The watermark of a batch that lands after what a snapshot holds."""
     base = newest_published(snapshot, stream)
     after = snapshot.deltas(stream.path, base.position if base is not None else 0, version=stream.version)

@@ -8,14 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from headwater.metastore import Snapshot
+from headwater.metastore import Reading
 from headwater.metastore.retention import expired
 from headwater.streams.layout import LANCE
 from headwater.streams.opening import Stream
 from headwater.streams.readers import readers
 
 
-def collectable(snapshot: Snapshot, stream: Stream, now_ms: int, pins: Sequence[int] = ()) -> list[int]:
+def collectable(snapshot: Reading, stream: Stream, now_ms: int, pins: Sequence[int] = ()) -> list[int]:
     """The positions of deltas that may be dropped: always all up to some publish."""
     versions = snapshot.deltas(stream.path, format=LANCE, version=stream.version)
     deltas = snapshot.deltas(stream.path, version=stream.version)

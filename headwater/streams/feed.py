@@ -14,7 +14,7 @@ import numpy as np
 import pyarrow as pa
 
 from headwater.errors import InvalidInputError
-from headwater.metastore import Delta, Snapshot
+from headwater.metastore import Delta, Reading
 from headwater.streams.batch_lines import batch_lines, lines_of
 from headwater.streams.definition import CHANGE_COLUMNS, Definition
 from headwater.streams.events import VERSION, Events, Rules, State, Truncations, empty
@@ -51,7 +51,7 @@ class Difference:
 
 
 def changes(
-    lake: Lake, snapshot: Snapshot, stream: Stream, after: int, until: int | None, share: Share | None = None
+    lake: Lake, snapshot: Reading, stream: Stream, after: int, until: int | None, share: Share | None = None
 ) -> pa.Table:
     """The changes after a position, up to and including another; of a share of the keys if told."""
     walk = walked(lake, snapshot, stream, after, until, share)
@@ -60,7 +60,7 @@ def changes(
 
 
 def walked(
-    lake: Lake, snapshot: Snapshot, stream: Stream, after: int, until: int | None, share: Share | None = None
+    lake: Lake, snapshot: Reading, stream: Stream, after: int, until: int | None, share: Share | None = None
 ) -> Iterator[TxnStep]:
     """The same, transaction by transaction."""
     last = snapshot.last_position(stream.path, version=stream.version)
@@ -96,7 +96,7 @@ def grouped(deltas: Sequence[Delta]) -> Iterator[list[Delta]]:
 
 def steps(
     lake: Lake,
-    snapshot: Snapshot,
+    snapshot: Reading,
     stream: Stream,
     start: PositionView,
     deltas: Sequence[Delta],
@@ -136,7 +136,7 @@ def steps(
 
 
 def _keyless(
-    lake: Lake, snapshot: Snapshot, stream: Stream, start: PositionView, deltas: Sequence[Delta]
+    lake: Lake, snapshot: Reading, stream: Stream, start: PositionView, deltas: Sequence[Delta]
 ) -> Iterator[TxnStep]:
     rules = narrowed(stream.definition, None)
     log = read_log(stream.definition, lake.store, deltas)
@@ -183,7 +183,7 @@ def _previous(position: int, group: Sequence[Delta]) -> int:
     return min(group[0].position, position) - 1
 
 
-def _voided(snapshot: Snapshot, stream: Stream, deltas: Sequence[Delta]) -> list[Delta]:
+def _voided(snapshot: Reading, stream: Stream, deltas: Sequence[Delta]) -> list[Delta]:
     """Deltas before these that one of them voids: their keys change too."""
     wanted = {position for delta in deltas for position in delta.properties.get("voids", ())}
     earlier = {position for position in wanted if position < deltas[0].position}

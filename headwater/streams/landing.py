@@ -20,7 +20,7 @@ from headwater.errors import (
     TableNotFoundError,
     TableVersionNotFoundError,
 )
-from headwater.metastore import DataFile, Metastore, Snapshot, Transaction
+from headwater.metastore import DataFile, Metastore, Reading, Transaction
 from headwater.metastore.draft import AppendedDelta
 from headwater.store import Store
 from headwater.streams.batch_lines import watermark_at
@@ -135,7 +135,7 @@ class Landing:
 
     def __call__(self, tx: Transaction) -> Landed:
         stream = open_in(tx, self._path)
-        self._call = len(tx.draft.appends)
+        self._call = tx.deltas_made
         self._check_verb(stream)
         batch = self._shape(stream)
         bad = [*sourced(self._bad, self._origin), *self._quarantined(batch)]
@@ -283,7 +283,7 @@ def write_batch(store: Store, clock: Clock, stream: Stream, batch: EventBatch, r
         yield values, DataFile(key, log.rows, len(log.data)), log
 
 
-def rows_so_far(snapshot: Snapshot, stream: Stream) -> int:
+def rows_so_far(snapshot: Reading, stream: Stream) -> int:
     """As of the last publish: a guess that only chooses a number of buckets."""
     newest = snapshot.newest_delta(stream.path, format=LANCE, version=stream.version)
     return int(newest.properties.get("rows", 0)) if newest is not None else 0

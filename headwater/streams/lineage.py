@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 from headwater.errors import TableVersionNotFoundError
-from headwater.metastore import Snapshot
+from headwater.metastore import Reading
 from headwater.streams.layout import LANCE, LINEAGE
 from headwater.streams.opening import Stream
 from headwater.streams.position_views import PositionView, Published
@@ -41,7 +41,7 @@ def lineage_of(view: PositionView, before: Published | None, made: Published) ->
     }
 
 
-def noted(snapshot: Snapshot, stream: Stream, version: int | None) -> dict[str, Any]:
+def noted(snapshot: Reading, stream: Stream, version: int | None) -> dict[str, Any]:
     """What the commit of a version says; of one that changed no rows (an index, a rewrite), the publish before it.
 
     11: there is no such version, or nothing was published yet.

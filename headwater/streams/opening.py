@@ -14,7 +14,7 @@ from headwater.errors import (
     TableAlreadyExistsError,
     TableNotFoundError,
 )
-from headwater.metastore import Object, Snapshot, Transaction
+from headwater.metastore import Object, Reading, Transaction
 from headwater.names import format_name, object_id
 from headwater.streams.definition import Definition, from_properties
 from headwater.streams.layout import HISTORY, QUARANTINE, serving_folder, sibling
@@ -99,7 +99,7 @@ def is_stream_table(snapshot: Reads, path: Sequence[str]) -> bool:
     return any(from_properties(each.properties) is not None for each in snapshot.versions(path)[-1:])
 
 
-def followers(snapshot: Snapshot | Transaction, path: Sequence[str]) -> list[tuple[str, ...]]:
+def followers(snapshot: Reading, path: Sequence[str]) -> list[tuple[str, ...]]:
     """The tables that go where a stream table goes, and are dropped with it: its quarantine and its history."""
     paths = (sibling(path, suffix) for suffix in (QUARANTINE, HISTORY))
     return [found for found in paths if snapshot.exists(found)]

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from headwater.errors import InvalidInputError, InvalidTableStateError, TableVersionNotFoundError
-from headwater.metastore import DataFile, Delta, Snapshot
+from headwater.metastore import DataFile, Delta, Reading
 from headwater.streams.events import VERSION
 from headwater.streams.layout import LANCE, TRUNCATES
 from headwater.streams.log_files import readable_positions
@@ -131,7 +131,7 @@ def published_of(stream: Stream, delta: Delta) -> Published | None:
     )
 
 
-def newest_published(snapshot: Snapshot, stream: Stream) -> Published | None:
+def newest_published(snapshot: Reading, stream: Stream) -> Published | None:
     """The last publish, with the newest version of the serving copy: later ones of clients hold the same rows."""
     last = snapshot.last_position(stream.path, format=LANCE, version=stream.version)
     found = _publishes(snapshot, stream, last - 1)
@@ -142,12 +142,12 @@ def newest_published(snapshot: Snapshot, stream: Stream) -> Published | None:
     return found[-1] if found else None
 
 
-def all_published(snapshot: Snapshot, stream: Stream) -> list[Published]:
+def all_published(snapshot: Reading, stream: Stream) -> list[Published]:
     """Every publish that is kept, oldest first."""
     return _publishes(snapshot, stream, 0)
 
 
-def _publishes(snapshot: Snapshot, stream: Stream, after: int) -> list[Published]:
+def _publishes(snapshot: Reading, stream: Stream, after: int) -> list[Published]:
     found: list[Published] = []
     for delta in snapshot.deltas(stream.path, max(after, 0), format=LANCE, version=stream.version):
         made = published_of(stream, delta)
@@ -156,7 +156,7 @@ def _publishes(snapshot: Snapshot, stream: Stream, after: int) -> list[Published
     return found
 
 
-def view_at(snapshot: Snapshot, stream: Stream, position: int | None = None) -> PositionView:
+def view_at(snapshot: Reading, stream: Stream, position: int | None = None) -> PositionView:
     """The view of a position, the newest one unless told. 13: not a position that can be read; 11: collected."""
     last = snapshot.last_position(stream.path, version=stream.version)
     wanted = last if position is None else position
@@ -170,7 +170,7 @@ def view_at(snapshot: Snapshot, stream: Stream, position: int | None = None) -> 
     return _older_view(snapshot, stream, wanted)
 
 
-def _older_view(snapshot: Snapshot, stream: Stream, wanted: int) -> PositionView:
+def _older_view(snapshot: Reading, stream: Stream, wanted: int) -> PositionView:
     deltas, publishes = snapshot.deltas(stream.path, version=stream.version), all_published(snapshot, stream)
     up_to = [each for each in publishes if each.position <= wanted]
     bases = [each for each in up_to if is_base(each.position, wanted, deltas)]

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from headwater.errors import ConcurrentModificationError
-from headwater.metastore import Snapshot, Transaction
+from headwater.metastore import Reading, Transaction
 from headwater.streams.derived import computed
 from headwater.streams.evolving import evolve_copy, published_columns
 from headwater.streams.lineage import lineage_of
@@ -62,7 +62,7 @@ def stage(
     return _publish(lake, tx, work, lineage or {}, runner)
 
 
-def work_of(snapshot: Snapshot, stream: Stream) -> Publish:
+def work_of(snapshot: Reading, stream: Stream) -> Publish:
     """What a publish of the table at a slot has to do: the same wherever it is asked."""
     view, before = view_at(snapshot, stream), newest_published(snapshot, stream)
     return Publish(view, before, head_of(snapshot, stream), snapshot.slot)

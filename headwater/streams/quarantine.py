@@ -76,7 +76,7 @@ def quarantine(
     key = log_file(kept.home, clock.uuid())
     store.put(key, log.data)
     file = DataFile(key, log.rows, len(log.data))
-    properties = {**log.properties, "call": len(tx.draft.appends)}
+    properties = {**log.properties, "call": tx.deltas_made}
     properties |= {} if origin is None else {ORIGIN: dict(origin)}
     tx.append_delta(path, [file], "append", version=kept.version, properties=properties)
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from weakref import WeakKeyDictionary
 
 from headwater.errors import InvalidInputError, TableNotFoundError
-from headwater.metastore import Metastore, Snapshot, Transaction
+from headwater.metastore import Metastore, Reading, Transaction
 from headwater.streams.layout import READER, READERS
 from headwater.streams.opening import Stream, open_in
 
@@ -32,7 +32,7 @@ def forget(holder: Holder, stream: Stream, name: str) -> None:
     HANDED.get(holder, {}).pop((stream.id, name), None)
 
 
-def readers(snapshot: Snapshot | Transaction, stream: Stream) -> dict[str, int]:
+def readers(snapshot: Reading, stream: Stream) -> dict[str, int]:
     """The position of each reader."""
     try:
         found = snapshot.get_stream(stream.path, READERS, version=stream.version).properties

@@ -16,7 +16,7 @@ import numpy as np
 import pyarrow as pa
 from msgspec import structs
 
-from headwater.metastore import Delta, Snapshot, Transaction
+from headwater.metastore import Delta, Reading, Transaction
 from headwater.streams.definition import VALID_FROM as FROM
 from headwater.streams.definition import VALID_TO as TO
 from headwater.streams.definition import Column, Definition, from_properties, to_properties
@@ -162,7 +162,7 @@ def sequence_type(definition: Definition) -> Any:
     return pa.struct([(name, definition.by_name[name].type) for name in definition.sequence])
 
 
-def _written(lake: Lake, snapshot: Snapshot, work: HistoryWork, dataset: Any, runner: Runner) -> list[Json]:
+def _written(lake: Lake, snapshot: Reading, work: HistoryWork, dataset: Any, runner: Runner) -> list[Json]:
     """Write what changes, one share of the keys after the other, here or by tasks of the runner.
 
     Only the rows of one share are in memory.
@@ -185,14 +185,14 @@ def run_history(location: CatalogLocation, work: HistoryWork, share: Share | Non
     return _write_share(lake, lake.metastore.at(work.slot), work, work.dataset(lake), share)
 
 
-def _write_share(lake: Lake, snapshot: Snapshot, work: HistoryWork, dataset: Any, share: Share | None) -> Json:
+def _write_share(lake: Lake, snapshot: Reading, work: HistoryWork, dataset: Any, share: Share | None) -> Json:
     found = _changes(lake, work, _walk(lake, snapshot, work, share))
     fragments = write_rows_of(lake, work.history, dataset, found)
     told = {"addresses": packed(found.addresses), "digest": str(found.digest), "count": found.count}
     return {**fragments.to_json(), **told}
 
 
-def _planned(snapshot: Snapshot, work: HistoryWork) -> tuple[list[Delta], bool]:
+def _planned(snapshot: Reading, work: HistoryWork) -> tuple[list[Delta], bool]:
     """Return the deltas that the history follows, and True if they can be divided by keys.
 
     A truncation is of every key. A gap in the log is closed by comparing states as a whole.
@@ -210,7 +210,7 @@ def _has_gap(deltas: Sequence[Delta], after: int, work: HistoryWork) -> bool:
     return work.before is not None and [delta.position for delta in deltas] != wanted
 
 
-def _walk(lake: Lake, snapshot: Snapshot, work: HistoryWork, share: Share | None) -> list[TxnStep]:
+def _walk(lake: Lake, snapshot: Reading, work: HistoryWork, share: Share | None) -> list[TxnStep]:
     """Return the steps from the history's last publish to the position that is published."""
     stream, after = work.stream, work.known.position if work.known is not None else 0
     caught_up = []
@@ -222,14 +222,12 @@ def _walk(lake: Lake, snapshot: Snapshot, work: HistoryWork, share: Share | None
     return [*caught_up, *(steps(lake, snapshot, stream, start, deltas, share) if deltas else ())]
 
 
-def _deltas(snapshot: Snapshot, stream: Stream, after: int, view: PositionView) -> list[Delta]:
+def _deltas(snapshot: Reading, stream: Stream, after: int, view: PositionView) -> list[Delta]:
     found = snapshot.deltas(stream.path, after, version=stream.version)
     return [delta for delta in found if delta.position <= view.position]
 
 
-def _caught_up(
-    lake: Lake, snapshot: Snapshot, history: Stream, start: PositionView, known: Published | None
-) -> TxnStep:
+def _caught_up(lake: Lake, snapshot: Reading, history: Stream, start: PositionView, known: Published | None) -> TxnStep:
     """From the open rows of the history to the state at a publish, in one step: the log between them is collected."""
     stream, state = start.stream, whole_state(lake, start)
     rules = narrowed(stream.definition, None)

@@ -37,14 +37,13 @@ from headwater.errors import (
 )
 from headwater.imports import lance
 from headwater.lance_manifest import manifest_digest
-from headwater.metastore import DataFile, Delta, Metastore, Snapshot, Transaction
+from headwater.metastore import DataFile, Delta, Metastore, Reading, Transaction
 from headwater.names import ObjectId
 from headwater.store import KeyNotFoundError, Store, claim, open_store
 from headwater.streams.grouping import Codes, KeyIndex
 from headwater.streams.kept_ids import KeptIds, with_kept
 from headwater.streams.layout import LANCE
 from headwater.streams.opening import Stream, open_stream
-from headwater.streams.within import own_log
 from headwater.tables.columns.fields import ROW_ADDRESS, ROW_ID
 from headwater.tables.commit.committer import fragment_from
 from headwater.tables.commit.exact import hide, staged_key, told
@@ -84,13 +83,13 @@ class Lake:
     def clock(self) -> Clock:
         return self.metastore.clock
 
-    def now(self) -> Snapshot:
+    def now(self) -> Reading:
         """The newest state, and in a transaction what that began with and has changed itself."""
-        return self.metastore.now() if self.own is None else own_log(self.own)
+        return self.metastore.now() if self.own is None else self.own
 
     def staged(self, stream: Stream, version: int, manifest: str) -> Staged | None:
         """The version, if the open transaction has made it: its manifest has no final name before the commit."""
-        for each in self.own.draft.appends if self.own is not None else ():
+        for each in self.own.appended() if self.own is not None else ():
             if each.wanted == version and manifest == f"{stream.serving}/{each.properties.get('staged')}":
                 return Staged(version, manifest, each.files[0].bytes)
         return None

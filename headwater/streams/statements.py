@@ -36,7 +36,6 @@ from headwater.streams.reading import state_of_keys
 from headwater.streams.serving_copy import Lake
 from headwater.streams.sources.taken import Taken
 from headwater.streams.watermark import too_late
-from headwater.streams.within import by_position, own_log
 
 Json = Mapping[str, Any]
 Mask = npt.NDArray[np.bool_]
@@ -138,7 +137,7 @@ def land_statement(lake: Lake, tx: Transaction, path: Sequence[str], statement: 
 
 def check_position(tx: Transaction, stream: Stream, position: int) -> None:
     """The log still ends where it was read, and the transaction relies on that; its own rows are read like others."""
-    if own_log(tx).last_position(stream.path, version=stream.version) != position:
+    if tx.last_position(stream.path, version=stream.version) != position:
         raise changed(stream.name)
 
 
@@ -182,11 +181,10 @@ def _events(store: Store, stream: Stream, rules: Rules, prepared: Sequence[Json]
 
 def _state(lake: Lake, tx: Transaction, stream: Stream, rules: Rules, events: Events) -> State:
     """What is known of the keys of a statement before it."""
-    own = own_log(tx)
-    if not own.last_position(stream.path, version=stream.version):
+    if not tx.last_position(stream.path, version=stream.version):
         return empty(rules)
-    with by_position(tx, stream.path, stream.version):
-        return state_of_keys(lake, view_at(own, stream), events.rows, [])
+    with tx.bound_by_position(stream.path, stream.version):
+        return state_of_keys(lake, view_at(tx, stream), events.rows, [])
 
 
 def _check_distinct(stream: Stream, rules: Rules, events: Events, codes: Codes, deleted: int) -> None:

@@ -5,8 +5,10 @@ from __future__ import annotations
 import itertools
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import replace
-from typing import Any, ClassVar, TypeVar
+from functools import wraps
+from typing import Any, ClassVar, TypeVar, cast
 
 import pyarrow as pa
 
@@ -16,7 +18,8 @@ from headwater.errors import (
     InvalidInputError,
     TableNotFoundError,
 )
-from headwater.metastore import Delta, Metastore, Snapshot, Transaction
+from headwater.metastore import Delta, Metastore, Reading, Transaction
+from headwater.metastore.sessions import PresentSession, Session
 from headwater.names import format_name
 from headwater.streams.backfilling import (
     forget_backfill,
@@ -52,13 +55,13 @@ from headwater.streams.tidying import coverage
 from headwater.streams.undoing import LandedPart, TakenOut, landed_from, take_out
 from headwater.streams.user_functions import identity
 from headwater.streams.verifying import verify
-from headwater.streams.within import by_position, landing, own_log
 from headwater.streams.writing import head_of, stale_rows
 from headwater.tables.write.arrow import Frames
 from headwater.work import HERE, Runner
 
 Path = Sequence[str]
 Answer = TypeVar("Answer")
+Method = TypeVar("Method", bound=Callable[..., Any])
 
 
 def create_stream_table(tx: Transaction, path: Path, definition: Definition, id: str | None = None) -> None:
@@ -69,16 +72,37 @@ def create_stream_table(tx: Transaction, path: Path, definition: Definition, id:
     tx.update_table_version(path, version.id, to_properties(definition))
 
 
+def landing(method: Method) -> Method:
+    """Make a method land rows without a dependency of the open transaction on what others land."""
+
+    @wraps(method)
+    def landed(self: StreamTable, *args: Any, **kwargs: Any) -> Any:
+        with self._session.landing():
+            return method(self, *args, **kwargs)
+
+    return cast(Method, landed)
+
+
 @checked
 class StreamTable(Frames):
-    """A change log and its serving copy under one name. Cheap to make; every call reads the newest state."""
+    """A change log and its serving copy under one name. Cheap to make.
+
+    Every call reads the newest state, or what its session reads; inside a transaction its writes join that.
+    """
 
     is_stream: ClassVar[bool] = True
 
     def __init__(
-        self, metastore: Metastore, path: Path, uri: str | None = None, storage_options: dict[str, str] | None = None
+        self,
+        metastore: Metastore,
+        path: Path,
+        uri: str | None = None,
+        storage_options: dict[str, str] | None = None,
+        session: Session | None = None,
     ) -> None:
+        """`session`: where it is read and written, the present by default. In a transaction its writes join that."""
         self._metastore = metastore
+        self._session = session or PresentSession(metastore)
         self._uri = uri
         self._storage_options = storage_options
         self._expected: str | None = None
@@ -123,16 +147,22 @@ class StreamTable(Frames):
         In a table without a sequence no delete is late, so rows are looked for again if others land meanwhile.
         """
 
-        what = repeatable(what)
+        what, is_sequenced = repeatable(what), True
 
         def work(tx: Transaction) -> Landed:
-            stream, own = open_in(tx, self.path), own_log(tx)
-            with landing(tx) if stream.definition.sequence else by_position(tx, stream.path, stream.version):
-                found = deletion(self._lake(), view_at(own, stream), what)
+            nonlocal is_sequenced
+            stream = open_in(tx, self.path)
+            is_sequenced = bool(stream.definition.sequence)
+            with tx.unbound_logs() if is_sequenced else tx.bound_by_position(stream.path, stream.version):
+                found = deletion(self._lake(), view_at(tx, stream), what)
             origin = BatchOrigin(source, token, digest=found.digest)
-            return Landing(self._metastore, self.path, found.data, UPSERT, origin=origin, before=own)(tx)
+            return Landing(self._metastore, self.path, found.data, UPSERT, origin=origin, before=tx)(tx)
 
-        return self.report(self.run(work, f"delete from {self.name}"))
+        with self._session.landing():
+            done = self.report(self.run(work, f"delete from {self.name}"))
+        if not is_sequenced:
+            self._session.depend_on_log(self.path)
+        return done
 
     def ingest(
         self,
@@ -157,6 +187,7 @@ class StreamTable(Frames):
         files = find_files(data, storage if storage is not None else self._storage_options)
         return total(self.ingest_files(files, format, source, strict, checks, **options))
 
+    @landing
     def ingest_files(
         self,
         files: Sequence[SourceFile],
@@ -215,6 +246,7 @@ class StreamTable(Frames):
         origin = BatchOrigin(source, None, file.path, file.digest)
         return self.take(file.path, format, origin, strict, options, file, checks)
 
+    @landing
     def take(
         self,
         data: Any,
@@ -235,7 +267,7 @@ class StreamTable(Frames):
         if is_compared and not isinstance(data, (str, bytes, bytearray)):
             data = given(data)  # it may be looked at twice
 
-        def landing_of(stream: Stream, log: Snapshot) -> Landing:
+        def landing_of(stream: Stream, log: Reading) -> Landing:
             taken = take(self._lake(), view_at(log, stream), data, format, options, file)
             verb = self._verb(stream, taken.data)
             known = origin if origin.digest is not None else replace(origin, digest=taken.digest)
@@ -243,9 +275,9 @@ class StreamTable(Frames):
             return Landing(self._metastore, self.path, taken.data, verb, origin=known, before=log, **how)
 
         def compared(tx: Transaction) -> Landed:
-            stream, own = open_in(tx, self.path), own_log(tx)
-            with by_position(tx, stream.path, stream.version):
-                work = landing_of(stream, own)
+            stream = open_in(tx, self.path)
+            with tx.bound_by_position(stream.path, stream.version):
+                work = landing_of(stream, tx)
             return work(tx)
 
         with naming(file):
@@ -271,6 +303,7 @@ class StreamTable(Frames):
                 raise ConcurrentModificationError(str(error)) from None
         return self.position
 
+    @landing
     def _land(self, data: Given, verb: str, origin: BatchOrigin, **options: Any) -> LandingReport:
         work = Landing(self._metastore, self.path, data, verb, origin=origin, before=self._snapshot(), **options)
         return self.report(self.run(work, f"{verb} {self.name}"))
@@ -443,7 +476,7 @@ class StreamTable(Frames):
 
     def _beside(self, path: Path) -> StreamTable:
         """Another stream table of the same catalog."""
-        return StreamTable(self._metastore, path, self._uri, self._storage_options)
+        return StreamTable(self._metastore, path, self._uri, self._storage_options, self._session)
 
     # Changing
 
@@ -452,7 +485,8 @@ class StreamTable(Frames):
 
         `lineage` (a run, inputs, whatever JSON holds) is kept with the version, beside what the log knows itself.
         """
-        return publish_tables(self._lake(), [self.path], {format_name(self.path): dict(lineage or {})})[0]
+        known = {format_name(self.path): dict(lineage or {})}
+        return publish_tables(self._lake(), [self.path], known, session=self._session)[0]
 
     def lineage(self, version: int | None = None) -> dict[str, Any]:
         """Where the rows of a published version come from, the newest unless told: see docs/streams.md."""
@@ -607,6 +641,7 @@ class StreamTable(Frames):
 
     def collect(self, now_ms: int | None = None, pins: Sequence[int] = (), dry_run: bool = False) -> list[int]:
         """Drop deltas that nothing needs any more (`log_retention`, readers, `pins`); their positions."""
+        self._session.check_alone("collect")
         moment = self._metastore.clock.now_ms() if now_ms is None else now_ms
 
         def work(tx: Transaction) -> list[int]:
@@ -624,13 +659,15 @@ class StreamTable(Frames):
         return verify(self._lake(), snapshot, stream)
 
     def run(self, work: Callable[[Transaction], Answer], message: str) -> Answer:
-        """Do work in a transaction, again when it conflicts."""
-        return self._metastore.run(work, message)
+        """Have `work` change the open transaction, or one of its own, which is repeated when it conflicts."""
+        return self._session.change(work, message)
 
     def _lake(self) -> Lake:
-        return lake(self._metastore, self._uri, self._storage_options)
+        found = lake(self._metastore, self._uri, self._storage_options)
+        own = self._session.transaction
+        return found if own is None else replace(found, own=own)
 
-    def opened(self) -> tuple[Stream, Snapshot]:
+    def opened(self) -> tuple[Stream, Reading]:
         """The table as it is now, and the state that it was found in."""
         snapshot = self._snapshot()
         stream = open_stream(snapshot, self.path)
@@ -644,11 +681,11 @@ class StreamTable(Frames):
         return self
 
     def _own(self) -> Transaction | None:
-        """The transaction that this stands in, if one is open."""
-        return None
+        """The transaction that is open here, or None."""
+        return self._session.transaction
 
-    def _snapshot(self) -> Snapshot:
-        return self._metastore.now()
+    def _snapshot(self) -> Reading:
+        return self._session.state()
 
 
 def check_once(paths: Sequence[Path]) -> None:
@@ -663,19 +700,38 @@ def publish_tables(
     paths: Sequence[Path],
     lineage: Mapping[str, Mapping[str, Any]] | None = None,
     runner: Runner = HERE,
+    session: Session | None = None,
 ) -> list[Published]:
-    """Publish tables in one transaction, so that all are new at one slot.
+    """Publish tables in one transaction, so that all are new at one slot; in the open one of a session if it has one.
 
     `lineage` says by dotted name what else the rows of a table come from; it is kept with the published version.
-    `runner`: the place in which rows are folded and written.
+    `runner`: the place in which rows are folded and written, but not in an open transaction.
     """
     check_once(paths)
+    where = session or PresentSession(lake.metastore)
+    where.check_writable()
+    if where.transaction is not None:
+        return where.within(lambda tx: _publish_within(replace(lake, own=tx), paths, lineage or {}))
 
     def work(tx: Transaction) -> list[Publication]:
         return [stage(lake, tx, path, (lineage or {}).get(format_name(path)), runner) for path in paths]
 
     names = ", ".join(format_name(path) for path in paths)
-    done = lake.metastore.run(work, f"publish {names}")
+    done = where.change(work, f"publish {names}")
     for path, publication in zip(paths, done, strict=True):
         finish(lake, path, publication)
     return [publication.published for publication in done]
+
+
+def _publish_within(lake: Lake, paths: Sequence[Path], lineage: Mapping[str, Mapping[str, Any]]) -> list[Published]:
+    """Publish in the open transaction what its tables hold by then, with what the transaction has landed itself.
+
+    Where it has landed nothing in a table, what others land meanwhile waits for the next publish, as always.
+    Quarantines come last: the publish of their table may land rows in them.
+    """
+    tx, made = lake.own, dict[Path, Published]()
+    assert tx is not None
+    for path in sorted(paths, key=lambda path: path[-1].endswith(QUARANTINE)):
+        with nullcontext() if tx.appended(path) else tx.unbound_logs(path):
+            made[path] = stage(lake, tx, path, lineage.get(format_name(path))).published
+    return [made[path] for path in paths]

@@ -9,11 +9,11 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from headwater.errors import InvalidInputError, InvalidTableStateError
-from headwater.metastore import Delta, Metastore, Snapshot, Transaction
+from headwater.metastore import Delta, Metastore, Reading, Transaction
 from headwater.metastore.draft import AppendedDelta
 from headwater.metastore.metastore import RestoreIn
 from headwater.metastore.objects import Undone
-from headwater.metastore.undo import ColumnChanges
+from headwater.metastore.undo_deltas import ColumnChanges
 from headwater.streams.definition import from_properties
 from headwater.streams.events import VERSION
 from headwater.streams.layout import QUARANTINE, sibling
@@ -21,7 +21,6 @@ from headwater.streams.ledger import FILE, TOKEN, LedgerEntry, give_back
 from headwater.streams.opening import Stream, open_in
 from headwater.streams.position_views import all_published
 from headwater.streams.quarantine import ORIGIN, is_quarantine
-from headwater.streams.within import OwnLog
 
 
 class LandedPart(NamedTuple):
@@ -59,7 +58,7 @@ def _voided(deltas: Sequence[Delta]) -> set[int]:
     return {position for delta in deltas for position in delta.properties.get("voids", ())}
 
 
-def take_out(tx: Transaction, log: Snapshot, stream: Stream, choose: Choice) -> TakenOut:
+def take_out(tx: Transaction, log: Reading, stream: Stream, choose: Choice) -> TakenOut:
     """Void what is chosen of what landed in a table, with the rows that it had quarantined, and take the records of its
     sources back. 19 with the reason if it cannot."""
     deltas, beside = log.deltas(stream.path, version=stream.version), _quarantine_of(tx, stream)
@@ -83,11 +82,11 @@ def take_out(tx: Transaction, log: Snapshot, stream: Stream, choose: Choice) -> 
 
 
 def void(
-    tx: Transaction, log: Snapshot, stream: Stream, deltas: Sequence[Delta], chosen: Sequence[Delta]
+    tx: Transaction, log: Reading, stream: Stream, deltas: Sequence[Delta], chosen: Sequence[Delta]
 ) -> AppendedDelta:
     """A delta that voids these of a log, of all that it has; 19 with the reason if it cannot."""
     _check(stream, deltas, chosen, log)
-    properties = {"voids": [delta.position for delta in chosen], "call": len(tx.draft.appends)}
+    properties = {"voids": [delta.position for delta in chosen], "call": tx.deltas_made}
     return tx.append_delta(stream.path, [], "append", version=stream.version, properties=properties)
 
 
@@ -137,7 +136,7 @@ def _check_kept(quarantine: Stream, lacking: Collection[str]) -> None:
         )
 
 
-def _check(stream: Stream, deltas: Sequence[Delta], chosen: Sequence[Delta], snapshot: Snapshot) -> None:
+def _check(stream: Stream, deltas: Sequence[Delta], chosen: Sequence[Delta], snapshot: Reading) -> None:
     voided = _voided(deltas)
     if any("voids" in delta.properties for delta in chosen):
         raise InvalidTableStateError(f"What is to be undone in {stream.name} is itself an undo: ingest the rows again.")
@@ -172,7 +171,7 @@ def undo_transaction(
 
     def void_in(tx: Transaction, path: tuple[str, ...], version: str, whose: str) -> bool:
         """Whether it had landed rows there: a quarantine, which has a log of its own, may have all of them."""
-        log: Any = metastore.now() if within is None else OwnLog(within)
+        log: Reading = metastore.now() if within is None else within
         stream = open_in(tx, path, version)
         deltas = log.deltas(stream.path, version=stream.version)
         chosen = [delta for delta in deltas if delta.txn == whose]

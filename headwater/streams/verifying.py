@@ -11,7 +11,7 @@ from dataclasses import replace
 import pyarrow as pa
 
 from headwater.errors import LanceNamespaceError
-from headwater.metastore import Snapshot
+from headwater.metastore import Reading
 from headwater.streams.events import VERSION
 from headwater.streams.log_files import narrowed, read_log
 from headwater.streams.opening import Stream
@@ -25,7 +25,7 @@ UNREADABLE = (LanceNamespaceError, pa.ArrowException, OSError, ValueError)
 """What a file that is damaged or gone makes of a reader."""
 
 
-def verify(lake: Lake, snapshot: Snapshot, stream: Stream) -> list[str]:
+def verify(lake: Lake, snapshot: Reading, stream: Stream) -> list[str]:
     """What is wrong with the newest published version of a table, and which deltas after it cannot be read."""
     publishes = all_published(snapshot, stream)
     unread = _unread(lake, snapshot, stream, publishes[-1].position if publishes else 0)
@@ -38,7 +38,7 @@ def verify(lake: Lake, snapshot: Snapshot, stream: Stream) -> list[str]:
         return [f"{told}{_told(error)}.", *unread]
 
 
-def _unread(lake: Lake, snapshot: Snapshot, stream: Stream, after: int) -> list[str]:
+def _unread(lake: Lake, snapshot: Reading, stream: Stream, after: int) -> list[str]:
     """The deltas that no version holds yet, where their rows cannot be read. Files that are gone are told by the
     metastore's own proof."""
     problems = []
@@ -55,7 +55,7 @@ def _told(error: BaseException) -> str:
     return str(error).split(", /")[0][:200]
 
 
-def _compared(lake: Lake, snapshot: Snapshot, stream: Stream, publishes: list[Published]) -> list[str]:
+def _compared(lake: Lake, snapshot: Reading, stream: Stream, publishes: list[Published]) -> list[str]:
     newest = publishes[-1]
     version, manifest = head_of(snapshot, stream) or (newest.version, newest.manifest)
     held = PositionView(stream, newest.position, replace(newest, version=version, manifest=manifest), (), ())
@@ -85,7 +85,7 @@ def _compared(lake: Lake, snapshot: Snapshot, stream: Stream, publishes: list[Pu
     return problems
 
 
-def oldest_view(snapshot: Snapshot, stream: Stream, publishes: list[Published]) -> PositionView | None:
+def oldest_view(snapshot: Reading, stream: Stream, publishes: list[Published]) -> PositionView | None:
     """The newest published position on the oldest base that the kept deltas reach from; None: none was kept.
 
     A state is folded across no change of the fold's rules: it begins at the last version that was made by others.

@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from headwater.errors import InvalidInputError, TableNotFoundError
 from headwater.imports import lance
-from headwater.metastore import Snapshot, Transaction
+from headwater.metastore import Reading, Transaction
 from headwater.metastore.draft import AppendedDelta
 from headwater.metastore.ref_record import REFS_FORMAT, parse_record
 from headwater.metastore.serving_copy import PUBLISHED
@@ -67,13 +67,13 @@ class Changes:
     count: int
 
 
-def head_of(snapshot: Snapshot, stream: Stream) -> tuple[int, str] | None:
+def head_of(snapshot: Reading, stream: Stream) -> tuple[int, str] | None:
     """The newest version of the serving copy, whoever made it, and its manifest."""
     newest = snapshot.newest_delta(stream.path, format=LANCE, version=stream.version)
     return (newest.position, manifest_of(stream, newest)) if newest is not None else None
 
 
-def settled(snapshot: Snapshot, stream: Stream, own: str = "") -> int:
+def settled(snapshot: Reading, stream: Stream, own: str = "") -> int:
     """Up to which version all manifests have their final names: the newest one was given its own when it was opened,
     unless it is of the open transaction."""
     newest = snapshot.newest_delta(stream.path, format=LANCE, version=stream.version)
@@ -214,15 +214,15 @@ def withdraw(tx: Transaction, stream: Stream, staging: Staging, log: Stream, pos
     """Of the versions that the transaction has staged before, keep none of a position inside of it, before the one that
     is published now: half of what it lands would be seen there. The next version has all that they hold, and their
     numbers are left out. `log`: the table whose positions they are."""
-    home = tx.get_stream(stream.path, format=LANCE, version=stream.version).home
-    own = [each for each in tx.draft.appends if each.stream_home == home]
+    own = tx.appended(stream.path, format=LANCE, version=stream.version)
     if all(each.properties.get(PUBLISHED, position) == position for each in own):
         return
-    begun = at = tx.last_position(log.path, version=log.version)
+    landed = tx.appended(log.path, version=log.version)
+    begun = at = tx.last_position(log.path, version=log.version) - len(landed)
     kept: list[AppendedDelta] = []
     gone: list[int] = []
-    for each in tx.draft.appends:
-        if each.stream_home != home or each.wanted is None:
+    for each in tx.appended():
+        if each.stream != own[0].stream or each.wanted is None:
             kept.append(each)
             continue
         at = int(each.properties.get(PUBLISHED, at))  # what a client did there since is of the same position
@@ -233,7 +233,7 @@ def withdraw(tx: Transaction, stream: Stream, staging: Staging, log: Stream, pos
         else:
             kept.append(each)
     _check_unnamed(tx, stream, gone)
-    tx.draft.appends = kept
+    tx.replace_appended(kept)
 
 
 def _check_unnamed(tx: Transaction, stream: Stream, gone: Sequence[int]) -> None:

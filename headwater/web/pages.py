@@ -13,7 +13,7 @@ from typing import Any
 import headwater
 from headwater.errors import LanceNamespaceError
 from headwater.metastore.objects import LogChange, LogEntry
-from headwater.metastore.telling import telling, words_of
+from headwater.metastore.summaries import summarized, words_of
 from headwater.names import ROOT, ObjectId
 from headwater.rest.page.page_facts import (
     DroppedFacts,
@@ -255,7 +255,7 @@ def log_page(visit: Visit) -> Page:
 
 def _told(entry: LogEntry) -> list[LogChange]:
     """Return a log entry as the visitor sees it."""
-    return [change for change in telling(entry.changes) if change.kind in ("namespace", "table", "delta")]
+    return [change for change in summarized(entry.changes) if change.kind in ("namespace", "table", "delta")]
 
 
 def _texts_of(entry: LogEntry) -> Iterator[str]:

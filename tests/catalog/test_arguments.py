@@ -20,7 +20,6 @@ from headwater.catalog.indices import Indices
 from headwater.catalog.streams import CatalogStream
 from headwater.catalog.transactions import Batch
 from headwater.errors import InvalidInputError, LanceNamespaceError
-from headwater.namespace.streams import NamespaceStream
 from headwater.rest.remote_streams import RemoteStream
 from headwater.rest.server import start_in_thread
 from headwater.spark.session import configure, settings
@@ -82,7 +81,6 @@ def test_every_public_method_that_takes_options_refuses_one_that_it_does_not_kno
         pipeline.watch: [lambda: next(pipeline.watch(None, near, "s", str(tmp_path / "*.json"), **bogus))],
         StreamTable.ingest_file: [],  # as ingest, for files that were found
         StreamTable.ingest_files: [],
-        NamespaceStream.ingest_files: [],
         RemoteStream.ingest_files: [],
         configure: [],  # as settings
     }
@@ -96,10 +94,7 @@ def test_every_public_method_that_takes_options_refuses_one_that_it_does_not_kno
         searching: Any = CatalogStream.search if kind is StreamTable else RemoteStream.search
         calls[searching] = [partial(stream.search, [1.0], **bogus)]
     calls[StreamTable.create_index] = [lambda: near["s"].create_index("id", "BTREE", **bogus)]
-    for name in ("append", "upsert", "delete", "ingest", "take", "publish", "collect"):
-        given = () if name in ("publish", "collect") else (rows,)
-        calls[getattr(NamespaceStream, name)] = [partial(getattr(near["s"], name), *given, **bogus)]
-    kinds = (*PUBLIC, Batch, CatalogStream, NamespaceStream)
+    kinds = (*PUBLIC, Batch, CatalogStream)
     found = [each for kind in kinds for name, each in methods(kind) if name not in PASSED_ON]
     found += [each for name in pipeline.__all__ if inspect.isfunction(each := getattr(pipeline, name))]
     found += [Catalog.__init__, settings, configure]

@@ -50,12 +50,12 @@ def test_a_name_that_is_taken_again_and_a_dropped_snapshot_are_not_listed() -> N
 
 def test_names_and_properties_can_be_searched_and_what_is_gone_cannot() -> None:
     made = metastore()
-    found = made.searchable()
+    found = made.now().searchable()
     assert sorted(found.values()) == [("a", ""), ("b", "team=vision"), ("t", ""), ("u", "")]
     with made.transaction() as tx:
         tx.drop(("a", "t"))
-    assert ("t", "") not in made.searchable().values()
-    assert made.searchable(found) == made.searchable()
+    assert ("t", "") not in made.now().searchable().values()
+    assert made.now().searchable(found) == made.now().searchable()
 
 
 @pytest.mark.parametrize("leave", [Catalog.drop_table, Catalog.deregister_table])

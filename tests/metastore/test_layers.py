@@ -10,14 +10,14 @@ import msgspec
 import pytest
 
 from headwater.clock import SeededClock
-from headwater.metastore import Metastore, layers, whole
+from headwater.metastore import Metastore, checkpoints, layers
 from headwater.metastore import checkpoints as checkpoints_module
 from headwater.metastore import commit as commit_module
 from headwater.metastore import index as index_module
+from headwater.metastore.folder_index import FolderIndex
 from headwater.metastore.index import Checkpoint, SlotIndex
 from headwater.metastore.layout import CHECKPOINTS, LAYERS, SEGMENTS, checkpoint_key, segment_key
 from headwater.metastore.records import CHECKPOINT, SEGMENT, encode, seal, unseal
-from headwater.metastore.settled import Settled
 from headwater.store import CountingStore, LocalStore, Store, memory_store
 from tests.metastore.model import tree_of
 
@@ -47,7 +47,7 @@ def plain(index: SlotIndex) -> list[Any]:
     def ordered(value: Any) -> Any:
         return sorted(value.items()) if isinstance(value, dict) else value
 
-    found = [ordered(value) for value in msgspec.msgpack.decode(whole.dump(index), strict=False)]
+    found = [ordered(value) for value in msgspec.msgpack.decode(checkpoints.dump(index), strict=False)]
     for place in (7, 8):
         found[place] = [(parent, sorted(keys)) for parent, keys in found[place]]
     return [
@@ -183,7 +183,7 @@ def test_a_checkpoint_of_before_does_not_say_where_datasets_are_and_the_next_of_
 ) -> None:
     store = memory_store()
     with monkeypatch.context() as before:
-        before.setattr(Settled, "come", lambda *given: None)
+        before.setattr(FolderIndex, "come", lambda *given: None)
         before.setattr(SlotIndex, "checkpoint", lambda self, found, made=SlotIndex.checkpoint: old(made(self, found)))
         datasets(store, 200)
     found, pages = looked(store)
@@ -261,7 +261,7 @@ def test_two_names_that_change_places_in_one_slot_are_both_listed(small: None, t
 def as_before(root: Path) -> None:
     """The newest checkpoint and its segments as they were written before there were layers."""
     index = Metastore(root)._log.index
-    values = msgspec.msgpack.decode(whole.dump(index), strict=False)
+    values = msgspec.msgpack.decode(checkpoints.dump(index), strict=False)
     for stream in values[10].values():
         stream[2] = [run[:5] for run in stream[2]]
     for path in (*(root / CHECKPOINTS).iterdir(), *(root / LAYERS).iterdir()):

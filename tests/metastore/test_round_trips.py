@@ -5,13 +5,20 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
+import lance_namespace as api
+import pyarrow as pa
 import pytest
 
+from headwater import names
 from headwater.metastore import Metastore
 from headwater.metastore import commit as commit_module
 from headwater.metastore import index as index_module
 from headwater.metastore.layout import SLOTS, slot_number
+from headwater.metastore.log import Log
+from headwater.metastore.records import Slot
+from headwater.namespace.metastore import MetastoreNamespace
 from headwater.store import CountingStore, LocalStore, memory_store
+from headwater.testing.namespace_suite import ipc
 
 
 @pytest.fixture(params=["local", "memory"])
@@ -114,3 +121,32 @@ def test_opening_asks_for_no_slot_that_is_not_there_but_the_next(tmp_path: Path)
         asked.clear()
         Metastore(Asked(tmp_path))
         assert {slot_number(key) for key in asked if key.startswith(SLOTS)} == set(range(1, slots + 2))
+
+
+def test_create_table_checks_a_name_twice_and_looks_for_the_next_slot_twice(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Once where the request comes in, and once where the new name is committed; once to plan, once to commit."""
+    catalog = MetastoreNamespace(root=str(tmp_path))
+    catalog.create_namespace(api.CreateNamespaceRequest(id=["a"]))
+    seen = {"names": 0, "looks": 0}
+    check, look, claim = names.check_name, Log._read, Log.claim
+
+    def counted_check(name: object, delimiter: str = names.DELIMITER) -> None:
+        seen["names"] += name == "new"
+        check(name, delimiter)
+
+    def counted_look(self: Log, first: int, count: int) -> list[bytes]:
+        seen["looks"] += 1
+        return look(self, first, count)
+
+    def last_claim(self: Log, number: int, slot: Slot) -> bool:
+        monkeypatch.setattr(Log, "_read", look)  # what is looked for after the commit is no part of the walk to it
+        return claim(self, number, slot)
+
+    monkeypatch.setattr(names, "check_name", counted_check)
+    monkeypatch.setattr(Log, "_read", counted_look)
+    monkeypatch.setattr(Log, "claim", last_claim)
+    catalog.create_table(api.CreateTableRequest(id=["a", "new"]), ipc(pa.table({"x": [1, 2]})))
+    assert 0 < seen["names"] <= 2
+    assert 0 < seen["looks"] <= 2

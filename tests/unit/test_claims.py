@@ -209,7 +209,7 @@ def test_there_is_one_loop_that_looks_again() -> None:
 
 
 def test_abilities_are_declared_and_nobody_probes_for_them() -> None:
-    """No store or registry is told by its class, none is asked for attributes, and no method is a stub.
+    """No store, registry or session is told by its class, none is asked for attributes, and no method is a stub.
 
     Nor is one class another by passing on whatever it is asked.
     """
@@ -233,7 +233,7 @@ def test_abilities_are_declared_and_nobody_probes_for_them() -> None:
     assert found == PASSES_ANYTHING_ON
 
 
-TOLD_BY_CLASS = re.compile(r"Store$|Registry$|Freshness$")
+TOLD_BY_CLASS = re.compile(r"Store$|Registry$|Freshness$|\b(Present|Past|Transaction|)Session$")
 PASSES_ANYTHING_ON = {"imports.py", "moving/deltacat/replay.py"}
 """A module that is imported when it is used, and a catalog that nothing is done to."""
 
@@ -254,6 +254,17 @@ FOREIGN_PRIVATE = {
     "_take_rows": "pylance",
 }
 """Private names of libraries that have no public one for what is needed."""
+
+
+def test_only_the_metastore_knows_the_draft_of_a_transaction() -> None:
+    """What a transaction has read and changed is asked of it, and nobody else edits it."""
+    found = {
+        name
+        for name, tree in modules().items()
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Attribute) and node.attr == "draft"
+    }
+    assert {name for name in found if not name.startswith("metastore/")} == set()
 
 
 def test_nobody_reaches_into_what_another_module_keeps_to_itself() -> None:

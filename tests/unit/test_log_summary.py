@@ -8,7 +8,7 @@ import pytest
 
 from headwater.model import Add, Change, Move, Namespace, Remove, Replace, RequireTable, Table, Version
 from headwater.names import ObjectId
-from headwater.registries.metastore.summary import summary
+from headwater.registries.metastore.changes import summary
 
 SPACE = Namespace(ObjectId(("prod",)))
 USERS = Table(ObjectId(("prod", "users")), "a")

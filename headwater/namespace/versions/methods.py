@@ -167,7 +167,7 @@ class VersionMethods(ComposedNamespace):
         policy = keep_policy(keep_versions, keep_days, grace_seconds)
         table = self.operations.find_table(self.id_of(id))
         self.versions.registry.check_writable()
-        if self.put_off(table, policy) or not self.operations.has_data(table):
+        if self.postpone(table, policy) or not self.operations.has_data(table):
             return Cleaned()
         return self.maintenance.clean_up(table, policy)
 
@@ -185,7 +185,7 @@ class VersionMethods(ComposedNamespace):
         table = self.operations.find_table(self.id_of(id))
         self.versions.registry.check_writable()
         removed, added = optimize(self.handle(table))
-        cleaned = Cleaned() if self.put_off(table, policy) else self.maintenance.clean_up(table, policy)
+        cleaned = Cleaned() if self.postpone(table, policy) else self.maintenance.clean_up(table, policy)
         return Optimized(removed, added, cleaned)
 
     def settle(self, id: ObjectId, point: bool = True) -> None:

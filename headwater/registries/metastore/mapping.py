@@ -6,13 +6,12 @@ it was staged under. `settled` in the newest record says up to which version the
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 from headwater.errors import NamespaceNotFoundError, TableNotFoundError, TableVersionNotFoundError
-from headwater.metastore import DataFile, Delta, Object
-from headwater.metastore.objects import Objects
+from headwater.metastore import DataFile, Delta, Object, Reading
 from headwater.metastore.serving_copy import LANCE_FORMAT, location_of
 from headwater.metastore.table_parts import DELTA_FORMAT, Record
 from headwater.model import CatalogObject, Known, Namespace, Table, Version
@@ -26,34 +25,14 @@ MANAGED = Known(managed=True)
 NOT_FOUND = (NamespaceNotFoundError, TableNotFoundError, TableVersionNotFoundError)
 
 
-class Reader(Protocol):
-    """What a snapshot and a transaction both answer."""
-
-    def get(self, path: Sequence[str]) -> Object: ...
-
-    def list(self, path: Sequence[str] = ()) -> list[Object]: ...
-
-    def get_with_stream(self, path: Sequence[str], format: str) -> tuple[Object, Record | None]: ...
-
-    def versions(self, path: Sequence[str]) -> Objects: ...
-
-    def get_stream(self, path: Sequence[str], id: str | None = None, *, format: str = ...) -> Object: ...
-
-    def get_delta(self, path: Sequence[str], position: int, *, format: str = ...) -> Delta: ...
-
-    def newest_delta(self, path: Sequence[str], *, format: str = ...) -> Delta | None: ...
-
-    def deltas(self, path: Sequence[str], after: int = 0, *, format: str = ...) -> Sequence[Delta]: ...
-
-
-def find_all(reader: Reader, ids: Iterable[ObjectId]) -> dict[ObjectId, CatalogObject]:
+def find_all(reader: Reading, ids: Iterable[ObjectId]) -> dict[ObjectId, CatalogObject]:
     """Those that exist, by the id they were asked for, also by an alias: each has the object's own id."""
     lines: dict[ObjectId, Line | None] = {}
     found = ((id, _find(reader, id, lines)) for id in ids)
     return {id: item for id, item in found if item is not None}
 
 
-def find(reader: Reader, id: ObjectId) -> CatalogObject | None:
+def find(reader: Reading, id: ObjectId) -> CatalogObject | None:
     """The namespace, table or version of an id."""
     return _find(reader, id, {})
 
@@ -65,17 +44,15 @@ class Line(NamedTuple):
     settled: int
 
 
-def _find(reader: Reader, id: ObjectId, lines: dict[ObjectId, Line | None]) -> CatalogObject | None:
+def _find(reader: Reading, id: ObjectId, lines: dict[ObjectId, Line | None]) -> CatalogObject | None:
     """A table has no children but its versions, so what is below one is not looked for by its name."""
     if id.is_root:
         return None
     line = _line(reader, id.parent, lines) if _is_number(id.name) else None
     try:
         if line is None:
-            return _named(*reader.get_with_stream(id.names, LANCE_FORMAT))
-        return version_of(
-            line.table, reader.get_delta(line.table.id.names, int(id.name), format=LANCE_FORMAT), line.settled
-        )
+            return _named(*reader.get_with_stream(id, LANCE_FORMAT))
+        return version_of(line.table, reader.get_delta(line.table.id, int(id.name), format=LANCE_FORMAT), line.settled)
     except NOT_FOUND:
         return None
 
@@ -84,7 +61,7 @@ def _is_number(name: str) -> bool:
     return name.isascii() and name.isdigit() and len(name) < 20
 
 
-def _line(reader: Reader, id: ObjectId, lines: dict[ObjectId, Line | None]) -> Line | None:
+def _line(reader: Reading, id: ObjectId, lines: dict[ObjectId, Line | None]) -> Line | None:
     """The table of this id with its line of versions; None if it is no table. Each is looked up once."""
     if id.is_root:
         return None
@@ -93,10 +70,10 @@ def _line(reader: Reader, id: ObjectId, lines: dict[ObjectId, Line | None]) -> L
     return lines[id]
 
 
-def _looked_up_line(reader: Reader, id: ObjectId) -> Line | None:
+def _looked_up_line(reader: Reading, id: ObjectId) -> Line | None:
     try:
-        found = _named(*reader.get_with_stream(id.names, LANCE_FORMAT))
-        newest = reader.newest_delta(found.id.names, format=LANCE_FORMAT) if isinstance(found, Table) else None
+        found = _named(*reader.get_with_stream(id, LANCE_FORMAT))
+        newest = reader.newest_delta(found.id, format=LANCE_FORMAT) if isinstance(found, Table) else None
     except NOT_FOUND:
         return None
     return Line(found, settled(newest)) if isinstance(found, Table) else None
@@ -110,42 +87,42 @@ def _named(found: Object, stream: Record | None) -> Namespace | Table:
     return Table(id, location_of(known, home), properties, MANAGED)
 
 
-def catalog_object(reader: Reader, found: Object) -> Namespace | Table:
+def catalog_object(reader: Reading, found: Object) -> Namespace | Table:
     if found.kind == "namespace":
         return Namespace(ObjectId(found.path), texts(found.properties))
     return table_of(reader, found)
 
 
-def table_of(reader: Reader, found: Object) -> Table:
+def table_of(reader: Reading, found: Object) -> Table:
     made = _named(*reader.get_with_stream(found.path, LANCE_FORMAT))
     assert isinstance(made, Table)
     return made
 
 
-def has_stream(reader: Reader, table: ObjectId, format: str) -> bool:
+def has_stream(reader: Reading, table: ObjectId, format: str) -> bool:
     try:
-        reader.get_stream(table.names, format=format)
+        reader.get_stream(table, format=format)
     except NOT_FOUND:
         return False
     return True
 
 
-def is_fed(reader: Reader, table: ObjectId) -> bool:
+def is_fed(reader: Reading, table: ObjectId) -> bool:
     """Whether publishes alone write its rows: it has a change log, or is the history of a table that has."""
     if has_stream(reader, table, DELTA_FORMAT):
         return True
     is_history = bool(table.names) and table.names[-1].endswith(HISTORY) and has_stream(reader, table, LANCE_FORMAT)
-    return is_history and from_properties(reader.versions(table.names)[-1].properties) is not None
+    return is_history and from_properties(reader.versions(table)[-1].properties) is not None
 
 
-def kept_columns(reader: Reader, table: ObjectId) -> set[str]:
+def kept_columns(reader: Reading, table: ObjectId) -> set[str]:
     """The columns that a stream table's log fills: as its definition has them, and as the last publish had."""
-    definition = from_properties(reader.versions(table.names)[-1].properties)
+    definition = from_properties(reader.versions(table)[-1].properties)
     names = set(definition.shown) if definition is not None else set()
     number = newest_version(reader, table)
     while number > 0:
         try:
-            known = reader.get_delta(table.names, number, format=LANCE_FORMAT).properties
+            known = reader.get_delta(table, number, format=LANCE_FORMAT).properties
         except NOT_FOUND:
             known = {}
         if "columns" in known:
@@ -159,16 +136,16 @@ def texts(properties: Mapping[str, Any]) -> dict[str, str]:
     return {key: value for key, value in properties.items() if isinstance(value, str)}
 
 
-def with_newest(reader: Reader, item: CatalogObject) -> CatalogObject:
+def with_newest(reader: Reading, item: CatalogObject) -> CatalogObject:
     """A table with what is known of its versions."""
     if not isinstance(item, Table):
         return item
     return replace(item, known=replace(MANAGED, newest=newest_version(reader, item.id)))
 
 
-def newest_version(reader: Reader, table: ObjectId) -> int:
+def newest_version(reader: Reading, table: ObjectId) -> int:
     try:
-        newest = reader.newest_delta(table.names, format=LANCE_FORMAT)
+        newest = reader.newest_delta(table, format=LANCE_FORMAT)
     except NOT_FOUND:
         return 0
     return newest.position if newest is not None else 0

@@ -5,20 +5,21 @@ from __future__ import annotations
 import threading
 from collections import OrderedDict
 
+from headwater.metastore import Reading
 from headwater.metastore.ref_record import REFS_FORMAT, KnownRefs, RefRecord, known_refs, parse_record
 from headwater.model import Table
 from headwater.names import ObjectId
-from headwater.registries.metastore.mapping import NOT_FOUND, Reader
+from headwater.registries.metastore.mapping import NOT_FOUND
 from headwater.store import Store
 from headwater.table_refs import applied_key, applied_marks, read_refs
 
 REMEMBERED = 10_000
 
 
-def ref_record_of(state: Reader, table: ObjectId) -> RefRecord | None:
+def ref_record_of(state: Reading, table: ObjectId) -> RefRecord | None:
     """The record of a table's tags and branches; None if none was changed through the catalog."""
     try:
-        return parse_record(state.get_stream(table.names, format=REFS_FORMAT).properties)
+        return parse_record(state.get_stream(table, format=REFS_FORMAT).properties)
     except NOT_FOUND:
         return None
 

@@ -21,14 +21,14 @@ from headwater.errors import (
     TableNotFoundError,
     TableVersionNotFoundError,
 )
-from headwater.metastore import Metastore, Transaction
+from headwater.metastore import Metastore, Reading, Transaction
 from headwater.metastore.serving_copy import LANCE_FORMAT
+from headwater.metastore.sessions import PresentSession, Session
 from headwater.model import Add, CatalogObject, Change, Namespace, Replace, RequireRefs, Table, Version
 from headwater.names import ROOT, ObjectId
-from headwater.registries.metastore.changes import TransactionChanges
+from headwater.registries.metastore.changes import TransactionChanges, summary
 from headwater.registries.metastore.mapping import (
     NOT_FOUND,
-    Reader,
     catalog_object,
     find_all,
     is_fed,
@@ -38,15 +38,6 @@ from headwater.registries.metastore.mapping import (
     with_newest,
 )
 from headwater.registries.metastore.refs import ref_record_of
-from headwater.registries.metastore.sessions import (
-    Present,
-    PutOff,
-    Session,
-    SessionState,
-    Within,
-    past_is_past,
-)
-from headwater.registries.metastore.summary import summary
 from headwater.registries.refusals import fed_by_its_log
 from headwater.registry import Capabilities, Kind, Registry
 from headwater.retry import ATTEMPTS, retry
@@ -90,7 +81,7 @@ class MetastoreRegistry(Registry):
     ) -> None:
         self.metastore = metastore
         self.clock = clock
-        self.session: Session = session or Present(metastore)
+        self.session: Session = session or PresentSession(metastore)
         self._known: Remembered = like._known if like is not None else Remembered()
         fast = metastore.store.abilities.path is not None and self.is_newest
         self._capabilities = Capabilities(
@@ -143,7 +134,7 @@ class MetastoreRegistry(Registry):
 
     def children(self, parent: ObjectId, kind: Kind, after: str, limit: int | None) -> Sequence[str]:
         try:
-            names = self.session.state().names(parent.names, kind.value)
+            names = self.session.state().names(parent, kind.value)
         except NOT_FOUND:
             return []
         start = bisect_right(names, after) if after else 0
@@ -184,9 +175,8 @@ class MetastoreRegistry(Registry):
             raise fed_by_its_log(id, f"the log fills {', '.join(sorted(filled))}: change it with evolve")
 
     def check_writable(self) -> None:
-        """Error 13 in the past. Every other handle on a metastore records what it writes."""
-        if self.session.moment is not None:
-            raise past_is_past(self.session.moment.slot)
+        """Raise InvalidInput (13) in the past."""
+        self.session.check_writable()
 
     # Versions
 
@@ -203,7 +193,7 @@ class MetastoreRegistry(Registry):
 
     def versions(self, table: ObjectId) -> Sequence[int]:
         try:
-            return self.session.state().positions(table.names, format=LANCE_FORMAT)
+            return self.session.state().positions(table, format=LANCE_FORMAT)
         except NOT_FOUND:
             return []
 
@@ -211,7 +201,7 @@ class MetastoreRegistry(Registry):
         if descending:
             count = EVERY if limit is None else limit
             try:
-                return self.session.state().last_positions(table.names, count, after, format=LANCE_FORMAT)
+                return self.session.state().last_positions(table, count, after, format=LANCE_FORMAT)
             except NOT_FOUND:
                 return []
         numbers = self.versions(table)
@@ -245,18 +235,14 @@ class MetastoreRegistry(Registry):
                 known.finals.popitem(last=False)
 
     def keep_manifests(self, table: ObjectId, numbers: Sequence[int], staged: Sequence[str]) -> bool:
-        """In a transaction they go when it is committed."""
-        if not isinstance(self.session, Within):
-            return False
-        id = self.session.tx.get(table.names).id
-        self.session.put_off.append(PutOff(id, None, tuple(numbers), tuple(staged)))
-        return True
+        """Return True if a transaction is open, which deletes the manifests when it is committed."""
+        return self.session.postpone(table, numbers=tuple(numbers), staged=tuple(staged))
 
     # Writing
 
     def commit(self, changes: Sequence[Change]) -> None:
-        def work(tx: Transaction, seen: Reader) -> None:
-            applied = TransactionChanges(tx, seen, self._is_own, self._known.finals, self._new_stream_id)
+        def work(tx: Transaction) -> None:
+            applied = TransactionChanges(tx, self._is_own, self._known.finals, self._new_stream_id)
             for change in changes:
                 applied.apply(change)
             applied.finish()
@@ -303,10 +289,10 @@ class MetastoreRegistry(Registry):
             return location in self._known.places
 
 
-def below(now: SessionState, parent: ObjectId) -> Iterator[CatalogObject]:
+def below(now: Reading, parent: ObjectId) -> Iterator[CatalogObject]:
     """Every namespace and table below `parent`, deepest first."""
     try:
-        children = now.list(parent.names)
+        children = now.list(parent)
     except NOT_FOUND:
         return
     for child in children:

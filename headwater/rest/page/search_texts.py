@@ -80,12 +80,12 @@ class _Texts:
             return
         changed = self._changed(metastore, now)
         if changed is None:
-            self.texts, self.columns = dict(metastore.searchable()), {}
+            self.texts, self.columns = dict(metastore.now().searchable()), {}
             self.unread = set(self.texts)
         else:
             for key in changed:
                 self.texts.pop(key, None)
-            self.texts.update(metastore.searchable(changed))
+            self.texts.update(metastore.now().searchable(changed))
             self.unread |= changed
         self.slot = now
 

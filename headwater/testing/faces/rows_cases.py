@@ -124,7 +124,7 @@ ROW_VERBS: tuple[Case, ...] = (
         lambda c, f: c[f"{f['base']}.t"].to_arrow(columns=["name"]).to_pylist(),
         a_table,
         cli=("head", "{base}.t"),
-        tool=("query", {"sql": "SELECT name FROM {base}.t ORDER BY id", "limit": 100}),
+        tool=("query", {"sql": "SELECT name FROM {base}.t ORDER BY id", "limit": 100, "dialect": "spark"}),
         answer=picked("name"),
         changes=False,
     ),

@@ -1,4 +1,4 @@
-"""What a transaction did, in words for people: tables, versions and deltas, not the parts they are kept in. Pure."""
+"""Summaries of transactions in words for people: tables, versions and deltas, not the parts they are kept in. Pure."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ from headwater.metastore.serving_copy import LANCE_FORMAT
 
 PARTS = ("table_version", "stream", "partition")
 NOTES = "notes"
-"""What is kept with a table beside its rows changed: what a source gave, where readers are, tags."""
+"""The word for a change of what is kept with a table beside its rows: sources, readers, tags."""
 
 
 def is_version(change: LogChange) -> bool:
-    """Whether a delta is a version of a Lance table."""
+    """Return True if a delta is a version of a Lance table."""
     return change.kind == "delta" and f"/{LANCE_FORMAT}/" in change.key
 
 
 def words_of(change: LogChange) -> str:
-    """What was done to one object, without its name: `create table`, `version 3`, `drop delta 2`, `notes`."""
+    """Return what was done to one object, without its name: `create table`, `version 3`, `drop delta 2`, `notes`."""
     if change.kind in PARTS:
         return NOTES
     if change.kind != "delta":
@@ -27,8 +27,8 @@ def words_of(change: LogChange) -> str:
     return told if change.operation == "create" else f"{_verb(change.operation)} {told}"
 
 
-def telling(changes: Sequence[LogChange]) -> Iterator[LogChange]:
-    """The changes that are worth a word: parts of a table only where nothing else is told of it, and once."""
+def summarized(changes: Sequence[LogChange]) -> Iterator[LogChange]:
+    """Return the changes that a summary names: a part of a table only if nothing else of the table is, and once."""
     said = {change.path for change in changes if change.kind not in PARTS}
     for change in changes:
         if change.kind not in PARTS or change.path not in said:
@@ -37,7 +37,7 @@ def telling(changes: Sequence[LogChange]) -> Iterator[LogChange]:
 
 
 def summary_of(entry: HistoryEntry) -> str:
-    """What a transaction did to one object."""
+    """Return what a transaction did to one object."""
     if entry.kind in PARTS:
         return NOTES
     if entry.kind != "delta":

@@ -1,4 +1,4 @@
-"""Where Lance datasets came to be: by the signs of their folders, which table came there and in which slot."""
+"""Index from the signs of dataset folders to the tables that came to have a dataset there, and in which slot."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from headwater.metastore.serving_copy import LANCE_FORMAT, STREAM_TABLE, default
 _flags = msgspec.msgpack.Decoder(bool)
 
 
-class Settled:
-    """The datasets of an index. Of those that came since it began, the slots are known."""
+class FolderIndex:
+    """The dataset folders of an index. The slots are known of those that came since the index began."""
 
     def __init__(self, book: Book) -> None:
         self.is_whole = True
