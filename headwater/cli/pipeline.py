@@ -179,7 +179,7 @@ def _job(args: argparse.Namespace, about: str, act: Callable[[Any, Catalog, Tell
     """Do one job on the engine that the line or the profile names, and show its report."""
     catalog = _open(args)
     with telling(args.json) as tell, _engine(args, catalog) as spark, naming_failures():
-        with step_jobs(spark.spark, f"headwater: {about}") as counted:
+        with step_jobs(spark.spark, f"headwater: {about}", spark) as counted:
             done = act(spark, catalog, tell)
         return _show(replace(done, where=counted.where), args)
 

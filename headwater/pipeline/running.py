@@ -99,7 +99,7 @@ class _Running:
         self.say(about)
         before = len(self.reports)
         try:
-            with naming_failures(), step_jobs(self.spark.spark, f"headwater: {about}") as jobs:
+            with naming_failures(), step_jobs(self.spark.spark, f"headwater: {about}", self.spark) as jobs:
                 act()
         except LanceNamespaceError as error:
             if self.failed is None:

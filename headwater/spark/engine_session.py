@@ -92,7 +92,8 @@ def _started(engine: PipelineEngine, say: Say) -> Iterator[Any]:
     check_reachable(engine)
     if not engine.is_connect:
         require_java()
-    settings = {**QUIET, **BATCHES, **own_settings(engine.address), **engine.settings, **INSIDE}
+    few = _few_partitions() if engine.is_local else {}
+    settings = {**QUIET, **BATCHES, **few, **own_settings(engine.address), **engine.settings, **INSIDE}
     builder: Any = SparkSession.builder
     builder = builder.remote(engine.address) if engine.is_connect else builder.master(engine.address)
     for key, value in settings.items():
@@ -107,6 +108,11 @@ def _started(engine: PipelineEngine, say: Say) -> Iterator[Any]:
     finally:
         with contextlib.suppress(Exception):  # a Spark that has gone away cannot be stopped
             session.stop()
+
+
+def _few_partitions() -> dict[str, str]:
+    """Return a number of shuffle partitions for this machine: Spark's own 200 make hundreds of tasks of a few rows."""
+    return {"spark.sql.shuffle.partitions": str(4 * (os.cpu_count() or 1))}
 
 
 @contextmanager

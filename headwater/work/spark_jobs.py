@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from typing import Any, Protocol
 
 from headwater.clock import unique_hex
-from headwater.work.tasks import DRIVER, EMBEDDED, EXECUTORS, Where
+from headwater.work.tasks import DRIVER, EMBEDDED, EXECUTORS, Runner, Where
 
 POLLED_S = 0.5
 GROUP, ABOUT = "spark.jobGroup.id", "spark.job.description"
@@ -40,8 +40,11 @@ class StepJobs:
 
 
 @contextmanager
-def step_jobs(spark: Any, about: str) -> Iterator[StepJobs]:
-    """Count the Spark jobs that this thread starts in the block, and name them `about` in the Spark UI."""
+def step_jobs(spark: Any, about: str, runner: Runner | None = None) -> Iterator[StepJobs]:
+    """Count the Spark jobs that this thread starts in the block, and name them `about` in the Spark UI.
+
+    `runner`: the runner of the step. A Connect server reports no short operation, so the tasks of the runner count.
+    """
     found = StepJobs(EMBEDDED if spark is None else DRIVER)
     context = getattr(spark, "_sc", None)
     if context is not None:
@@ -49,8 +52,11 @@ def step_jobs(spark: Any, about: str) -> Iterator[StepJobs]:
             yield found
         found.count(*_settled(context, group))
     elif hasattr(spark, "registerProgressHandler"):
+        before = runner.done if runner is not None else Where()
         with _through_connect(spark, found):
             yield found
+        ran = runner.done - before if runner is not None else Where()
+        found.count(max(found.where.jobs, ran.jobs), max(found.where.tasks, ran.tasks))
     else:
         yield found
 

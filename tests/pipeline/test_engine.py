@@ -34,8 +34,9 @@ from headwater.spark import engine_session as engines
 from headwater.spark import java_runtime as java
 from headwater.spark.failures import failure
 from headwater.streams.serving_copy import CatalogLocation
-from headwater.work import EMBEDDED
+from headwater.work import EMBEDDED, LocalRunner, Where
 from headwater.work.engines import ENGINES, SPARK, PipelineEngine
+from headwater.work.spark_jobs import step_jobs
 from tests.pipeline.shop import Shop
 
 
@@ -332,6 +333,23 @@ def test_progress_never_counts_more_tasks_than_there_are(
     lines.step(5)
     told = [line.split()[1] for line in capsys.readouterr().err.splitlines()[1:]]
     assert told == ["1/4", "2/4", "3/4", "4/4", "4/4", "7/9", "9/9"]
+
+
+def test_tasks_that_a_connect_server_did_not_report_are_counted_by_their_runner() -> None:
+    class Silent:
+        """A session whose operations end before the server reports them."""
+
+        def registerProgressHandler(self, handler: Any) -> None: ...
+
+        def removeProgressHandler(self, handler: Any) -> None: ...
+
+    runner = LocalRunner()
+    with step_jobs(Silent(), "headwater: ingest t", runner) as step:
+        runner.done = Where() + Where("executors", 1, 3)
+    assert step.where == Where("executors", 1, 3)
+    with step_jobs(Silent(), "headwater: create t", runner) as step:
+        pass
+    assert step.where == Where("driver")
 
 
 def test_a_resident_run_goes_on_past_what_fails_reports_it_once_and_tries_it_again(shop: Shop) -> None:
