@@ -151,11 +151,14 @@ class Resident:
 
     def failed(self, about: str, error: LanceNamespaceError) -> None:
         """Report a failure, once while it stays the same."""
-        self._failing[about] = str(error)
         with self._lock:
             self._counts["failures", "", ""] += 1
-        if self._reported.get(about) != str(error):
-            self._say(f"{about} failed and is tried again: {error}")
+        self._report(about, str(error))
+
+    def _report(self, about: str, why: str) -> None:
+        self._failing[about] = why
+        if self._reported.get(about) != why:
+            self._say(f"{about} failed and is tried again: {why}")
 
     def looked(self, reports: Sequence[Report] = ()) -> None:
         """End a look: note what it did, and that this process lives."""
