@@ -348,8 +348,7 @@ class Metastore:
     def at(self, moment: Moment) -> Snapshot:
         """Return the state at a slot (a whole number), at a time, or of a named snapshot (text).
 
-        A time is a datetime with a zone, or seconds or milliseconds since the epoch. Slots that were collected, and
-        slots to come, are refused.
+        A time is a datetime with a zone, or seconds or milliseconds since the epoch.
         """
         log = self._log
         if isinstance(moment, str):
@@ -374,10 +373,7 @@ class Metastore:
             return Snapshot(log, IndexView(log.index, slot))
 
     def history(self, path: Path) -> History:
-        """Return the transactions that touched the object at this path, or the one dropped there last; oldest first.
-
-        It follows renames. Of a collected transaction the published log file is left.
-        """
+        """Return the transactions that touched the object at this path, or the one dropped there last; oldest first."""
         return self.now().history(path)
 
     def revisions(self, path: Path) -> Revisions:
@@ -416,10 +412,7 @@ class Metastore:
         self._log.checkpoint()
 
     def repair(self) -> Keys:
-        """Rewrite every lost slot, then every missing or damaged published file, and return their keys.
-
-        Raises InvalidTableState (19) with what is missing if a lost slot cannot be rebuilt exactly.
-        """
+        """Rewrite every lost slot and published file and return their keys; 19 if a lost slot cannot be rebuilt."""
         self._log.rebuild(every=True)
         self._log.refresh()
         rebuilt, self._log.rebuilt = self._log.rebuilt, []
