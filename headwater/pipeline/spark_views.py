@@ -55,7 +55,8 @@ def slice_by_spark(spark: Any, query: Any, tables: Mapping[str, pa.Table]) -> pa
     from pyspark.sql.types import StructType
 
     def frame(table: pa.Table) -> Any:
-        return spark.createDataFrame(table, StructType.fromJson(spark_schema(table.schema)))
+        # PySpark reads no rows of a table whose first chunk is empty.
+        return spark.createDataFrame(table.combine_chunks(), StructType.fromJson(spark_schema(table.schema)))
 
     with _asked(spark, query_text(query), {name: partial(frame, table) for name, table in tables.items()}) as found:
         columns = {field.name: arrow_type(json.loads(field.dataType.json())) for field in found.schema}
