@@ -21,7 +21,7 @@ from headwater.pipeline.executors import ingest_frame
 from headwater.pipeline.grammar import ViewSpec, naming_section
 from headwater.pipeline.view_tables import BY_SPARK, VIEW_SOURCE, MadeView, check_distinct, check_named, view_table
 from headwater.spark.table_frames import Readable, frame_of, readable
-from headwater.sql.parsing import SqlError, query_text, with_tables
+from headwater.sql.spark_parser import SqlError, query_text, with_tables
 from headwater.streams.sources.intake import Intake
 from headwater.types import arrow_type, spark_schema
 from headwater.work import runner_of

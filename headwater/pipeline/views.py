@@ -28,9 +28,9 @@ from headwater.pipeline.view_tables import (
     check_named,
     view_table,
 )
-from headwater.sql.engine import EmbeddedEngine, opened
-from headwater.sql.parsing import SqlError, UnsupportedSqlError, check_quotes
+from headwater.sql.embedded import EmbeddedEngine, opened
 from headwater.sql.slicing import NotInSlicesError, slicing_of
+from headwater.sql.spark_parser import SqlError, UnsupportedSqlError, check_quotes
 
 Say = Callable[[str], None]
 

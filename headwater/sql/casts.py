@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from headwater.sql.kinds import (
+from headwater.sql.spark_parser import UnsupportedSqlError
+from headwater.sql.sql_types import (
     BIGINT,
     BOOLEAN,
     DATE,
@@ -19,7 +20,6 @@ from headwater.sql.kinds import (
     common,
     decimal,
 )
-from headwater.sql.parsing import UnsupportedSqlError
 
 REFUSED = "headwater-embedded:"
 """What begins the message of an error that a value, not the text, makes the engine refuse."""

@@ -16,7 +16,7 @@ from headwater.sql.casts import (
     rule,
     text_literal,
 )
-from headwater.sql.kinds import BIGINT, DATE, STRING, TIMESTAMP, SqlType
+from headwater.sql.sql_types import BIGINT, DATE, STRING, TIMESTAMP, SqlType
 
 _PATTERNS = {"yyyy": "%Y", "MM": "%m", "dd": "%d", "HH": "%H", "mm": "%M", "ss": "%S"}
 _TRUNCATED = {"year": "year", "yyyy": "year", "yy": "year", "quarter": "quarter", "month": "month", "mon": "month"}

@@ -5,8 +5,19 @@ from __future__ import annotations
 import re
 
 from headwater.sql.casts import Term, cast, fail, literal_decimal, refuse, text_literal, to_common
-from headwater.sql.kinds import BIGINT, BOOLEAN, DATE, DOUBLE, INT, MAX_PRECISION, STRING, TIMESTAMP, SqlType, decimal
-from headwater.sql.parsing import UnsupportedSqlError
+from headwater.sql.spark_parser import UnsupportedSqlError
+from headwater.sql.sql_types import (
+    BIGINT,
+    BOOLEAN,
+    DATE,
+    DOUBLE,
+    INT,
+    MAX_PRECISION,
+    STRING,
+    TIMESTAMP,
+    SqlType,
+    decimal,
+)
 
 DIVIDE_BY_ZERO = "[DIVIDE_BY_ZERO] Division by zero."
 UNITS = {"DAY": 1, "WEEK": 7}

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from headwater.sql.casts import Term
-from headwater.sql.kinds import SqlType, quoted
-from headwater.sql.parsing import SqlError, UnsupportedSqlError
+from headwater.sql.spark_parser import SqlError, UnsupportedSqlError
+from headwater.sql.sql_types import SqlType, quoted
 
 
 @dataclass(frozen=True)

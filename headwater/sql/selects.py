@@ -15,10 +15,10 @@ from headwater.imports import exp
 from headwater.names import format_name
 from headwater.sql.aggregates import AGGREGATES
 from headwater.sql.casts import Term, to_common
-from headwater.sql.expressions import MAX_TEXT, Expressions
-from headwater.sql.kinds import BOOLEAN, kind_of, quoted
-from headwater.sql.parsing import SqlError, UnsupportedSqlError
+from headwater.sql.expression_translation import MAX_TEXT, Expressions
 from headwater.sql.scopes import Relation, Scope, ScopeColumn
+from headwater.sql.spark_parser import SqlError, UnsupportedSqlError
+from headwater.sql.sql_types import BOOLEAN, kind_of, quoted
 
 SELECT = {"expressions", "from_", "joins", "where", "group", "having", "distinct", "order", "limit", "offset", "with_"}
 SET = {"this", "expression", "distinct", "order", "limit", "offset", "with_"}

@@ -14,8 +14,8 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from headwater.errors import InvalidInputError
-from headwater.sql.engine import EmbeddedEngine, shared
-from headwater.sql.parsing import SqlError, UnsupportedSqlError, check_quotes, columns_of, parse_condition
+from headwater.sql.embedded import EmbeddedEngine, shared
+from headwater.sql.spark_parser import SqlError, UnsupportedSqlError, check_quotes, columns_of, parse_condition
 from headwater.streams.events import Events
 from headwater.wording import many
 

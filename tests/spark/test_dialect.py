@@ -13,8 +13,8 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from headwater.errors import InvalidInputError
-from headwater.sql.engine import EmbeddedEngine, opened
-from headwater.sql.parsing import UnsupportedSqlError
+from headwater.sql.embedded import EmbeddedEngine, opened
+from headwater.sql.spark_parser import UnsupportedSqlError
 from tests.spark import dialect
 
 REFUSED, FAILED = "refused", "failed"

@@ -18,9 +18,9 @@ pytest.importorskip("duckdb")
 pytest.importorskip("sqlglot")
 
 from headwater.sql.aggregates import AGGREGATES, WINDOWS
-from headwater.sql.engine import EmbeddedEngine, opened
+from headwater.sql.embedded import EmbeddedEngine, opened
 from headwater.sql.functions import FUNCTIONS
-from headwater.sql.parsing import SqlError, UnsupportedSqlError, parse_condition, parse_query
+from headwater.sql.spark_parser import SqlError, UnsupportedSqlError, parse_condition, parse_query
 
 ROWS = pa.table(
     {

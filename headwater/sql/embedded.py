@@ -19,8 +19,8 @@ import pyarrow as pa
 from headwater.errors import UnsupportedOperationError
 from headwater.imports import duckdb, sqlglot
 from headwater.sql.casts import REFUSED
-from headwater.sql.kinds import quoted
-from headwater.sql.parsing import SqlError, UnsupportedSqlError, check_quotes, parse_query
+from headwater.sql.spark_parser import SqlError, UnsupportedSqlError, check_quotes, parse_query
+from headwater.sql.sql_types import quoted
 
 MAX_LEVEL = 3
 """So many names may stand in a table's name in SQL of DuckDB: catalog, schema, table."""

@@ -11,7 +11,9 @@ from headwater.sql import functions, operators
 from headwater.sql.aggregates import AGGREGATES, WINDOWS
 from headwater.sql.casts import Term, call, cast, text_literal, to_common
 from headwater.sql.dates import PARTS
-from headwater.sql.kinds import (
+from headwater.sql.scopes import Scope, ScopeColumn, field_of
+from headwater.sql.spark_parser import SqlError, UnsupportedSqlError
+from headwater.sql.sql_types import (
     BIGINT,
     BINARY,
     BOOLEAN,
@@ -29,8 +31,6 @@ from headwater.sql.kinds import (
     array,
     decimal,
 )
-from headwater.sql.parsing import SqlError, UnsupportedSqlError
-from headwater.sql.scopes import Scope, ScopeColumn, field_of
 
 TYPES = {
     "TINYINT": TINYINT, "SMALLINT": SMALLINT, "INT": INT, "BIGINT": BIGINT, "FLOAT": FLOAT, "DOUBLE": DOUBLE,
