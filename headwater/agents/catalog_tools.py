@@ -25,7 +25,7 @@ from headwater.errors import (
 )
 from headwater.names import format_name, parse_name
 from headwater.pipeline.lineage import downstream, upstream
-from headwater.sql import queries
+from headwater.sql import catalog_queries as queries
 
 Asked = dict[str, Any]
 Method = Callable[["CatalogTools", Asked, Any], str]

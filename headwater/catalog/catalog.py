@@ -25,7 +25,7 @@ from headwater.namespace.requests import build, format_moment
 from headwater.namespace.row_streams import write_rows
 from headwater.namespace.versions import VersionProblem
 from headwater.paging import all_pages
-from headwater.sql import queries
+from headwater.sql import catalog_queries as queries
 from headwater.streams.definition import define, fields_of
 from headwater.tables.write.input_rows import fit, reader_of
 from headwater.verbs import history as past

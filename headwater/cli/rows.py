@@ -11,7 +11,7 @@ from headwater.cli.files import write_rows
 from headwater.cli.output import show
 from headwater.cli.table_at import moment_of, open_table
 from headwater.errors import InvalidInputError, TableNotFoundError
-from headwater.sql import queries
+from headwater.sql import catalog_queries as queries
 from headwater.tables.expressions import quoted
 
 

@@ -18,8 +18,8 @@ from headwater.errors import InvalidInputError
 from headwater.names import parse_name
 from headwater.pipeline.grammar import Pipeline, Source, TableSpec, ViewSpec
 from headwater.pipeline.planning import Facts, FileFact, KnownIndex, TableFact, inputs_of
-from headwater.sql.parsing import table_names
 from headwater.sql.slicing import NotInSlicesError, slicing_of
+from headwater.sql.spark_parser import table_names
 from headwater.streams.columns import common
 from headwater.streams.definition import DERIVED, Definition, Derived, derived_of
 from headwater.streams.ledger import LedgerEntry

@@ -19,7 +19,7 @@ import pyarrow as pa
 
 from headwater.errors import InvalidInputError, TableColumnNotFoundError
 from headwater.pipeline.columns import parse_columns
-from headwater.sql.parsing import names_in, parse_condition, parse_query
+from headwater.sql.spark_parser import names_in, parse_condition, parse_query
 from headwater.streams.checks import EXPECT, Check
 from headwater.streams.columns import parse_type
 from headwater.streams.definition import DERIVED, define

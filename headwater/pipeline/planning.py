@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 from headwater.errors import InvalidInputError
 from headwater.pipeline.grammar import Pipeline, TableSpec, ViewSpec, WantedIndex, in_order
-from headwater.sql.parsing import SPARK, names_in
+from headwater.sql.spark_parser import SPARK, names_in
 from headwater.streams.definition import DERIVED
 from headwater.wording import many
 from headwater.work import DRIVER, EMBEDDED, EXECUTORS

@@ -23,8 +23,8 @@ from headwater.pipeline.facts import moment_of, record_of, schema_of
 from headwater.pipeline.grammar import ViewSpec, naming_section
 from headwater.pipeline.planning import why_whole
 from headwater.pipeline.view_tables import VIEW_SOURCE, MadeView, check_keys
-from headwater.sql.parsing import SqlError, UnsupportedSqlError
 from headwater.sql.slicing import Equal, NotInSlicesError, Slicing, slicing_of
+from headwater.sql.spark_parser import SqlError, UnsupportedSqlError
 from headwater.streams.definition import CHANGE_COLUMNS
 from headwater.streams.landing import BatchOrigin, LandingReport
 from headwater.streams.serving_copy import in_list

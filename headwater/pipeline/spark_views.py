@@ -21,7 +21,7 @@ from headwater.pipeline.executors import ingest_frame
 from headwater.pipeline.grammar import ViewSpec, naming_section
 from headwater.pipeline.view_tables import BY_SPARK, VIEW_SOURCE, MadeView, check_distinct, check_named, view_table
 from headwater.spark.table_frames import Readable, frame_of, readable
-from headwater.sql.parsing import SqlError, query_text, with_tables
+from headwater.sql.spark_parser import SqlError, query_text, with_tables
 from headwater.streams.sources.intake import Intake
 from headwater.types import arrow_type, spark_schema
 from headwater.work import runner_of
@@ -55,7 +55,8 @@ def slice_by_spark(spark: Any, query: Any, tables: Mapping[str, pa.Table]) -> pa
     from pyspark.sql.types import StructType
 
     def frame(table: pa.Table) -> Any:
-        return spark.createDataFrame(table, StructType.fromJson(spark_schema(table.schema)))
+        # PySpark reads no rows of a table whose first chunk is empty.
+        return spark.createDataFrame(table.combine_chunks(), StructType.fromJson(spark_schema(table.schema)))
 
     with _asked(spark, query_text(query), {name: partial(frame, table) for name, table in tables.items()}) as found:
         columns = {field.name: arrow_type(json.loads(field.dataType.json())) for field in found.schema}

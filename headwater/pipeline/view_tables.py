@@ -17,7 +17,7 @@ from headwater.names import parse_name
 from headwater.pipeline.facts import INPUTS
 from headwater.pipeline.grammar import ViewSpec
 from headwater.pipeline.planning import sql_digest
-from headwater.sql.parsing import SPARK
+from headwater.sql.spark_parser import SPARK
 from headwater.streams.columns import common, may_cast
 from headwater.streams.definition import Definition, define, to_properties, with_properties
 from headwater.streams.landing import LandingReport

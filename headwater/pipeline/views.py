@@ -28,9 +28,9 @@ from headwater.pipeline.view_tables import (
     check_named,
     view_table,
 )
-from headwater.sql.engine import Engine, opened
-from headwater.sql.parsing import SqlError, UnsupportedSqlError, check_quotes
+from headwater.sql.embedded import EmbeddedEngine, opened
 from headwater.sql.slicing import NotInSlicesError, slicing_of
+from headwater.sql.spark_parser import SqlError, UnsupportedSqlError, check_quotes
 
 Say = Callable[[str], None]
 
@@ -76,7 +76,7 @@ def _in_slices(catalog: Catalog, view: ViewSpec, moment: ViewMoment, spark: Any)
         return land_slices(catalog, moment.catalog, view, moment.inputs, partial(_run, engine), EMBEDDED, None)
 
 
-def _run(engine: Engine, query: Any, tables: Mapping[str, Any]) -> pa.Table:
+def _run(engine: EmbeddedEngine, query: Any, tables: Mapping[str, Any]) -> pa.Table:
     for name, table in tables.items():
         engine.add(name, table)
     return engine.query(query)

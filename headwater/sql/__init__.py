@@ -1,6 +1,6 @@
 """Spark SQL: one parser for views, checks and queries, and the embedded engine that runs what it can translate.
 
-text ─▶ parsing (sqlglot) ─▶ tree ─┬▶ the tables it reads, its slices
+text ─▶ spark_parser (sqlglot) ─▶ tree ─┬▶ the tables it reads, its slices
                                    ├▶ Spark runs the text
-                                   └▶ selects, expressions, functions ─▶ DuckDB (engine)
+                                   └▶ selects, functions ─▶ DuckDB (embedded)
 """

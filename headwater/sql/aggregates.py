@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from headwater.sql.casts import Rule, Term, Terms, cast, of, rule, whole
-from headwater.sql.kinds import BIGINT, BOOLEAN, DOUBLE, INT, array, decimal
+from headwater.sql.sql_types import BIGINT, BOOLEAN, DOUBLE, INT, array, decimal
 
 AGGREGATES: dict[str, Rule] = {}
 """Functions of the rows of a group, or of a window."""

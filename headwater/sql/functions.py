@@ -22,8 +22,8 @@ from headwater.sql.casts import (
     whole,
 )
 from headwater.sql.dates import DATES
-from headwater.sql.kinds import BIGINT, BINARY, BOOLEAN, DOUBLE, STRING, array, decimal, quoted, struct
 from headwater.sql.operators import bounded, compare, item, remainder
+from headwater.sql.sql_types import BIGINT, BINARY, BOOLEAN, DOUBLE, STRING, array, decimal, quoted, struct
 
 FUNCTIONS: dict[str, Rule] = dict(DATES)
 """Functions of one row."""

@@ -6,16 +6,16 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from headwater.sql.casts import Term
-from headwater.sql.kinds import Kind, quoted
-from headwater.sql.parsing import SqlError, UnsupportedSqlError
+from headwater.sql.spark_parser import SqlError, UnsupportedSqlError
+from headwater.sql.sql_types import SqlType, quoted
 
 
 @dataclass(frozen=True)
-class Column:
+class ScopeColumn:
     """A column that a query may name, and the expression that reads it."""
 
     name: str
-    kind: Kind
+    kind: SqlType
     text: str
 
 
@@ -24,7 +24,7 @@ class Relation:
     """A table, subquery or WITH of a FROM. `names`: those that a column may be qualified with, as a whole."""
 
     names: tuple[str, ...]
-    columns: tuple[Column, ...]
+    columns: tuple[ScopeColumn, ...]
 
 
 @dataclass
@@ -32,7 +32,7 @@ class Scope:
     """The columns that expressions of one SELECT see."""
 
     relations: list[Relation] = field(default_factory=list)
-    merged: dict[str, Column] = field(default_factory=dict)
+    merged: dict[str, ScopeColumn] = field(default_factory=dict)
     """Columns of USING, by their lower names."""
     outer: Scope | None = None
     aliases: dict[str, Term] = field(default_factory=dict)
@@ -45,7 +45,7 @@ class Scope:
         """Return the column, or the field of one, that a name means. SqlError: there is none, or several."""
         if self.results_first and len(parts) == 1 and parts[0].lower() in self.aliases:
             return self.aliases[parts[0].lower()]
-        found = self._columns(parts)
+        found = self.matches(parts)
         if not found and len(parts) == 1 and parts[0].lower() in self.aliases:
             return self.aliases[parts[0].lower()]
         if not found and self.outer is not None:
@@ -59,7 +59,7 @@ class Scope:
             raise SqlError(f"`{shown}` is a column of several tables: write it with the name of one.")
         return found[0]
 
-    def _columns(self, parts: Sequence[str]) -> list[Term]:
+    def matches(self, parts: Sequence[str]) -> list[Term]:
         low = [part.lower() for part in parts]
         for size in range(len(parts) - 1, 0, -1):
             owners = [each for each in self.relations if low[:size] == list(each.names[-size:])]
@@ -73,7 +73,7 @@ class Scope:
         return [field_of(term, parts[1:]) for term in found]
 
 
-def _named(columns: Sequence[Column], name: str) -> list[Term]:
+def _named(columns: Sequence[ScopeColumn], name: str) -> list[Term]:
     return [Term(each.text, each.kind) for each in columns if each.name.lower() == name]
 
 

@@ -15,10 +15,10 @@ from headwater.imports import exp
 from headwater.names import format_name
 from headwater.sql.aggregates import AGGREGATES
 from headwater.sql.casts import Term, to_common
-from headwater.sql.expressions import MAX_TEXT, Expressions
-from headwater.sql.kinds import BOOLEAN, kind_of, quoted
-from headwater.sql.parsing import SqlError, UnsupportedSqlError
-from headwater.sql.scopes import Column, Relation, Scope
+from headwater.sql.expression_translation import MAX_TEXT, Expressions
+from headwater.sql.scopes import Relation, Scope, ScopeColumn
+from headwater.sql.spark_parser import SqlError, UnsupportedSqlError
+from headwater.sql.sql_types import BOOLEAN, kind_of, quoted
 
 SELECT = {"expressions", "from_", "joins", "where", "group", "having", "distinct", "order", "limit", "offset", "with_"}
 SET = {"this", "expression", "distinct", "order", "limit", "offset", "with_"}
@@ -32,18 +32,18 @@ SET_OPERATIONS = {exp.Union: "UNION", exp.Intersect: "INTERSECT", exp.Except: "E
 
 
 @dataclass(frozen=True)
-class Source:
+class SqlTable:
     """A table that a query may read: what DuckDB calls it, and its columns."""
 
     place: str
     schema: pa.Schema
 
 
-Found = tuple[str, tuple[Column, ...]]
+Found = tuple[str, tuple[ScopeColumn, ...]]
 """The text of a query, and its columns: `name` as Spark calls it, `text` as the translation does."""
 
 
-def translate(tree: Any, tables: Mapping[str, Source]) -> str:
+def translate(tree: Any, tables: Mapping[str, SqlTable]) -> str:
     """Return the query of DuckDB that gives what a tree gives in Spark, with the same names of columns.
 
     `tables`: by their names, as the catalog formats them. UnsupportedSqlError names what is not translated.
@@ -60,7 +60,7 @@ def translate(tree: Any, tables: Mapping[str, Source]) -> str:
     return checked(f"SELECT {shown} FROM ({text}) AS q")
 
 
-def translate_conditions(trees: Sequence[Any], source: Source) -> str:
+def translate_conditions(trees: Sequence[Any], source: SqlTable) -> str:
     """Return the query of DuckDB that answers conditions for each row of a table, as c0, c1 and so on."""
     selects = Selects({})
     scope = Scope([Relation(("t0",), selects.columns("t0", source.schema))])
@@ -85,17 +85,17 @@ def checked(text: str) -> str:
 class Selects:
     """Translates one query with those inside it."""
 
-    def __init__(self, tables: Mapping[str, Source]) -> None:
+    def __init__(self, tables: Mapping[str, SqlTable]) -> None:
         self._tables = {name.lower(): source for name, source in tables.items()}
         self._numbers = 0
-        self._withs: list[dict[str, tuple[str, tuple[Column, ...]]]] = []
+        self._withs: list[dict[str, tuple[str, tuple[ScopeColumn, ...]]]] = []
 
     def query(self, node: Any, outer: Scope | None) -> Found:
         """Return a query with columns called c0, c1 and so on."""
         if isinstance(node, exp.Subquery) and not node.args.get("alias"):
             return self.query(node.this, outer)
         held = node.args.get("with_")
-        names: dict[str, tuple[str, tuple[Column, ...]]] = {}
+        names: dict[str, tuple[str, tuple[ScopeColumn, ...]]] = {}
         self._withs.append(names)
         try:
             parts = [self._with(each, names) for each in held.expressions] if held is not None else []
@@ -111,7 +111,7 @@ class Selects:
             self._withs.pop()
         return checked(f"WITH {', '.join(parts)} {text}" if parts else text), columns
 
-    def _with(self, node: Any, names: dict[str, tuple[str, tuple[Column, ...]]]) -> str:
+    def _with(self, node: Any, names: dict[str, tuple[str, tuple[ScopeColumn, ...]]]) -> str:
         if node.args["alias"].args.get("columns"):
             raise UnsupportedSqlError("WITH and names for its columns")
         text, columns = self.query(node.this, None)
@@ -125,7 +125,7 @@ class Selects:
 
     # FROM -----------------------------------------------------------------------------------------------------------
 
-    def columns(self, place: str, schema: pa.Schema) -> tuple[Column, ...]:
+    def columns(self, place: str, schema: pa.Schema) -> tuple[ScopeColumn, ...]:
         """Return the columns of a table under the name that the translation gives it."""
         return tuple(_column(place, field) for field in schema)
 
@@ -153,7 +153,7 @@ class Selects:
             raise SqlError(f"There is no table {format_name(parts)}.")
         return f"{source.place} AS {place}", Relation(names, self.columns(place, source.schema))
 
-    def _from(self, node: Any, scope: Scope) -> tuple[str, list[Column]]:
+    def _from(self, node: Any, scope: Scope) -> tuple[str, list[ScopeColumn]]:
         """Return FROM as text, and the columns that * stands for; the scope gets its tables."""
         source = node.args.get("from_")
         if source is None:
@@ -166,7 +166,7 @@ class Selects:
             text += more
         return f" FROM {text}", stars
 
-    def _join(self, join: Any, scope: Scope, stars: list[Column]) -> tuple[str, list[Column]]:
+    def _join(self, join: Any, scope: Scope, stars: list[ScopeColumn]) -> tuple[str, list[ScopeColumn]]:
         _refuse(join, {"this", "side", "kind", "on", "using"})
         kind = (str(join.args.get("side") or ""), str(join.args.get("kind") or ""))
         if kind not in JOINS:
@@ -174,7 +174,7 @@ class Selects:
         verb = JOINS[kind]
         text, right = self._relation(join.this, scope.outer)
         left = list(scope.relations)
-        merged: list[Column] = []
+        merged: list[ScopeColumn] = []
         if join.args.get("using"):
             conditions = []
             for each in join.args["using"]:
@@ -197,13 +197,15 @@ class Selects:
         rest = [each for each in (*stars, *right.columns) if each.name.lower() not in names]
         return f" {verb} {text}{on}", [*merged, *rest]
 
-    def _using(self, name: str, left: list[Relation], scope: Scope, right: Relation, verb: str) -> tuple[str, Column]:
+    def _using(
+        self, name: str, left: list[Relation], scope: Scope, right: Relation, verb: str
+    ) -> tuple[str, ScopeColumn]:
         first = Scope(left, dict(scope.merged)).find([name])
         second = Scope([right]).find([name])
         (left_term, right_term), kind = to_common([first, second], "USING")
         both = Term(f"coalesce({left_term.text}, {right_term.text})", kind)
         shown = {"RIGHT JOIN": second, "FULL JOIN": both}.get(verb, first)
-        return f"({left_term.text} = {right_term.text})", Column(name, shown.kind, shown.text)
+        return f"({left_term.text} = {right_term.text})", ScopeColumn(name, shown.kind, shown.text)
 
     # SELECT ---------------------------------------------------------------------------------------------------------
 
@@ -232,9 +234,9 @@ class Selects:
             text += f" HAVING {late.condition(having.this)}"
         results_first = Scope(scope.relations, scope.merged, outer, results, results_first=True)
         text += self._tail(node, items, Expressions(results_first, self.query))
-        return text, tuple(Column(name, term.kind, f"c{place}") for place, (name, term) in enumerate(items))
+        return text, tuple(ScopeColumn(name, term.kind, f"c{place}") for place, (name, term) in enumerate(items))
 
-    def _item(self, node: Any, plain: Expressions, stars: list[Column]) -> list[tuple[str, Term]]:
+    def _item(self, node: Any, plain: Expressions, stars: list[ScopeColumn]) -> list[tuple[str, Term]]:
         """Return the columns of the result that an item of the SELECT stands for."""
         is_star = isinstance(node, exp.Star)
         if is_star or (isinstance(node, exp.Column) and isinstance(node.this, exp.Star)):
@@ -272,7 +274,7 @@ class Selects:
         for column in having.find_all(exp.Column):
             name = column.name.lower()
             if len(column.parts) == 1 and name in results:
-                found = scope._columns([name])
+                found = scope.matches([name])
                 if found and found[0].text != results[name].text:
                     raise UnsupportedSqlError(f"HAVING with {name}, which is a column and a result")
 
@@ -316,7 +318,7 @@ class Selects:
             pair, kind = to_common([Term(f"a.{a.text}", a.kind), Term(f"b.{b.text}", b.kind)], word)
             for side, term in zip(sides, pair, strict=True):
                 side.append(f"{term.text} AS c{place}")
-            columns.append(Column(a.name, kind, f"c{place}"))
+            columns.append(ScopeColumn(a.name, kind, f"c{place}"))
         text = (
             f"SELECT {', '.join(sides[0])} FROM ({left}) AS a {word} SELECT {', '.join(sides[1])} FROM ({right}) AS b"
         )
@@ -330,10 +332,12 @@ class Selects:
         return text, tuple(columns)
 
 
-def _column(place: str, field: Any) -> Column:
+def _column(place: str, field: Any) -> ScopeColumn:
     """Return a column of a table, in the type of DuckDB that is Spark's."""
     kind, text = kind_of(field.type), f"{place}.{quoted(field.name)}"
-    return Column(field.name, kind, text if kind.is_opaque or _is_same(field.type) else f"CAST({text} AS {kind.duck})")
+    return ScopeColumn(
+        field.name, kind, text if kind.is_opaque or _is_same(field.type) else f"CAST({text} AS {kind.duck})"
+    )
 
 
 def _is_same(arrow: Any) -> bool:
@@ -351,8 +355,8 @@ def _is_same(arrow: Any) -> bool:
     )  # fmt: skip
 
 
-def _through(place: str, columns: Sequence[Column]) -> tuple[Column, ...]:
-    return tuple(Column(each.name, each.kind, f"{place}.{each.text}") for each in columns)
+def _through(place: str, columns: Sequence[ScopeColumn]) -> tuple[ScopeColumn, ...]:
+    return tuple(ScopeColumn(each.name, each.kind, f"{place}.{each.text}") for each in columns)
 
 
 def _at(items: list[tuple[str, Term]], place: int) -> Term:

@@ -17,7 +17,7 @@ from headwater.imports import exp
 from headwater.names import format_name
 from headwater.sql.aggregates import AGGREGATES
 from headwater.sql.functions import FUNCTIONS, UNSTABLE
-from headwater.sql.parsing import SqlError, parse_query
+from headwater.sql.spark_parser import SqlError, parse_query
 
 CLAUSES = {"expressions", "from_", "joins", "where", "group", "having", "distinct", "order"}
 SHOWN = {"with_": "a WITH", "limit": "LIMIT", "offset": "OFFSET", "qualify": "QUALIFY", "laterals": "LATERAL VIEW"}

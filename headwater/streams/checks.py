@@ -14,8 +14,8 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from headwater.errors import InvalidInputError
-from headwater.sql.engine import Engine, shared
-from headwater.sql.parsing import SqlError, UnsupportedSqlError, check_quotes, columns_of, parse_condition
+from headwater.sql.embedded import EmbeddedEngine, shared
+from headwater.sql.spark_parser import SqlError, UnsupportedSqlError, check_quotes, columns_of, parse_condition
 from headwater.streams.events import Events
 from headwater.wording import many
 
@@ -109,14 +109,14 @@ def _answers(checks: Sequence[Check], rows: pa.Table) -> list[Mask]:
             raise _wrong(engine, checks, rows, error) from None
 
 
-def _asked(engine: Engine, checks: Sequence[Check], rows: pa.Table) -> list[Mask]:
+def _asked(engine: EmbeddedEngine, checks: Sequence[Check], rows: pa.Table) -> list[Mask]:
     for check in checks:
         check_quotes(check.sql, rows.schema.names)
     table = engine.answers([parse_condition(check.sql) for check in checks], rows)
     return [column.fill_null(False).to_numpy().astype(bool) for column in table.columns]
 
 
-def _wrong(engine: Engine, checks: Sequence[Check], rows: pa.Table, error: Exception) -> InvalidInputError:
+def _wrong(engine: EmbeddedEngine, checks: Sequence[Check], rows: pa.Table, error: Exception) -> InvalidInputError:
     """Return the error of the check that cannot be run, by running each alone."""
     for check in checks:
         try:

@@ -16,7 +16,7 @@ import pytest
 import headwater
 from headwater.catalog.table import CatalogTable
 from headwater.rest.server import start_in_thread
-from headwater.sql.queries import run
+from headwater.sql.catalog_queries import run
 from tests.cli.running import Cli
 
 pytest.importorskip("duckdb")

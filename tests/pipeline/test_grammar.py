@@ -10,7 +10,7 @@ import pytest
 from headwater.errors import InvalidInputError
 from headwater.pipeline import parse_pipeline, run_pipeline
 from headwater.pipeline.columns import parse_columns
-from headwater.sql.parsing import names_in, table_names, with_tables
+from headwater.sql.spark_parser import names_in, table_names, with_tables
 from headwater.streams.checks import Check
 from tests.pipeline.shop import PIPELINE, Shop
 

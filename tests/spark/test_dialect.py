@@ -13,8 +13,8 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from headwater.errors import InvalidInputError
-from headwater.sql.engine import Engine, opened
-from headwater.sql.parsing import UnsupportedSqlError
+from headwater.sql.embedded import EmbeddedEngine, opened
+from headwater.sql.spark_parser import UnsupportedSqlError
 from tests.spark import dialect
 
 REFUSED, FAILED = "refused", "failed"
@@ -22,12 +22,12 @@ Answer = tuple[pa.Schema | None, Any]
 
 
 @pytest.fixture
-def engine() -> Iterator[Engine]:
+def engine() -> Iterator[EmbeddedEngine]:
     with opened() as engine:
         yield engine
 
 
-def embedded(engine: Engine, sql: str) -> Any:
+def embedded(engine: EmbeddedEngine, sql: str) -> Any:
     """Return the rows, or the words REFUSED or FAILED."""
     try:
         return engine.query(sql)
@@ -77,12 +77,12 @@ def facts(rows: pa.Table, ordered: bool = False) -> tuple[Any, Any]:
     return kinds, found if ordered else sorted(found, key=repr)
 
 
-def offered(spark: SparkSession, engine: Engine, name: str, rows: pa.Table) -> None:
+def offered(spark: SparkSession, engine: EmbeddedEngine, name: str, rows: pa.Table) -> None:
     engine.add(name, rows)
     spark.createDataFrame(rows).createOrReplaceTempView(name)
 
 
-def unequal(spark: SparkSession, engine: Engine, asked: Sequence[str], source: str) -> list[str]:
+def unequal(spark: SparkSession, engine: EmbeddedEngine, asked: Sequence[str], source: str) -> list[str]:
     """Return the expressions of which the engines answer differently over the rows of a table."""
     wrong, together = [], {}
     for text in asked:
@@ -114,14 +114,16 @@ def _difference(own: pa.Table, theirs: pa.Table) -> str:
     return f"{pairs[:2]}" if pairs else f"{len(rows)} rows and {len(their_rows)}"
 
 
-def test_common_expressions_answer_as_in_spark(spark: SparkSession, engine: Engine) -> None:
+def test_common_expressions_answer_as_in_spark(spark: SparkSession, engine: EmbeddedEngine) -> None:
     offered(spark, engine, "t", dialect.table(40, 1))
     assert unequal(spark, engine, dialect.expressions()[::6], "t") == []
 
 
 @pytest.mark.long
 @pytest.mark.parametrize("seed", [1, 2])
-def test_every_expression_answers_as_in_spark_or_is_refused(spark: SparkSession, engine: Engine, seed: int) -> None:
+def test_every_expression_answers_as_in_spark_or_is_refused(
+    spark: SparkSession, engine: EmbeddedEngine, seed: int
+) -> None:
     assert len(dialect.expressions()) >= 80
     offered(spark, engine, "t", dialect.table(60, seed))
     assert unequal(spark, engine, dialect.expressions(), "t") == []
@@ -129,12 +131,12 @@ def test_every_expression_answers_as_in_spark_or_is_refused(spark: SparkSession,
 
 @pytest.mark.long
 @pytest.mark.parametrize("seed", range(8))
-def test_extreme_values_answer_or_fail_as_in_spark(spark: SparkSession, engine: Engine, seed: int) -> None:
+def test_extreme_values_answer_or_fail_as_in_spark(spark: SparkSession, engine: EmbeddedEngine, seed: int) -> None:
     offered(spark, engine, "t", dialect.table(3, seed, wild=True).slice(seed % 3, 1))
     assert unequal(spark, engine, dialect.expressions(), "t") == []
 
 
-def unequal_views(spark: SparkSession, engine: Engine, asked: Sequence[str]) -> list[str]:
+def unequal_views(spark: SparkSession, engine: EmbeddedEngine, asked: Sequence[str]) -> list[str]:
     wrong = []
     for sql in asked:
         own = embedded(engine, sql)
@@ -151,7 +153,7 @@ def unequal_views(spark: SparkSession, engine: Engine, asked: Sequence[str]) -> 
     return wrong
 
 
-def test_common_views_answer_as_in_spark(spark: SparkSession, engine: Engine) -> None:
+def test_common_views_answer_as_in_spark(spark: SparkSession, engine: EmbeddedEngine) -> None:
     offered(spark, engine, "t", dialect.table(30, 3))
     offered(spark, engine, "u", dialect.other(9, 3))
     assert unequal_views(spark, engine, dialect.views()[::12]) == []
@@ -159,7 +161,7 @@ def test_common_views_answer_as_in_spark(spark: SparkSession, engine: Engine) ->
 
 @pytest.mark.long
 @pytest.mark.parametrize("count", [0, 50])
-def test_every_view_answers_as_in_spark_or_is_refused(spark: SparkSession, engine: Engine, count: int) -> None:
+def test_every_view_answers_as_in_spark_or_is_refused(spark: SparkSession, engine: EmbeddedEngine, count: int) -> None:
     assert len(dialect.views()) >= 30
     offered(spark, engine, "t", dialect.table(count, 5))
     offered(spark, engine, "u", dialect.other(count // 4, 5))
@@ -167,7 +169,7 @@ def test_every_view_answers_as_in_spark_or_is_refused(spark: SparkSession, engin
 
 
 @pytest.mark.long
-def test_most_of_the_dialect_is_known(engine: Engine) -> None:
+def test_most_of_the_dialect_is_known(engine: EmbeddedEngine) -> None:
     engine.add("t", dialect.table(20, 1))
     engine.add("u", dialect.other(5, 1))
     refused = [text for text in dialect.expressions() if embedded(engine, f"SELECT {text} AS x FROM t") == REFUSED]

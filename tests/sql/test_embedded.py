@@ -18,9 +18,9 @@ pytest.importorskip("duckdb")
 pytest.importorskip("sqlglot")
 
 from headwater.sql.aggregates import AGGREGATES, WINDOWS
-from headwater.sql.engine import Engine, opened
+from headwater.sql.embedded import EmbeddedEngine, opened
 from headwater.sql.functions import FUNCTIONS
-from headwater.sql.parsing import SqlError, UnsupportedSqlError, parse_condition, parse_query
+from headwater.sql.spark_parser import SqlError, UnsupportedSqlError, parse_condition, parse_query
 
 ROWS = pa.table(
     {
@@ -37,7 +37,7 @@ ROWS = pa.table(
 
 
 @pytest.fixture(scope="module")
-def engine() -> Iterator[Engine]:
+def engine() -> Iterator[EmbeddedEngine]:
     with opened() as engine:
         engine.add("raw.t", ROWS)
         yield engine
@@ -58,7 +58,7 @@ def engine() -> Iterator[Engine]:
         ("half IS NULL", [False, False, False], pa.bool_()),
     ],
 )
-def test_values_have_the_types_of_spark(engine: Engine, expression: str, values: list[Any], kind: Any) -> None:
+def test_values_have_the_types_of_spark(engine: EmbeddedEngine, expression: str, values: list[Any], kind: Any) -> None:
     if "zero" in expression:
         with pytest.raises(SqlError, match="DIVIDE_BY_ZERO"):
             engine.query(f"SELECT {expression} AS x FROM raw.t")
@@ -84,7 +84,7 @@ def test_values_have_the_types_of_spark(engine: Engine, expression: str, values:
         ("SELECT " + "id / (" * 40 + "id" + ")" * 40 + " AS x FROM raw.t", "nested this deep"),
     ],
 )
-def test_what_has_another_meaning_is_refused_by_its_name(engine: Engine, sql: str, what: str) -> None:
+def test_what_has_another_meaning_is_refused_by_its_name(engine: EmbeddedEngine, sql: str, what: str) -> None:
     with pytest.raises(UnsupportedSqlError, match=what) as refused:
         engine.query(sql)
     assert "--engine spark" in str(refused.value)
@@ -104,7 +104,7 @@ def test_what_has_another_meaning_is_refused_by_its_name(engine: Engine, sql: st
         ("SELECT " + "(" * 3000 + "1" + ")" * 3000, "too deep"),
     ],
 )
-def test_mistakes_are_told(engine: Engine, sql: str, told: str) -> None:
+def test_mistakes_are_told(engine: EmbeddedEngine, sql: str, told: str) -> None:
     with pytest.raises(SqlError, match=told):
         engine.query(sql)
 
@@ -117,7 +117,7 @@ def test_a_condition_is_one_expression(text: str) -> None:
         parse_condition(text)
 
 
-def test_nothing_outside_the_tables_is_reached_by_a_name_that_is_a_path(engine: Engine, tmp_path: Path) -> None:
+def test_nothing_outside_the_tables_is_reached_by_a_name_that_is_a_path(engine: EmbeddedEngine, tmp_path: Path) -> None:
     (tmp_path / "secret.csv").write_text("a\n1\n")
     with pytest.raises(SqlError, match="There is no table"):
         engine.query(f"SELECT * FROM `{tmp_path}/secret.csv`")

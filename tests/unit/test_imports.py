@@ -28,7 +28,7 @@ LAYERS = (
         "retry",
         "references",
         "arguments",
-        "duck",
+        "sql",
         "workers",
         "work",
     ),

@@ -9,8 +9,8 @@ import pyarrow as pa
 
 from headwater.errors import InvalidInputError, UnsupportedOperationError
 from headwater.names import format_name, parse_name
-from headwater.sql.engine import MAX_LEVEL, MISSING, installed, opened
-from headwater.sql.parsing import DUCKDB, SPARK, SqlError, UnsupportedSqlError, parse_query, tables_in
+from headwater.sql.embedded import MAX_LEVEL, MISSING, installed, opened
+from headwater.sql.spark_parser import DUCKDB, SPARK, SqlError, UnsupportedSqlError, parse_query, tables_in
 
 SELECTS = re.compile(r"\s*(?:(?:select|with|from|values)\b(?!\.|\Z)|\()", re.IGNORECASE)
 _NAME = re.compile(r'(?:"(?:[^"]|"")*+"|[^\s"])+')

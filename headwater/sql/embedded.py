@@ -19,8 +19,8 @@ import pyarrow as pa
 from headwater.errors import UnsupportedOperationError
 from headwater.imports import duckdb, sqlglot
 from headwater.sql.casts import REFUSED
-from headwater.sql.kinds import quoted
-from headwater.sql.parsing import SqlError, UnsupportedSqlError, check_quotes, parse_query
+from headwater.sql.spark_parser import SqlError, UnsupportedSqlError, check_quotes, parse_query
+from headwater.sql.sql_types import quoted
 
 MAX_LEVEL = 3
 """So many names may stand in a table's name in SQL of DuckDB: catalog, schema, table."""
@@ -35,7 +35,7 @@ SETTINGS = {
 MISSING = "SQL without Spark needs DuckDB and sqlglot: pip install 'headwater[sql]'."
 
 
-class Engine:
+class EmbeddedEngine:
     """A database in memory that is there while it is used."""
 
     def __init__(self, connection: Any) -> None:
@@ -59,19 +59,19 @@ class Engine:
 
         UnsupportedSqlError names a part of it that DuckDB does not compute with the same meaning.
         """
-        from headwater.sql.selects import Source, translate
+        from headwater.sql.selects import SqlTable, translate
 
         if isinstance(query, str):
             check_quotes(query, (name for _, schema in self._sources.values() for name in schema.names))
         tree = parse_query(query) if isinstance(query, str) else query
-        return self._run(translate(tree, {name: Source(*held) for name, held in self._sources.items()}), most)
+        return self._run(translate(tree, {name: SqlTable(*held) for name, held in self._sources.items()}), most)
 
     def answers(self, conditions: Sequence[Any], rows: pa.Table) -> pa.Table:
         """Return what conditions (trees) answer for each row, as columns c0, c1 and so on."""
-        from headwater.sql.selects import Source, translate_conditions
+        from headwater.sql.selects import SqlTable, translate_conditions
 
         place = "__input_rows"
-        text = translate_conditions(conditions, Source(place, rows.schema))
+        text = translate_conditions(conditions, SqlTable(place, rows.schema))
         with self._told():
             self._connection.register(place, rows)
         try:
@@ -144,16 +144,16 @@ def installed() -> bool:
         return False
 
 
-def _connected() -> Engine:
+def _connected() -> EmbeddedEngine:
     if not installed():
         raise UnsupportedOperationError(MISSING)
     connection = duckdb.connect(":memory:", config=SETTINGS)
     connection.execute("SET python_enable_replacements = false; SET TimeZone = 'UTC'; SET lock_configuration = true")
-    return Engine(connection)
+    return EmbeddedEngine(connection)
 
 
 @contextmanager
-def opened() -> Iterator[Engine]:
+def opened() -> Iterator[EmbeddedEngine]:
     """An engine with nothing in it."""
     engine = _connected()
     try:
@@ -166,12 +166,12 @@ _turn = threading.Lock()
 
 
 @contextmanager
-def shared() -> Iterator[Engine]:
+def shared() -> Iterator[EmbeddedEngine]:
     """The one engine of this process that answers conditions: to open one takes longer than a small batch."""
     with _turn:
         yield _of_process(os.getpid())
 
 
 @lru_cache(maxsize=1)
-def _of_process(process: int) -> Engine:
+def _of_process(process: int) -> EmbeddedEngine:
     return _connected()

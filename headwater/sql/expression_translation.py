@@ -11,7 +11,9 @@ from headwater.sql import functions, operators
 from headwater.sql.aggregates import AGGREGATES, WINDOWS
 from headwater.sql.casts import Term, call, cast, text_literal, to_common
 from headwater.sql.dates import PARTS
-from headwater.sql.kinds import (
+from headwater.sql.scopes import Scope, ScopeColumn, field_of
+from headwater.sql.spark_parser import SqlError, UnsupportedSqlError
+from headwater.sql.sql_types import (
     BIGINT,
     BINARY,
     BOOLEAN,
@@ -25,12 +27,10 @@ from headwater.sql.kinds import (
     TIMESTAMP,
     TINYINT,
     VOID,
-    Kind,
+    SqlType,
     array,
     decimal,
 )
-from headwater.sql.parsing import SqlError, UnsupportedSqlError
-from headwater.sql.scopes import Column, Scope, field_of
 
 TYPES = {
     "TINYINT": TINYINT, "SMALLINT": SMALLINT, "INT": INT, "BIGINT": BIGINT, "FLOAT": FLOAT, "DOUBLE": DOUBLE,
@@ -53,7 +53,7 @@ MAX_TEXT = 1_000_000
 _DECIMAL = re.compile(r"(\d*)\.(\d*)")
 
 
-Subquery = Callable[[Any, Scope], tuple[str, tuple[Column, ...]]]
+Subquery = Callable[[Any, Scope], tuple[str, tuple[ScopeColumn, ...]]]
 
 
 class Expressions:
@@ -134,7 +134,7 @@ class Expressions:
         found = cast(term, kind)
         return Term(found.text, kind, term.value) if kind.is_integral and isinstance(term.value, int) else found
 
-    def _kind(self, node: Any) -> Kind:
+    def _kind(self, node: Any) -> SqlType:
         name = node.this.name if hasattr(node.this, "name") else str(node.this)
         if name == "DECIMAL":
             sizes = [int(each.name) for each in node.expressions] or [10, 0]
@@ -366,7 +366,7 @@ class Expressions:
         return Term(f"EXISTS ({self._subquery(inner, self.scope)[0]})", BOOLEAN)
 
 
-def _moment_literal(text: str, kind: Kind) -> Term:
+def _moment_literal(text: str, kind: SqlType) -> Term:
     if not re.fullmatch(r"\d{4}-\d\d-\d\d( \d\d:\d\d:\d\d(\.\d{1,6})?)?", text) or text.startswith("0000"):
         return cast(Term(text_literal(text), STRING), kind)
     if kind == DATE and len(text) > 10:

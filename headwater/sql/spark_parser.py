@@ -97,10 +97,11 @@ def _quotes(sql: str, dialect: str) -> str:
     return ". In Spark SQL double quotes are round texts: write `name` for a name" if is_quoted else ""
 
 
-def double_quoted(sql: str) -> list[str]:
+@lru_cache(maxsize=256)
+def double_quoted(sql: str) -> tuple[str, ...]:
     """Return the texts that stand in double quotes."""
     tokens = sqlglot.tokenize(sql, dialect=_dialect())
-    return [token.text for token in tokens if sql[token.start : token.start + 1] == '"']
+    return tuple(token.text for token in tokens if sql[token.start : token.start + 1] == '"')
 
 
 def check_quotes(sql: str, columns: Iterable[str]) -> None:
