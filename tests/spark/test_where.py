@@ -89,10 +89,7 @@ def test_with_driver_rows_of_0_each_step_is_a_job_and_the_rows_are_those_of_the_
             shop.products([{"sku": f"p{n}", "title": "Lamp", "text": "a" * n} for n in range(number, 9 + number)])
         embedded, done = here.run(PipelineEngine(EMBEDDED)), there.run(PipelineEngine(SPARK, driver_rows=0), spark)
         assert {report.where.place for report in embedded.reports} == {EMBEDDED}
-        found, wanted = there.rows(), here.rows()
-        if number:  # FIXME: the incremental view on Spark misses the changes of the second run
-            del found["mart.spend"], wanted["mart.spend"]
-        assert found == wanted
+        assert there.rows() == here.rows()
         assert [each for each in done.reports if each.rows and each.where.place != EXECUTORS] == []
     called, loaded = there.noted("called"), there.noted("loaded")
     assert os.getpid() not in called
