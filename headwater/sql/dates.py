@@ -16,7 +16,7 @@ from headwater.sql.casts import (
     rule,
     text_literal,
 )
-from headwater.sql.sql_types import BIGINT, DATE, STRING, TIMESTAMP, SqlType
+from headwater.sql.sql_types import BIGINT, DATE, STRING, TIMESTAMP, SqlDatatype
 
 _PATTERNS = {"yyyy": "%Y", "MM": "%m", "dd": "%d", "HH": "%H", "mm": "%M", "ss": "%S"}
 _TRUNCATED = {"year": "year", "yyyy": "year", "yy": "year", "quarter": "quarter", "month": "month", "mon": "month"}
@@ -29,10 +29,10 @@ DATES: dict[str, Rule] = {}
 def _moment(term: Term) -> str:
     """Return a date or timestamp as DuckDB's TIMESTAMP: every time zone is UTC."""
     if term.kind == STRING and isinstance(term.value, str):
-        return cast(cast(term, TIMESTAMP), SqlType("timestamp_ntz")).text
+        return cast(cast(term, TIMESTAMP), SqlDatatype("timestamp_ntz")).text
     if not term.kind.is_moment and term.kind.name != "void":
         raise ValueError(term.kind)
-    return cast(term, SqlType("timestamp_ntz")).text
+    return cast(term, SqlDatatype("timestamp_ntz")).text
 
 
 def _day(term: Term) -> str:
