@@ -229,3 +229,9 @@ def whole(term: Term, lowest: int = 0, highest: int = 10_000) -> int:
     if not isinstance(term.value, int) or not lowest <= term.value <= highest:
         raise ValueError("no literal number")
     return term.value
+
+
+def only(terms: Terms) -> Term:
+    """Return the one argument of a call."""
+    (term,) = terms
+    return term

@@ -12,6 +12,7 @@ from headwater.sql.casts import (
     int_text,
     literal,
     of,
+    only,
     refuse,
     rule,
     text_literal,
@@ -42,7 +43,7 @@ def _day(term: Term) -> str:
 
 
 def _part(name: str, more: str = "") -> Rule:
-    return lambda terms: as_int(f"{name}({_moment(*terms)}){more}")
+    return lambda terms: as_int(f"{name}({_moment(only(terms))}){more}")
 
 
 PARTS = {
@@ -69,10 +70,10 @@ def _add_months(terms: Terms) -> Term:
     return Term(f"CAST({_day(terms[0])} + to_months({months}) AS DATE)", DATE)
 
 
-DATES["last_day"] = lambda terms: Term(f"last_day({_day(*terms)})", DATE)
-DATES["to_date"] = lambda terms: cast(*terms, DATE)
+DATES["last_day"] = lambda terms: Term(f"last_day({_day(only(terms))})", DATE)
+DATES["to_date"] = lambda terms: cast(only(terms), DATE)
 DATES["date"] = DATES["to_date"]
-DATES["to_timestamp"] = lambda terms: cast(*terms, TIMESTAMP)
+DATES["to_timestamp"] = lambda terms: cast(only(terms), TIMESTAMP)
 
 
 @rule(DATES, "trunc")

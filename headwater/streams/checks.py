@@ -12,6 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from headwater.errors import InvalidInputError
 from headwater.sql.embedded import EmbeddedEngine, shared
@@ -113,7 +114,7 @@ def _asked(engine: EmbeddedEngine, checks: Sequence[Check], rows: pa.Table) -> l
     for check in checks:
         check_quotes(check.sql, rows.schema.names)
     table = engine.answers([parse_condition(check.sql) for check in checks], rows)
-    return [column.fill_null(False).to_numpy().astype(bool) for column in table.columns]
+    return [pc.fill_null(column, False).to_numpy().astype(bool) for column in table.columns]
 
 
 def _wrong(engine: EmbeddedEngine, checks: Sequence[Check], rows: pa.Table, error: Exception) -> InvalidInputError:
