@@ -63,7 +63,7 @@ class Shop:
         moment = ViewMoment(at, slot, inputs)
         said: list[str] = []
         if way == "whole":
-            made = as_a_whole(self.catalog, view, moment, None, said.append, False)
+            made = as_a_whole(self.catalog, view, moment, None, False)
         else:
             made = make_view(self.catalog, view, moment, None, said.append)
         assert not said, said

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from headwater.sql.casts import Rule, Term, Terms, cast, of, rule, whole
+from headwater.sql.casts import Rule, Term, Terms, cast, of, only, rule, whole
 from headwater.sql.sql_types import BIGINT, BOOLEAN, DOUBLE, INT, array, decimal
 
 AGGREGATES: dict[str, Rule] = {}
@@ -62,9 +62,9 @@ AGGREGATES |= {"max_by": _by("arg_max_null"), "min_by": _by("arg_min_null")}
 for _names, _duck in ((("bool_and", "every"), "bool_and"), (("bool_or", "some", "any"), "bool_or")):
     for _name in _names:
         AGGREGATES[_name] = lambda terms, duck=_duck: Term(  # type: ignore[misc]
-            f"{duck}({of(*terms, BOOLEAN)})", BOOLEAN
+            f"{duck}({of(only(terms), BOOLEAN)})", BOOLEAN
         )
-AGGREGATES["count_if"] = lambda terms: Term(f"count_if({of(*terms, BOOLEAN)})", BIGINT)
+AGGREGATES["count_if"] = lambda terms: Term(f"count_if({of(only(terms), BOOLEAN)})", BIGINT)
 AGGREGATES["count"] = lambda terms: Term(f"count({terms[0].text})", BIGINT)
 AGGREGATES["array_agg"] = AGGREGATES["collect_list"] = lambda terms: Term(
     f"list({terms[0].text})", array(terms[0].kind)

@@ -15,7 +15,7 @@ from headwater.sql.sql_types import (
     STRING,
     TIMESTAMP,
     VOID,
-    SqlType,
+    SqlDatatype,
     as_decimal,
     common,
     decimal,
@@ -36,7 +36,7 @@ class Term:
     """An expression of DuckDB and the type that it has in Spark. `value`: of a literal, what it says."""
 
     text: str
-    kind: SqlType
+    kind: SqlDatatype
     value: int | str | None = None
 
 
@@ -55,7 +55,7 @@ def refuse(what: str) -> str:
     return fail(f"{REFUSED}{what}")
 
 
-def to_common(terms: list[Term], what: str) -> tuple[list[Term], SqlType]:
+def to_common(terms: list[Term], what: str) -> tuple[list[Term], SqlDatatype]:
     """Return the terms in the type that they have in common. UnsupportedSqlError: Spark would convert one by a rule
     of its own, or refuses the expression."""
     kind = VOID
@@ -71,13 +71,13 @@ def to_common(terms: list[Term], what: str) -> tuple[list[Term], SqlType]:
     return [cast(term, kind, what) for term in terms], kind
 
 
-def _literal_kind(terms: list[Term]) -> SqlType | None:
+def _literal_kind(terms: list[Term]) -> SqlDatatype | None:
     """Return the type of moments that literal texts beside them are read as."""
     others = {term.kind for term in terms if not (term.kind == STRING and isinstance(term.value, str))}
     return others.pop() if len(others) == 1 and next(iter(others)).is_moment else None
 
 
-def cast(term: Term, kind: SqlType, what: str = "") -> Term:
+def cast(term: Term, kind: SqlDatatype, what: str = "") -> Term:
     """Return a term in another type, by the rules of ANSI."""
     if term.kind == kind:
         return term
@@ -89,7 +89,7 @@ def cast(term: Term, kind: SqlType, what: str = "") -> Term:
     return Term(text, kind)
 
 
-def _cast(text: str, old: SqlType, new: SqlType) -> str | None:
+def _cast(text: str, old: SqlDatatype, new: SqlDatatype) -> str | None:
     plain = f"CAST({text} AS {new.duck})" if not new.is_opaque else ""
     if old.is_opaque or new.is_opaque or new == VOID:
         return None
@@ -114,7 +114,7 @@ def _cast(text: str, old: SqlType, new: SqlType) -> str | None:
     return None
 
 
-def _number(text: str, old: SqlType, new: SqlType, plain: str) -> str | None:
+def _number(text: str, old: SqlDatatype, new: SqlDatatype, plain: str) -> str | None:
     if old.is_integral:
         return plain
     if new.is_integral:
@@ -131,7 +131,7 @@ def _number(text: str, old: SqlType, new: SqlType, plain: str) -> str | None:
     return plain if new == DOUBLE else None
 
 
-def _to_string(text: str, old: SqlType) -> str | None:
+def _to_string(text: str, old: SqlDatatype) -> str | None:
     if old.is_integral or old == BOOLEAN:
         return f"CAST({text} AS VARCHAR)"
     if old.is_decimal and old.scale <= 6:
@@ -146,7 +146,7 @@ def in_years(text: str) -> str:
     return f"year({text}) BETWEEN 1 AND 9999"
 
 
-def _from_string(text: str, new: SqlType, plain: str) -> str | None:
+def _from_string(text: str, new: SqlDatatype, plain: str) -> str | None:
     """Return the cast of a text: only spellings that mean the same to both engines are read."""
     bare = f"trim({text}, ' ' || chr(9) || chr(10) || chr(13))"
     if new == BOOLEAN:
@@ -169,7 +169,7 @@ def _from_string(text: str, new: SqlType, plain: str) -> str | None:
     return f"CASE WHEN {text} IS NULL THEN NULL WHEN {matches} THEN {inner} ELSE {wrong} END"
 
 
-def literal_decimal(term: Term) -> SqlType:
+def literal_decimal(term: Term) -> SqlDatatype:
     """Return the decimal type of an operand beside a decimal: an integer literal has just its digits."""
     if isinstance(term.value, int) and term.kind.is_integral:
         return decimal(max(len(str(abs(term.value))), 1), 0)
@@ -204,7 +204,7 @@ def call(table: dict[str, Rule], name: str, terms: Terms) -> Term:
         raise UnsupportedSqlError(f"{name}({kinds})") from None
 
 
-def of(term: Term, *kinds: SqlType) -> str:
+def of(term: Term, *kinds: SqlDatatype) -> str:
     """Return the text of an argument of one of these types; a literal text is read as a moment."""
     if term.kind in kinds:
         return term.text
@@ -229,3 +229,9 @@ def whole(term: Term, lowest: int = 0, highest: int = 10_000) -> int:
     if not isinstance(term.value, int) or not lowest <= term.value <= highest:
         raise ValueError("no literal number")
     return term.value
+
+
+def only(terms: Terms) -> Term:
+    """Return the one argument of a call."""
+    (term,) = terms
+    return term

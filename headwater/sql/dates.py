@@ -12,11 +12,12 @@ from headwater.sql.casts import (
     int_text,
     literal,
     of,
+    only,
     refuse,
     rule,
     text_literal,
 )
-from headwater.sql.sql_types import BIGINT, DATE, STRING, TIMESTAMP, SqlType
+from headwater.sql.sql_types import BIGINT, DATE, STRING, TIMESTAMP, SqlDatatype
 
 _PATTERNS = {"yyyy": "%Y", "MM": "%m", "dd": "%d", "HH": "%H", "mm": "%M", "ss": "%S"}
 _TRUNCATED = {"year": "year", "yyyy": "year", "yy": "year", "quarter": "quarter", "month": "month", "mon": "month"}
@@ -29,10 +30,10 @@ DATES: dict[str, Rule] = {}
 def _moment(term: Term) -> str:
     """Return a date or timestamp as DuckDB's TIMESTAMP: every time zone is UTC."""
     if term.kind == STRING and isinstance(term.value, str):
-        return cast(cast(term, TIMESTAMP), SqlType("timestamp_ntz")).text
+        return cast(cast(term, TIMESTAMP), SqlDatatype("timestamp_ntz")).text
     if not term.kind.is_moment and term.kind.name != "void":
         raise ValueError(term.kind)
-    return cast(term, SqlType("timestamp_ntz")).text
+    return cast(term, SqlDatatype("timestamp_ntz")).text
 
 
 def _day(term: Term) -> str:
@@ -42,7 +43,7 @@ def _day(term: Term) -> str:
 
 
 def _part(name: str, more: str = "") -> Rule:
-    return lambda terms: as_int(f"{name}({_moment(*terms)}){more}")
+    return lambda terms: as_int(f"{name}({_moment(only(terms))}){more}")
 
 
 PARTS = {
@@ -69,10 +70,10 @@ def _add_months(terms: Terms) -> Term:
     return Term(f"CAST({_day(terms[0])} + to_months({months}) AS DATE)", DATE)
 
 
-DATES["last_day"] = lambda terms: Term(f"last_day({_day(*terms)})", DATE)
-DATES["to_date"] = lambda terms: cast(*terms, DATE)
+DATES["last_day"] = lambda terms: Term(f"last_day({_day(only(terms))})", DATE)
+DATES["to_date"] = lambda terms: cast(only(terms), DATE)
 DATES["date"] = DATES["to_date"]
-DATES["to_timestamp"] = lambda terms: cast(*terms, TIMESTAMP)
+DATES["to_timestamp"] = lambda terms: cast(only(terms), TIMESTAMP)
 
 
 @rule(DATES, "trunc")

@@ -27,7 +27,7 @@ from headwater.sql.sql_types import (
     TIMESTAMP,
     TINYINT,
     VOID,
-    SqlType,
+    SqlDatatype,
     array,
     decimal,
 )
@@ -134,7 +134,7 @@ class Expressions:
         found = cast(term, kind)
         return Term(found.text, kind, term.value) if kind.is_integral and isinstance(term.value, int) else found
 
-    def _kind(self, node: Any) -> SqlType:
+    def _kind(self, node: Any) -> SqlDatatype:
         name = node.this.name if hasattr(node.this, "name") else str(node.this)
         if name == "DECIMAL":
             sizes = [int(each.name) for each in node.expressions] or [10, 0]
@@ -366,7 +366,7 @@ class Expressions:
         return Term(f"EXISTS ({self._subquery(inner, self.scope)[0]})", BOOLEAN)
 
 
-def _moment_literal(text: str, kind: SqlType) -> Term:
+def _moment_literal(text: str, kind: SqlDatatype) -> Term:
     if not re.fullmatch(r"\d{4}-\d\d-\d\d( \d\d:\d\d:\d\d(\.\d{1,6})?)?", text) or text.startswith("0000"):
         return cast(Term(text_literal(text), STRING), kind)
     if kind == DATE and len(text) > 10:

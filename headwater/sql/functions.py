@@ -15,6 +15,7 @@ from headwater.sql.casts import (
     cast,
     literal,
     of,
+    only,
     refuse,
     rule,
     text_literal,
@@ -158,7 +159,7 @@ def _length(terms: Terms) -> Term:
 
 
 def _trimmed(name: str) -> Rule:
-    return lambda terms: Term(f"{name}({of(*terms, STRING)}, ' ')", STRING)
+    return lambda terms: Term(f"{name}({of(only(terms), STRING)}, ' ')", STRING)
 
 
 FUNCTIONS |= {name: _trimmed(name) for name in ("trim", "ltrim", "rtrim")}
@@ -232,7 +233,7 @@ def _split_part(terms: Terms) -> Term:
     return Term(f"split_part({of(text, STRING)}, {by.text}, {whole(place, 1)})", STRING)
 
 
-FUNCTIONS["md5"] = lambda terms: Term(f"md5({of(*terms, STRING)})", STRING)
+FUNCTIONS["md5"] = lambda terms: Term(f"md5({of(only(terms), STRING)})", STRING)
 
 
 @rule(FUNCTIONS, "sha2")
@@ -259,7 +260,7 @@ def _array(terms: Terms) -> Term:
     return Term(f"[{', '.join(each.text for each in found)}]", array(kind))
 
 
-FUNCTIONS |= dict.fromkeys(("size", "cardinality", "array_size"), lambda terms: as_int(f"len({_list(*terms)})"))
+FUNCTIONS |= dict.fromkeys(("size", "cardinality", "array_size"), lambda terms: as_int(f"len({_list(only(terms))})"))
 FUNCTIONS["element_at"] = lambda terms: item(terms[0], terms[1], 1)
 
 
@@ -277,7 +278,7 @@ def _array_contains(terms: Terms) -> Term:
 
 for _name, _duck in (("array_max", "list_max"), ("array_min", "list_min")):
     FUNCTIONS[_name] = lambda terms, duck=_duck: Term(  # type: ignore[misc]
-        f"{duck}({_list(*terms)})", terms[0].kind.element
+        f"{duck}({_list(only(terms))})", terms[0].kind.element
     )
 
 
@@ -285,7 +286,7 @@ for _name, _duck in (("array_max", "list_max"), ("array_min", "list_min")):
 def _sort_array(terms: Terms) -> Term:
     if len(terms) != 1 or terms[0].kind.element.parts:
         raise ValueError("another order")
-    return Term(f"list_sort({_list(*terms)}, 'ASC', 'NULLS FIRST')", terms[0].kind)
+    return Term(f"list_sort({_list(only(terms))}, 'ASC', 'NULLS FIRST')", terms[0].kind)
 
 
 @rule(FUNCTIONS, "array_join")

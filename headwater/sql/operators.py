@@ -15,7 +15,7 @@ from headwater.sql.sql_types import (
     MAX_PRECISION,
     STRING,
     TIMESTAMP,
-    SqlType,
+    SqlDatatype,
     decimal,
 )
 
@@ -58,7 +58,7 @@ def _decimal_arithmetic(symbol: str, left: Term, right: Term) -> Term:
     return Term(f"CAST({text} AS {kind.duck})", kind)
 
 
-def _fits(kind: SqlType, symbol: str) -> None:
+def _fits(kind: SqlDatatype, symbol: str) -> None:
     if kind.precision > MAX_PRECISION:
         raise UnsupportedSqlError(f"{symbol!r} of decimals with more than {MAX_PRECISION} digits (cast them first)")
 
@@ -92,7 +92,7 @@ def whole_division(left: Term, right: Term) -> Term:
     return Term(f"{over}ELSE {_guarded('//', left, right, BIGINT).text} END", BIGINT)
 
 
-def _guarded(symbol: str, left: Term, right: Term, kind: SqlType) -> Term:
+def _guarded(symbol: str, left: Term, right: Term, kind: SqlDatatype) -> Term:
     """Return a division that fails for zero; NULL divided by zero is NULL."""
     wrong = f"CASE WHEN {right.text} = 0 AND {left.text} IS NOT NULL THEN {fail(DIVIDE_BY_ZERO)} "
     text = f"({wrong}ELSE ({left.text} {symbol} nullif({right.text}, 0)) END)"
@@ -197,7 +197,7 @@ def add_interval(term: Term, amount: int, unit: str) -> Term:
     return Term(f"CAST(CAST({term.text} AS TIMESTAMP) + {step} AS {term.kind.duck})", term.kind)
 
 
-def bounded(term: Term, text: str, kind: SqlType) -> Term:
+def bounded(term: Term, text: str, kind: SqlDatatype) -> Term:
     """Return a whole number of a DOUBLE; a value beyond 64 bits, which Spark cuts off, is refused."""
     edge = f"abs({term.text}) < 9e18"
     return Term(

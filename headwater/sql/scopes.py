@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from headwater.sql.casts import Term
 from headwater.sql.spark_parser import SqlError, UnsupportedSqlError
-from headwater.sql.sql_types import SqlType, quoted
+from headwater.sql.sql_types import SqlDatatype, quoted
 
 
 @dataclass(frozen=True)
@@ -15,7 +15,7 @@ class ScopeColumn:
     """A column that a query may name, and the expression that reads it."""
 
     name: str
-    kind: SqlType
+    kind: SqlDatatype
     text: str
 
 

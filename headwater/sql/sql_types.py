@@ -33,13 +33,13 @@ _DECIMAL = re.compile(r"decimal\((\d+),\s*(\d+)\)")
 
 
 @dataclass(frozen=True)
-class SqlType:
+class SqlDatatype:
     """A type of Spark SQL. `parts` are the fields of a struct, or the one element of an array."""
 
     name: str
     precision: int = 0
     scale: int = 0
-    parts: tuple[tuple[str, SqlType], ...] = ()
+    parts: tuple[tuple[str, SqlDatatype], ...] = ()
 
     @property
     def is_integral(self) -> bool:
@@ -67,7 +67,7 @@ class SqlType:
         return self.name not in _DUCK and self.name not in ("decimal", "array", "struct")
 
     @property
-    def element(self) -> SqlType:
+    def element(self) -> SqlDatatype:
         return self.parts[0][1]
 
     @property
@@ -90,55 +90,60 @@ class SqlType:
         return self.name.upper()
 
 
-BOOLEAN, STRING, BINARY, DATE = SqlType("boolean"), SqlType("string"), SqlType("binary"), SqlType("date")
-TIMESTAMP, NTZ, VOID = SqlType("timestamp"), SqlType("timestamp_ntz"), SqlType("void")
-TINYINT, SMALLINT, INT, BIGINT = (SqlType(name) for name in INTEGRAL)
-FLOAT, DOUBLE = SqlType("float"), SqlType("double")
+BOOLEAN, STRING, BINARY, DATE = (
+    SqlDatatype("boolean"),
+    SqlDatatype("string"),
+    SqlDatatype("binary"),
+    SqlDatatype("date"),
+)
+TIMESTAMP, NTZ, VOID = SqlDatatype("timestamp"), SqlDatatype("timestamp_ntz"), SqlDatatype("void")
+TINYINT, SMALLINT, INT, BIGINT = (SqlDatatype(name) for name in INTEGRAL)
+FLOAT, DOUBLE = SqlDatatype("float"), SqlDatatype("double")
 
 
-def decimal(precision: int, scale: int) -> SqlType:
-    return SqlType("decimal", precision, scale)
+def decimal(precision: int, scale: int) -> SqlDatatype:
+    return SqlDatatype("decimal", precision, scale)
 
 
-def array(element: SqlType) -> SqlType:
-    return SqlType("array", parts=(("element", element),))
+def array(element: SqlDatatype) -> SqlDatatype:
+    return SqlDatatype("array", parts=(("element", element),))
 
 
-def struct(fields: Sequence[tuple[str, SqlType]]) -> SqlType:
-    return SqlType("struct", parts=tuple(fields))
+def struct(fields: Sequence[tuple[str, SqlDatatype]]) -> SqlDatatype:
+    return SqlDatatype("struct", parts=tuple(fields))
 
 
 def quoted(name: str) -> str:
     return '"' + name.replace('"', '""') + '"'
 
 
-def kind_of(arrow: Any) -> SqlType:
+def kind_of(arrow: Any) -> SqlDatatype:
     """Return the type that Spark gives to values of an Arrow type; an opaque one where it has none."""
     try:
         return _kind(spark_type(arrow))
     except InvalidInputError:
-        return SqlType(str(arrow))
+        return SqlDatatype(str(arrow))
 
 
-def _kind(spark: Any) -> SqlType:
+def _kind(spark: Any) -> SqlDatatype:
     if isinstance(spark, str):
         found = _DECIMAL.fullmatch(spark)
-        return decimal(int(found[1]), int(found[2])) if found else SqlType(_NAMES.get(spark, spark))
+        return decimal(int(found[1]), int(found[2])) if found else SqlDatatype(_NAMES.get(spark, spark))
     if spark["type"] == "array":
         element = _kind(spark["elementType"])
-        return SqlType(f"array of {element}") if element.is_opaque else array(element)
+        return SqlDatatype(f"array of {element}") if element.is_opaque else array(element)
     if spark["type"] == "struct":
         fields = [(each["name"], _kind(each["type"])) for each in spark["fields"]]
-        return SqlType("struct of special types") if any(kind.is_opaque for _, kind in fields) else struct(fields)
-    return SqlType(spark["type"])
+        return SqlDatatype("struct of special types") if any(kind.is_opaque for _, kind in fields) else struct(fields)
+    return SqlDatatype(spark["type"])
 
 
-def as_decimal(kind: SqlType) -> SqlType:
+def as_decimal(kind: SqlDatatype) -> SqlDatatype:
     """Return the decimal that holds every value of an integer type."""
     return decimal(INTEGRAL[kind.name], 0) if kind.is_integral else kind
 
 
-def common(a: SqlType, b: SqlType) -> SqlType | None:
+def common(a: SqlDatatype, b: SqlDatatype) -> SqlDatatype | None:
     """Return the type that Spark gives to both, under ANSI, of values that it converts without a CAST; else None."""
     if a == b or b == VOID:
         return a
@@ -154,7 +159,7 @@ def common(a: SqlType, b: SqlType) -> SqlType | None:
     return None
 
 
-def _common_number(a: SqlType, b: SqlType) -> SqlType | None:
+def _common_number(a: SqlDatatype, b: SqlDatatype) -> SqlDatatype | None:
     if a.is_integral and b.is_integral:
         return max(a, b, key=lambda kind: INTEGRAL[kind.name])
     if a.is_fractional or b.is_fractional:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -112,7 +113,7 @@ def _answers(checks: Sequence[Check], rows: pa.Table) -> list[Mask]:
 def _asked(engine: EmbeddedEngine, checks: Sequence[Check], rows: pa.Table) -> list[Mask]:
     for check in checks:
         check_quotes(check.sql, rows.schema.names)
-    table = engine.answers([parse_condition(check.sql) for check in checks], rows)
+    table: Any = engine.answers([parse_condition(check.sql) for check in checks], rows)
     return [column.fill_null(False).to_numpy().astype(bool) for column in table.columns]
 
 
