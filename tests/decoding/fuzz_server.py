@@ -38,7 +38,7 @@ Send = Callable[[httpx.Client, Fuzzed, str], httpx.Response]
 
 
 def _sql(path: str, field: str, headers: dict[str, str], http: httpx.Client, made: Fuzzed, sink: str) -> httpx.Response:
-    body = {field: made.data, "k": 0, "vector": {"single_vector": []}}
+    body: dict[str, object] = {field: made.data, "k": 0, "vector": {"single_vector": []}}
     return http.post(path, json=body, headers=headers)
 
 
