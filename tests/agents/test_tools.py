@@ -195,7 +195,7 @@ def test_hostile_names_and_cells_are_text(near: Agent) -> None:
 def test_errors_say_what_to_do(near: Agent) -> None:
     assert "Did you mean prod.animals?" in near.refused("describe", name="prod.animal")
     assert "`list`" in near.refused("schema", table="zzzzzz")
-    assert "It takes: sql, limit" in near.refused("query", select="1")
+    assert "It takes: sql, dialect, limit" in near.refused("query", select="1")
     assert "list, describe" in near.refused("drop", table="prod.animals")
     assert "one SELECT" in near.refused("query", sql="prod.animals")
 
