@@ -27,6 +27,7 @@ _HOMES = {
     "DirectoryNamespace": "headwater.namespace.directory",
     "MetastoreNamespace": "headwater.namespace.metastore",
     "connect": "headwater.config",
+    "load_ipython_extension": "headwater.notebook",
     "open_catalog": "headwater.config",
 }
 

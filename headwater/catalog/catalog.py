@@ -10,6 +10,7 @@ import lance_namespace as api
 import pyarrow as pa
 from lance_namespace import LanceNamespace
 
+from headwater import notebook
 from headwater.arguments import check_options, checked
 from headwater.catalog.table import CatalogTable
 from headwater.catalog.transactions import MAX_RUNS, Batch, CatalogTransaction, run
@@ -24,6 +25,7 @@ from headwater.namespace.mirror import MirrorState
 from headwater.namespace.requests import build, format_moment
 from headwater.namespace.row_streams import write_rows
 from headwater.namespace.versions import VersionProblem
+from headwater.notebook import ShownList
 from headwater.paging import all_pages
 from headwater.sql import catalog_queries as queries
 from headwater.streams.definition import define, fields_of
@@ -83,6 +85,9 @@ class Catalog:
 
     def __repr__(self) -> str:
         return f"Catalog({self.namespace!r})"
+
+    def _repr_html_(self) -> str:
+        return notebook.catalog(self, self._all_tables(ObjectId()) if self.is_there else ())
 
     def __dir__(self) -> list[str]:
         return sorted(name for name in super().__dir__() if not name.startswith("_"))
@@ -301,7 +306,8 @@ class Catalog:
 
     def history(self, name: Name) -> History:
         """Return the transactions that touched a namespace or table or its parts, oldest first, through renames."""
-        return list(self._transport.call(past.DescribeHistory(id=self._id(name).names)))
+        found = self._transport.call(past.DescribeHistory(id=self._id(name).names))
+        return ShownList(found, f"History of {format_name(self._id(name).names)}")
 
     def log(self, after: int | None = None, wait: float = 0) -> Iterator[LogEntry]:
         """Iterate over the transactions after a commit, in order. `wait`: seconds that a server waits for the first."""
@@ -349,7 +355,7 @@ class Catalog:
 
     def snapshots(self) -> list[NamedSnapshot]:
         """Return the named snapshots, by name, each with the version and position of every table."""
-        return list(self._transport.call(past.ListSnapshots()))
+        return ShownList(self._transport.call(past.ListSnapshots()), "Named snapshots")
 
     def drop_snapshot(self, name: str) -> None:
         """Drop a named snapshot; a collection then frees what only it needed."""
@@ -371,9 +377,11 @@ class Catalog:
     def query(self, sql: str, dialect: str = "spark") -> pa.Table:
         """Return the rows of one SELECT over tables of the catalog, all read at one commit.
 
-        `dialect`: `spark` (the default), or `duckdb` for SQL of the embedded engine itself. Needs `headwater[sql]`.
+        In a transaction the query reads the state it began with and its own changes. Needs `headwater[sql]`.
+        `dialect`: `spark` (the default), or `duckdb` for SQL of the embedded engine itself.
         """
-        return queries.run(sql, self, not isinstance(self.namespace, Remote), dialect=dialect)
+        is_fixed, is_near = abilities_of(self.namespace).in_transaction, not isinstance(self.namespace, Remote)
+        return queries.run(sql, self, is_near, dialect=dialect, is_fixed=is_fixed)
 
     @property
     def mirror(self) -> MirrorState:

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
+from headwater import notebook
 from headwater.catalog.table import CatalogTable
 from headwater.names import ObjectId
 from headwater.namespace.metastore import MetastoreNamespace
+from headwater.notebook import ShownLineage
 from headwater.registries.metastore.mapping import has_stream
 from headwater.streams.definition import Definition
 from headwater.streams.layout import DELTA
@@ -25,6 +27,13 @@ class CatalogStream(StreamTable):
 
     def __repr__(self) -> str:
         return f"CatalogStream({self.name!r})"
+
+    def _repr_html_(self) -> str:
+        return notebook.stream(self)
+
+    def lineage(self, version: int | None = None) -> dict[str, Any]:
+        """Return the sources, inputs and functions of a published version, by default the newest."""
+        return ShownLineage(super().lineage(version), self.name)
 
     @property
     def serving(self) -> CatalogTable:

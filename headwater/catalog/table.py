@@ -14,6 +14,7 @@ import pyarrow as pa
 import pyarrow.types as kinds
 from lance_namespace import LanceNamespace
 
+from headwater import notebook
 from headwater.arguments import check_options, checked
 from headwater.catalog.indices import Indices
 from headwater.catalog.refs import Branches, Tags
@@ -29,6 +30,7 @@ from headwater.namespace.abilities import abilities_of
 from headwater.namespace.data.schema import type_to_json
 from headwater.namespace.requests import build, parse_request
 from headwater.namespace.row_streams import read_rows, write_rows
+from headwater.notebook import ShownList
 from headwater.paging import all_pages
 from headwater.streams.columns import parse_type
 from headwater.tables.expressions import assigned
@@ -96,6 +98,9 @@ class CatalogTable(Frames):
         pinned = "" if self.version is None else f", version={self.version}"
         branch = "" if self.branch is None else f", branch={self.branch!r}"
         return f"CatalogTable({self.name!r}{pinned}{branch})"
+
+    def _repr_html_(self) -> str:
+        return notebook.table(self)
 
     # What it is
 
@@ -279,7 +284,8 @@ class CatalogTable(Frames):
         """Return the versions that are kept, oldest first."""
         request = build(api.ListTableVersionsRequest, descending=False, **self._there())
         found = all_pages(self.namespace.list_table_versions, request, "versions")
-        return [TableVersion(int(item.version), _time(item.timestamp_millis)) for item in found]
+        made = (TableVersion(int(item.version), _time(item.timestamp_millis)) for item in found)
+        return ShownList(made, f"Versions of {self.name}")
 
     def restore(self, version: int | None = None) -> None:
         """Restore the rows of an earlier version, as the next version."""

@@ -92,6 +92,7 @@ class CompleteRestNamespace(RestNamespace):  # type: ignore[misc]
             rename_namespace=self.rename_namespace,
             clean_up=self.clean_up_table_versions,
             optimize=self.optimize_table,
+            in_transaction=IN_TRANSACTION in self._properties,
         )
 
     def create_table_version(self, request: Any) -> Any:

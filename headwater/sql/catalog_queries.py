@@ -39,12 +39,18 @@ def is_sql(text: str) -> bool:
 
 
 def run(
-    sql: str, catalog: Any, is_near: bool, most: int | None = None, moment: Any = None, dialect: str = SPARK
+    sql: str,
+    catalog: Any,
+    is_near: bool,
+    most: int | None = None,
+    moment: Any = None,
+    dialect: str = SPARK,
+    is_fixed: bool = False,
 ) -> pa.Table:
     """Return the rows of one SELECT over tables of a catalog, at most `most`; all tables are read at one commit.
 
     `is_near`: this process can open the files of the tables. `moment`: a commit, a time or a snapshot. `dialect`: the
-    language of the query, `spark` or `duckdb`.
+    language of the query, `spark` or `duckdb`. `is_fixed`: the catalog reads one state already, as a transaction does.
     """
     if dialect not in (SPARK, DUCKDB):
         raise InvalidInputError(f"A query is in the dialect {SPARK} or {DUCKDB}, not {dialect!r}.")
@@ -54,7 +60,7 @@ def run(
         if dialect == DUCKDB:
             check_native(sql)
         named = tables_in(parse_query(sql, dialect))
-        at = _newest(catalog) if moment is None else catalog.at(moment)
+        at = catalog.at(moment) if moment is not None else catalog if is_fixed else _newest(catalog)
         with opened() as engine:
             for names in sorted(named):
                 rows = _readable(at[_path(names)], is_near)

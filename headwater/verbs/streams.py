@@ -38,7 +38,7 @@ from headwater.streams.user_functions import without_folders
 from headwater.verbs import stream_requests as requests
 from headwater.verbs.verb import ObjectRequest, Permission, SessionKind, VerbSession, WorkPlace, require, verb
 
-FEW_BYTES = 1 << 20
+FEW_BYTES = 1 << 16
 """Rows that decode to at most this many bytes are decoded before their columns are compared with the table's."""
 DESCRIBED = ("definition", "position", "published", "readers", "id")
 """Fields of DescribeStreamTable. A transaction depends on each field that it asks for."""

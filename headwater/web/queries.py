@@ -11,9 +11,9 @@ from urllib.parse import quote
 
 import pyarrow as pa
 
+from headwater.cells import Cell, cell, is_vector
 from headwater.errors import InvalidInputError
 from headwater.names import DELIMITER, ObjectId
-from headwater.web.cells import Cell, cell, is_vector
 from headwater.web.visit import PageTooLargeError, Visit
 
 MAX_ROWS = 100

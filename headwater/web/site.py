@@ -13,6 +13,7 @@ from urllib.parse import parse_qsl
 import jinja2
 from starlette.types import ASGIApp, Receive, Scope, Send
 
+from headwater.cells import ago, instant, size
 from headwater.errors import (
     ERRORS,
     InvalidInputError,
@@ -31,7 +32,6 @@ from headwater.rest.pressure import Buckets, Running
 from headwater.rest.reply import Headers, Reply, clean
 from headwater.rest.sending import send_reply
 from headwater.web import actions, pages
-from headwater.web.cells import ago, instant, size
 from headwater.web.cookies import Sessions, cookie_of, set_cookie
 from headwater.web.visit import Links, Page, Visit, own_path, segments
 

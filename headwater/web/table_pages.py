@@ -7,6 +7,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from headwater.cells import image_type, is_vector, size
 from headwater.decoding.arrow import read_schema
 from headwater.errors import InvalidInputError, InvalidTableStateError, LanceNamespaceError, TableNotFoundError
 from headwater.metastore.objects import HistoryEntry
@@ -22,7 +23,6 @@ from headwater.rest.page.page_facts import (
     VersionFacts,
 )
 from headwater.rest.routes import Permission
-from headwater.web.cells import image_type, is_vector, size
 from headwater.web.drawings import Point, draw, plot
 from headwater.web.queries import MAX_ROWS, Query, read_query, run, snippets
 from headwater.web.visit import Page, Visit

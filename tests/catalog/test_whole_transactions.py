@@ -28,7 +28,7 @@ NOW = timedelta(0)
 
 
 READS = {
-    Catalog: "at diff history is_there log namespace_properties namespaces slot snapshots tables tree verify",
+    Catalog: "at diff history is_there log namespace_properties namespaces query slot snapshots tables tree verify",
     CatalogTable: "at branch branches count dataset describe head indices is_stream metadata name properties schema "
     "search serving stats tags to_arrow to_batches to_duckdb to_pandas to_polars version versions",
     CatalogStream: "changes count coverage definition deltas expect files has_log head is_stream lineage name opened "

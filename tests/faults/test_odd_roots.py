@@ -104,7 +104,7 @@ def test_a_folder_that_nobody_may_read_keeps_no_other_out_of_a_listing(
             raise PermissionDeniedError(f"The storage does not permit access to {folder!r}.")
         return look(store, folder)
 
-    for module in ("registries.folders", "registries.listing", "registries.markers"):
+    for module in ("registries.folders", "registries.listing"):
         monkeypatch.setattr(f"headwater.{module}.folder_status", refused)
     for request in (api.ListTablesRequest(), api.ListTablesRequest(limit=2)):
         assert catalog.list_tables(request).tables == ["a", "closed"]

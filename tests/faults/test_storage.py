@@ -178,7 +178,7 @@ def test_a_commit_that_may_have_landed_is_called_unknown_and_not_failed(tmp_path
     [
         ("V2", lambda it: it.find_table(T), 1),
         ("V2", lambda it: it.describe_namespace(A), 1),
-        ("V2", lambda it: it.list_tables(A, None, 10), 2),
+        ("V2", lambda it: it.list_tables(A, None, 10), 1),
         ("V2", lambda it: it.list_namespaces(ROOT, None, 10), 1),
         ("compat", lambda it: it.find_table(T), 1),
         ("compat", lambda it: it.find_table(ObjectId(("r",))), 1),

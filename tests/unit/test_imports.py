@@ -28,6 +28,8 @@ LAYERS = (
         "retry",
         "references",
         "arguments",
+        "cells",
+        "notebook",
         "sql",
         "workers",
         "work",

@@ -11,10 +11,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from headwater.cells import ago, cell, image_type, instant, size, sparkline
 from headwater.cli.serving import base_path
 from headwater.errors import InvalidInputError
 from headwater.names import ObjectId
-from headwater.web.cells import ago, cell, image_type, instant, size, sparkline
 from headwater.web.drawings import Point, plot
 from headwater.web.queries import snippets
 from headwater.web.table_pages import differences
