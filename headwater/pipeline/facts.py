@@ -15,8 +15,8 @@ from headwater.catalog import Catalog
 from headwater.catalog.streams import CatalogStream
 from headwater.catalog.transactions import metastore_of
 from headwater.errors import InvalidInputError
-from headwater.names import parse_name
-from headwater.pipeline.grammar import Pipeline, Source, TableSpec, ViewSpec
+from headwater.names import object_id, parse_name
+from headwater.pipeline.grammar import Pipeline, Source, TableSpec, ViewSpec, naming_section
 from headwater.pipeline.planning import Facts, FileFact, KnownIndex, TableFact, inputs_of
 from headwater.sql.slicing import NotInSlicesError, slicing_of
 from headwater.sql.spark_parser import table_names
@@ -36,7 +36,9 @@ def gather(catalog: Catalog, pipeline: Pipeline, there: bool, identities: Mappin
     """The facts for a pipeline. `there`: whether there is a catalog at all. `identities`: of its functions."""
     specs = {table.name: table for table in pipeline.tables}
     names = [*specs, *(view.name for view in pipeline.views)]
-    names += [name for view in pipeline.views for name in sorted(table_names(view.sql))]
+    for view in pipeline.views:
+        with naming_section(f"The SQL of the view {view.name} cannot be run"):
+            names += [name for name in sorted(table_names(view.sql)) if object_id(parse_name(name))]
     tables = {name: catalog[name] for name in dict.fromkeys(names) if there and name in catalog}
     found = {
         name: table_fact(table, specs.get(name), id_of(catalog, name), identities) for name, table in tables.items()

@@ -222,7 +222,7 @@ def test_tables_published_together_are_new_at_one_slot_or_not_at_all(
         table = StreamTable(metastore, ["t"])
         lake = table._lake()
         with monkeypatch.context() as patched:
-            patched.setattr("headwater.streams.publishing.appended", _dies)
+            patched.setattr("headwater.streams.shares.appended", _dies)
             with pytest.raises(Crash):
                 publish_tables(lake, [["t"], ["log"]])
         assert table.published is not None
