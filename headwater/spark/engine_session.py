@@ -157,6 +157,9 @@ def _beside(given: Any, engine: PipelineEngine, say: Say) -> Iterator[Any]:
             with contextlib.suppress(Exception):
                 session.client.release_session()
                 session.client.close()
+        else:
+            with contextlib.suppress(Exception):  # a Spark that has gone away has no session to go on with
+                given.createDataFrame([], "nothing int")  # which makes a session the thread's active one again
 
 
 def _is_taken(session: Any, given: Any, key: str, value: str) -> bool:

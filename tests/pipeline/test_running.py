@@ -256,7 +256,7 @@ def test_a_view_that_cannot_be_run_names_itself_and_reaches_no_file(shop: Shop) 
         (f"SELECT a AS customer FROM raw.orders, `{shop.folder}/secret.csv`", r"mart\.spend cannot be run"),
         ('SELECT customer, count("note") AS n FROM raw.orders GROUP BY customer', "write `note` for the column"),
     ):
-        shop.file.write_text(text.replace(SPEND, sql.replace('"', r'\"')))
+        shop.file.write_text(text.replace(SPEND, sql.replace('"', r"\"")))
         with pytest.raises(InvalidInputError, match=told):
             run(shop)
     shop.file.write_text(text.replace(" GROUP BY customer", " GROUP BY customer, note"))

@@ -34,13 +34,13 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="session")
-def events(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def event_log(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The folder of Spark's event log."""
     return tmp_path_factory.mktemp("events")
 
 
 @pytest.fixture(scope="session")
-def spark(root: Path, events: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
+def spark(root: Path, event_log: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     os.environ["PYTHONPATH"] = os.pathsep.join([str(Path(__file__).parents[2]), os.environ.get("PYTHONPATH", "")])
     builder = (
         SparkSession.builder.master("local[2]")
@@ -51,7 +51,7 @@ def spark(root: Path, events: Path, tmp_path_factory: pytest.TempPathFactory) ->
         .config("spark.sql.warehouse.dir", str(tmp_path_factory.mktemp("warehouse")))
         .config("spark.driver.memory", "2g")
         .config("spark.eventLog.enabled", "true")
-        .config("spark.eventLog.dir", events.as_uri())
+        .config("spark.eventLog.dir", event_log.as_uri())
         .config("spark.eventLog.rolling.enabled", "false")
         .config("spark.eventLog.compress", "false")
     )

@@ -80,7 +80,7 @@ def tasks_of(events: Path) -> dict[str, int]:
 
 
 def test_with_driver_rows_of_0_each_step_is_a_job_and_the_rows_are_those_of_the_embedded_engine(
-    spark: SparkSession, events: Path, tmp_path: Path
+    spark: SparkSession, event_log: Path, tmp_path: Path
 ) -> None:
     here, there = NotingShop(tmp_path / "here", 6), NotingShop(tmp_path / "there", 6)
     for number in range(2):
@@ -94,7 +94,7 @@ def test_with_driver_rows_of_0_each_step_is_a_job_and_the_rows_are_those_of_the_
     called, loaded = there.noted("called"), there.noted("loaded")
     assert os.getpid() not in called
     assert {loaded[process] for process in called} == {1}  # once per Python worker, in both runs
-    done_by_executors = tasks_of(events)
+    done_by_executors = tasks_of(event_log)
     for words in (
         "take 1 file into raw.orders", "take 1 file into raw.products", "fold and write raw.orders",
         "fold and write raw.products", "history of raw.orders", "index text", "view mart.spend",
