@@ -58,7 +58,7 @@ ENGINE_KEYS = ("engine", "master")
 
 @dataclass(frozen=True)
 class Resolved:
-    """What a path, a URI or a profile's name stands for. `shown` is how the user wrote it.
+    """A catalog that a path, a URI or a profile names. `shown`: the name as the user wrote it.
 
     `impl` is empty where nobody said which kind it is: then it is the kind that is there.
     """
@@ -129,12 +129,12 @@ def _is_of_others(key: str) -> bool:
 
 
 def is_own(impl: str) -> bool:
-    """Whether this is a kind of catalog of ours, and not a back end of others."""
+    """Return True if this is a kind of catalog of ours, and not a back end of others."""
     return impl in OWN_KINDS
 
 
 class There(Enum):
-    """What stands at a root."""
+    """The kind of catalog found at a root."""
 
     MISSING = "nothing"
     EMPTY = "an empty folder"

@@ -73,7 +73,7 @@ class Checkpoints:
         return self.damaged.isdisjoint(file.id for layer in found.layers for file in layer)
 
     def avoid(self, key: str) -> bool:
-        """Whether a damaged file is one of a layer that was used up to now; from now on it is not."""
+        """Return True if a damaged file is one of a layer that was used up to now; from now on it is not."""
         folder, _, id = key.rpartition("/")
         if folder != LAYERS or id in self.damaged:
             return False

@@ -1,4 +1,4 @@
-"""Which Lance datasets there are, and whose: two tables in one folder would overwrite each other's versions."""
+"""Index of Lance datasets by folder and owner: two tables in one folder would overwrite each other's versions."""
 
 from __future__ import annotations
 

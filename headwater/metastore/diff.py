@@ -1,4 +1,4 @@
-"""What is different between two states of the catalog. The states are looked at only where a slot between touched them.
+"""Difference between two states of the catalog. It reads only the objects that a slot between them changed.
 
 A state that is kept by a named snapshot has an index of its own: then both are walked.
 """
@@ -15,7 +15,7 @@ from headwater.metastore.slot_views import IndexView, Item, Place, object_of, ow
 
 
 def diff(log: Log, a: Snapshot, b: Snapshot) -> Diff:
-    """What became of `a` at `b`, whichever of them is older."""
+    """Return the difference from state `a` to state `b`; either may be the older one."""
     before, after = a.view, b.view
     keys = _touched(log, before, after)
     with log.lock:

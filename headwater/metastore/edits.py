@@ -1,4 +1,4 @@
-"""What a transaction can do to namespaces and tables: rules over its draft. Nothing here does I/O."""
+"""Edits of namespaces and tables in a transaction: rules over its draft. Nothing here does I/O."""
 
 from __future__ import annotations
 

@@ -48,7 +48,7 @@ class FolderIndex:
             self.come(key, folder, self._book.since)
 
     def is_before(self, slot: int) -> bool:
-        """Whether what came in a slot or after it may be known by the layers alone."""
+        """Return True if what came in a slot or after it may be known by the layers alone."""
         return 0 < self._book.since >= slot
 
     def tables_by(self, sign: str, since: int) -> list[str]:
@@ -65,7 +65,7 @@ class FolderIndex:
 
 
 def folders_of(kind: str, home: str, revision: Revision) -> tuple[str, ...]:
-    """Where a stream's dataset is, or where that of a stream table will be once it is published."""
+    """Return the folders of a stream's dataset; of an unpublished stream table, those that its dataset will have."""
     if kind == "stream" and revision.parts[1] == LANCE_FORMAT:
         return (location_of(revision.properties, home),)
     return (default_location(home),) if kind == "table_version" and STREAM_TABLE in revision.properties else ()

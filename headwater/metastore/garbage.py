@@ -1,4 +1,4 @@
-"""What of the files that are there nothing needs any more, and why. It looks and judges; it deletes nothing.
+"""Garbage of a metastore: files that nothing needs, each with the reason. This module deletes nothing.
 
 Needed is what a slot from the boundary on can show, what a named snapshot pins, and what a manifest names that is left:
 so a tag, a branch, a published version with its tombstones, and an unpublished tail keep their files.
@@ -64,7 +64,7 @@ class PendingDeletes(msgspec.Struct, array_like=True):
 
 @dataclass
 class Kept:
-    """What the index and the named snapshots need."""
+    """Files that the index and the named snapshots need."""
 
     files: set[str] = field(default_factory=set)
     locations: dict[str, bool] = field(default_factory=dict)
@@ -174,11 +174,11 @@ class Folders:
         self.above = {above for folder in self.all for above in ancestors(folder)}
 
     def around(self, key: str) -> bool:
-        """Whether one of the folders holds the key."""
+        """Return True if one of the folders holds the key."""
         return any(above in self.all for above in ancestors(key))
 
     def overlap(self, folder: str) -> bool:
-        """Whether one of the folders is this one, in it or around it."""
+        """Return True if one of the folders is this one, in it or around it."""
         inner = folder.strip("/")
         return inner in self.all or inner in self.above or self.around(inner)
 
@@ -193,7 +193,7 @@ def ancestors(key: str) -> Iterator[str]:
 
 @dataclass
 class Garbage:
-    """What is there, what a boundary dooms, and before when a file that nothing needs is no writer's any more."""
+    """Existing files, pending deletes of a boundary, and the age from which an unneeded file has no writer."""
 
     log: Log
     listed: list[Entry]
@@ -226,7 +226,7 @@ class Garbage:
         return PendingDeletes(files, [one for one in stayed if not needed.overlap(one)])
 
     def _counts(self, folders: Iterable[str]) -> Counter[str]:
-        """How many files are in each of these folders."""
+        """Return the number of files in each folder."""
         wanted = set(folders)
         return Counter(above for entry in self.listed for above in ancestors(entry.key) if above in wanted)
 
@@ -274,7 +274,7 @@ class Garbage:
                 yield Removal("data", key, "no delta names it: its writer died before the commit")
 
     def _is_tagged(self, location: str, version: int, known: dict[str, set[int]]) -> bool:
-        """Whether a tag or a branch of the dataset stands on the version."""
+        """Return True if a tag or a branch of the dataset stands on the version."""
         if not location:
             return False
         if location not in known:
@@ -283,7 +283,7 @@ class Garbage:
         return version in known[location]
 
     def _datasets(self, kept: Kept, taken: set[str]) -> Iterator[Removal]:
-        """What writers that died left in the folders of datasets: staged manifests, and files no manifest names."""
+        """Yield leftovers of dead writers in dataset folders: staged manifests, and files that no manifest names."""
         by_location = self._by_location(kept)
         contents: list[Contents] = []
         for entries in by_location.values():
@@ -354,7 +354,7 @@ def _is_final(key: str) -> bool:
 
 
 def _is_hidden(key: str) -> bool:
-    """Whether a manifest is in the folder of those that no transaction has committed yet."""
+    """Return True if a manifest is in the folder of those that no transaction has committed yet."""
     return "/_staged/" in key
 
 
@@ -363,7 +363,7 @@ def _is_manifest(key: str) -> bool:
 
 
 def _is_named(inside: str, files: frozenset[str], folders: frozenset[str]) -> bool:
-    """Whether a version names the file, or the folder it is in."""
+    """Return True if a version names the file, or the folder it is in."""
     return inside in files or "/".join(inside.split("/")[:2]) in folders
 
 

@@ -1,4 +1,4 @@
-"""What happened to one object: every transaction that touched it or a part of it, through renames.
+"""History of one object: every transaction that changed it or a part of it, through renames.
 
 The index says in which slots that was, so only those are read. Of a collected slot the published transaction log file
 is left as long as a revision or delta of it is, and says the same.
@@ -105,7 +105,7 @@ def _of_file(body: TxnBody) -> LogEntry:
 
 
 def _entry(entry: LogEntry, key: str, formats: Mapping[str, str]) -> HistoryEntry | None:
-    """What one transaction did to the object; None if it did nothing to it."""
+    """Return the history entry of one transaction, or None if it did not change the object."""
     mine = tuple(change for change in entry.changes if change.key == key or change.key.startswith(f"{key}/"))
     if not mine:
         return None

@@ -42,7 +42,7 @@ class Card(msgspec.Struct, array_like=True, gc=False):
 
 
 class NamedChild(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """What a namespace's list says of one name in it: whose it is, and of which kind that is."""
+    """One entry of a namespace listing: the key and the kind of the child."""
 
     key: str
     kind: str
@@ -387,7 +387,7 @@ class SlotIndex:
         return {one.prefix: one for one in found}
 
     def changes(self) -> list[LayerEntry]:
-        """What has changed since the checkpoint it stands on, sorted, as the layer above that one holds it."""
+        """Return the changes since the checkpoint below, sorted, as the next layer stores them."""
         maps = self._maps()
         found = [(key, maps[key[0]].encoded(key[1:])) for key in self.book.changed]
         found += self.times.changes()
@@ -401,7 +401,7 @@ class SlotIndex:
         self.times.stand_on(base.slot)
 
     def checkpoint(self, layers: list[Layer]) -> Checkpoint:
-        """What stands beside the layers."""
+        """Return the part of a checkpoint that is not in its layers."""
         return Checkpoint(
             self.slot,
             self.boundary,

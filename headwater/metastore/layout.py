@@ -155,7 +155,7 @@ def is_dataset_folder(name: str) -> bool:
 
 
 def is_own_folder(name: str) -> bool:
-    """Whether a folder of the root is, or may become, one of the metastore's own."""
+    """Return True if a folder of the root is, or may become, one of the metastore's own."""
     own = name in (TXNS, SNAPSHOT_RECORDS, ROOT_RECORD, FORMAT_KEY.partition("/")[0])
     return own or re.fullmatch(_UUID, name) is not None or is_name_folder(name)
 
@@ -171,7 +171,7 @@ def is_table_data(key: str) -> bool:
 
 
 def parse_key(key: str) -> RevisionFile | MappingFile | TxnFile | None:
-    """What a published file's key says; None for a file that is not one."""
+    """Parse the key of a published file; None if it is none."""
     if match := _REVISION.fullmatch(key):
         home, number, operation, txn = match.groups()
         return RevisionFile(home, int(number), operation, txn)

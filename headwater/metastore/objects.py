@@ -1,4 +1,4 @@
-"""What the metastore answers with: frozen values (deltacat-storage-model.md, "Naming, Mutability, ...")."""
+"""Frozen values that the metastore returns (deltacat-storage-model.md, "Naming, Mutability, ...")."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ class RevisionEntry(msgspec.Struct, frozen=True):
 
 
 class LogChange(msgspec.Struct, frozen=True):
-    """What one transaction did to one object. `path` is the object's at that commit, a delta's is its table's."""
+    """A change of one object by one transaction. `path`: that of the object at the commit; of a delta, its table's."""
 
     operation: str
     kind: str
@@ -159,7 +159,7 @@ class StreamDiff(msgspec.Struct, frozen=True):
 
 
 class Diff(msgspec.Struct, frozen=True):
-    """What is different at slot `after` from slot `before`, each in order of path."""
+    """Difference between the slots `before` and `after`, each part in order of path."""
 
     before: int
     after: int
@@ -184,7 +184,7 @@ class UndoStep(msgspec.Struct, frozen=True):
 
 
 class Undone(msgspec.Struct, frozen=True):
-    """What undoing a transaction did, or would do: then there is no slot."""
+    """Result of an undo; of a dry run without a slot."""
 
     txn: str
     message: str
@@ -230,7 +230,7 @@ class Removal(msgspec.Struct, frozen=True):
 
 
 class Collected(msgspec.Struct, frozen=True):
-    """What a collection removed or would remove, counted by kind, and the oldest slot that can be read after it."""
+    """Result of a collection: removals by kind, and the oldest slot that can be read after it."""
 
     boundary: int
     published: int = 0

@@ -153,7 +153,7 @@ def _damaged(store: Store, numbers: Sequence[int], after: int) -> Iterator[int]:
 
 
 def _transactions(store: Store, boundary: int) -> dict[int, list[TxnBody]]:
-    """What the published log files say, by slot. One that cannot be read is as good as missing."""
+    """Return the published log files by slot. An unreadable file counts as missing."""
     found: dict[int, list[TxnBody]] = defaultdict(list)
     keys = [entry.key for entry in store.list(TXNS) if isinstance(parse_key(entry.key), TxnFile)]
     for key, data in _read(store, keys):

@@ -1,4 +1,4 @@
-"""What is written into files: the sealed envelope, slots, revisions, deltas; all MessagePack through msgspec."""
+"""Records on disk: the sealed envelope, slots, revisions and deltas, all MessagePack through msgspec."""
 
 from __future__ import annotations
 
@@ -142,7 +142,7 @@ class Slot(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
 
 class TxnChange(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
-    """What a Transaction Log File says of one new revision."""
+    """Entry of a Transaction Log File for one new revision."""
 
     operation: str
     kind: str
@@ -153,7 +153,7 @@ class TxnChange(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
 
 
 class TxnMapping(msgspec.Struct, frozen=True, gc=False):
-    """What a Transaction Log File says of one new Name Mapping File."""
+    """Entry of a Transaction Log File for one new Name Mapping File."""
 
     home: str
     digest: str

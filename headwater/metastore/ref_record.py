@@ -55,7 +55,7 @@ class RefRecord(msgspec.Struct, frozen=True):
         return self.tag if kind == TAG else self.branch
 
     def stamp(self, number: int) -> str:
-        """What a file says that was written for a change."""
+        """Return the stamp that a ref file carries for the change it was written for."""
         return f"{self.id}:{number}"
 
     def number_of(self, stamp: str) -> int:
@@ -124,7 +124,7 @@ def was_before(record: RefRecord, since: int, kind: str, name: str, now: RefTarg
 
 
 def changed_entries(before: RefRecord, after: RefRecord) -> Iterator[tuple[str, str, RefEntry]]:
-    """What one record says that an older one did not."""
+    """Return the entries of a record that an older record lacks."""
     for kind in (TAG, BRANCH):
         for name, entry in after.of(kind).items():
             if before.of(kind).get(name) != entry:
@@ -132,7 +132,7 @@ def changed_entries(before: RefRecord, after: RefRecord) -> Iterator[tuple[str, 
 
 
 def is_as_left(before: RefRecord, left: RefRecord, now: RefRecord) -> bool:
-    """Whether what a transaction changed was not changed again."""
+    """Return True if what a transaction changed was not changed again."""
     return all(now.of(kind).get(name) == entry for kind, name, entry in changed_entries(before, left))
 
 
@@ -189,7 +189,7 @@ def known_refs(files: Mapping[tuple[str, str], Ref], record: RefRecord, applied:
 
 
 def _counts(kind: str, file: Ref | None, record: RefRecord, entry: RefEntry, applied: int) -> bool:
-    """Whether the entry counts, and not the file."""
+    """Return True if the entry counts, and not the file."""
     is_new = entry.number > applied
     if kind == BRANCH or file is None:
         return is_new and (entry.to is None) != (file is None)

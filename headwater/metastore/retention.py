@@ -1,4 +1,4 @@
-"""How long the deltas of a change log stay: `log_retention` after the publish that covers them. Pure."""
+"""Retention of deltas in a change log: `log_retention` after the publish that covers them. Pure."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def parse_duration(text: str) -> timedelta:
 
 
 def log_retention(properties: Mapping[str, Any]) -> timedelta:
-    """What the properties of a stream table's version say."""
+    """Return the `log_retention` in the properties of a table version."""
     return parse_duration(str(properties.get(RETENTION_PROPERTY, LOG_RETENTION)))
 
 
@@ -74,5 +74,5 @@ def _any_published(versions: Sequence[Landed]) -> bool:
 
 
 def _voids(change: Landed, base: int) -> bool:
-    """Whether a change after a publish takes back something that is in it."""
+    """Return True if a change after a publish takes back something that is in it."""
     return change.position > base and any(voided <= base for voided in change.properties.get(VOIDS, ()))

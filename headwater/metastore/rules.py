@@ -40,7 +40,7 @@ from headwater.names import format_name
 
 @dataclass(frozen=True, slots=True)
 class Header:
-    """What a transaction says of itself."""
+    """Header of a transaction: its id, author, message and start."""
 
     id: str
     start: int
@@ -50,7 +50,7 @@ class Header:
 
 @dataclass(slots=True)
 class Group:
-    """What the transactions of one slot, taken so far, have changed; none of it is in the index yet."""
+    """Changes of the transactions in a slot that is being written; the index has none of them yet."""
 
     written: set[Read] = field(default_factory=set)
     positions: dict[str, int] = field(default_factory=dict)
@@ -125,7 +125,7 @@ def compile_txn(index: SlotIndex, draft: Draft, header: Header, group: Group, ma
 
 
 def _stillborn(index: SlotIndex, draft: Draft, key: str) -> bool:
-    """Whether the object, or one it is a part of, was created and dropped again in this transaction."""
+    """Return True if the object, or one it is a part of, was created and dropped again in this transaction."""
     steps = key.split("/")
     for end in range(1, len(steps) + 1):
         above = "/".join(steps[:end])

@@ -13,7 +13,7 @@ from headwater.metastore.slot_views import IndexView, Item
 
 
 class SavedTransaction(msgspec.Struct):
-    """What a transaction has read and changed so far, and the slot it began at."""
+    """A serialized open transaction: its reads, its changes, and the slot it began at."""
 
     id: str
     start: int

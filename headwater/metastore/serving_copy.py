@@ -1,4 +1,4 @@
-"""Where a table's Lance dataset is: a record of its stream of format `lance`, whose positions are Lance versions."""
+"""Record of a table's Lance dataset: its stream of format `lance`, whose positions are Lance versions."""
 
 from __future__ import annotations
 

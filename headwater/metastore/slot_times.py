@@ -1,4 +1,4 @@
-"""When each slot was committed: the last in memory, those before in the layers of a checkpoint, read when asked for.
+"""Commit times of slots: the newest in memory, older ones in the layers of a checkpoint, read on demand.
 
 Slot times never decrease, whatever the writers' clocks say.
 """

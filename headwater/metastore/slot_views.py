@@ -63,7 +63,7 @@ class SlotView(Protocol):
 
     @property
     def places(self) -> dict[tuple[str, ...], Place]:
-        """Where namespaces and tables are, as far as somebody asked."""
+        """Cached paths of namespaces and tables."""
         ...
 
     def mapped(self, parent: str, digest: str) -> str | None:
@@ -150,7 +150,7 @@ class IndexView:
 
     @property
     def is_newest(self) -> bool:
-        """Whether it is of the newest slot that the index knows."""
+        """True if it is of the newest slot that the index knows."""
         return self.at == self.index.slot
 
     def mapped(self, parent: str, digest: str) -> str | None:
@@ -290,7 +290,7 @@ def place_of(parent: Place, item: Item) -> Place:
 
 
 def place_at(view: SlotView, key: str) -> Place | None:
-    """Where the namespace or table with this key is; None if it, or one above it, is not there (or above itself)."""
+    """Return the path of the object with a key; None if it or an ancestor is dropped, or if it is its own ancestor."""
     items: list[Item] = []
     while key:
         item = view.item(key)

@@ -84,7 +84,7 @@ class Snapshots:
         return item.revision
 
     def read(self, revision: Revision) -> Read:
-        """What a snapshot pins, and the index it is read by."""
+        """Return the tables that a named snapshot pins, and the index to read them with."""
         id = str(revision.properties[FILE])
         if id not in self._read:
             key = snapshot_key(id)

@@ -28,7 +28,7 @@ from headwater.names import format_name
 
 
 class Record(NamedTuple):
-    """What is looked up of a stream most often."""
+    """The fields of a stream that most look-ups need."""
 
     home: str
     properties: Mapping[str, Any]

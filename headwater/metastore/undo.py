@@ -56,12 +56,12 @@ class Reverted(NamedTuple):
 
     @property
     def back(self) -> bool:
-        """Whether it is there once the transaction is undone."""
+        """True if it is there once the transaction is undone."""
         return self.before is not None and self.before.alive
 
     @property
     def moves(self) -> bool:
-        """Whether a name of it is to be mapped anew."""
+        """True if a name of it is to be mapped anew."""
         if self.before is None or self.back != self.now.alive:
             return True
         was, now = self.before, self.now
@@ -165,7 +165,7 @@ class Undo(DeltaUndo):
         return item is not None and item.revision.parts[1] == DELTA_FORMAT
 
     def _is_as_left(self, target: Reverted) -> bool:
-        """Whether it is as the transaction left it; what changed it since may have been undone as well."""
+        """Return True if it is as the transaction left it; what changed it since may have been undone as well."""
         left, now = version_at(target.node.versions, self.number), target.now
         if left.slot == now.slot:
             return True

@@ -34,7 +34,7 @@ SHOWN = 10
 
 
 class ColumnChanges(NamedTuple):
-    """What a change of a stream table has done to its columns, by their numbers."""
+    """Changes of a stream table's columns, by column id."""
 
     added: Set[int]
     widened: Set[int]
@@ -190,7 +190,7 @@ class DeltaUndo:
     # Objects that deltas belong to
 
     def _require_there(self, key: str) -> bool:
-        """Whether all above a part is there, once what the transaction dropped is back."""
+        """Return True if all above a part is there, once what the transaction dropped is back."""
         steps = key.split("/")
         above = ["/".join(steps[:end]) for end in range(1, len(steps))]
         lost = [one for one in above if one.strip("/") and self.draft.item(one) is None]

@@ -209,7 +209,7 @@ def snapshot_records(index: SlotIndex) -> Iterator[Revision]:
 
 
 def _check(log: Log, key: str, *kinds: bytes) -> Iterator[Problem]:
-    """Whether the file is there, whole, and of one of these kinds."""
+    """Return True if the file is there, whole, and of one of these kinds."""
     try:
         data = log.store.get(key)
         if not (SEGMENT in kinds and is_collected(data)):
@@ -221,7 +221,7 @@ def _check(log: Log, key: str, *kinds: bytes) -> Iterator[Problem]:
 
 
 def _tree(log: Log) -> Iterator[Problem]:
-    """What a reader of the published layout sees, name by name, against the index."""
+    """Compare the published layout with the index, name by name."""
     seen = published_tree(log.store)
     known = dict(_known(IndexView(log.index, log.index.slot), ROOT))
     for path in sorted(seen.keys() | known.keys()):

@@ -1,4 +1,4 @@
-"""What a catalog can do beyond `LanceNamespace`, as a declared value: a server asks for it once and probes nothing."""
+"""Abilities of a catalog beyond `LanceNamespace`, as a declared value that a server reads once."""
 
 from __future__ import annotations
 
@@ -102,5 +102,5 @@ class Able(Protocol):
 
 
 def abilities_of(namespace: LanceNamespace) -> CatalogAbilities:
-    """What a catalog declares; one that declares nothing can do what the interface says, and no more."""
+    """Return the abilities that a catalog declares; without a declaration, those of the interface alone."""
     return namespace.abilities() if isinstance(namespace, Able) else CatalogAbilities()

@@ -1,4 +1,4 @@
-"""Where a catalog is put together: store, clock and registry come in, and every part gets what it needs, once."""
+"""Composition of a catalog: wires store, clock and registry into its parts, once."""
 
 from __future__ import annotations
 

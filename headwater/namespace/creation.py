@@ -208,7 +208,7 @@ class Creation:
 
     @staticmethod
     def _kept(table: Table, mode: CreateMode) -> Created:
-        """What comes of a creation when another has created the table: error 5, or that table."""
+        """Return the table that another writer created first, or raise TableAlreadyExists (5)."""
         return plans.own_name(table, table, mode, created=True)[1].table, None
 
     def _record(self, table: Table, mode: CreateMode) -> Table:

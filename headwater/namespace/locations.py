@@ -1,4 +1,4 @@
-"""Where a table may be. A `location` in a request is untrusted: nothing may reach outside the catalog's root."""
+"""Locations of tables. A `location` in a request is untrusted and must stay inside the catalog's root."""
 
 from __future__ import annotations
 
@@ -91,5 +91,5 @@ def check_place(store: Store, location: str) -> None:
 
 
 def table_uri(root_uri: str, location: str) -> str:
-    """What pylance opens: a plain path on local disk, a percent-encoded URI elsewhere."""
+    """Return the address that pylance opens: a path on local disk, else a percent-encoded URI."""
     return f"{root_uri}/{location if '://' not in root_uri else quote(location)}"

@@ -144,7 +144,7 @@ class MetastoreNamespace(RegisteredNamespace):
 
     @property
     def session(self) -> Session:
-        """Where this catalog stands: in the present, inside a transaction, or in the past."""
+        """The session of this catalog: the present, a transaction, or a moment of the past."""
         return self._registry.session
 
     # Tags and branches
@@ -246,7 +246,7 @@ class MetastoreNamespace(RegisteredNamespace):
             self.versions.tidy(self.operations.find_table(id), waiting.numbers, waiting.staged)
 
     def _name_of(self, id: str) -> ObjectId:
-        """What a table is called now, by its id in the metastore."""
+        """Return the current name of a table, by its id in the metastore."""
         found = self.metastore.by_id(id)
         assert isinstance(found, Object)
         return ObjectId(tuple(found.path))

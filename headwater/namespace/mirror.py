@@ -84,7 +84,7 @@ class Mirror:
         return self._is_on(None)
 
     def _is_on(self, tx: Transaction | None) -> bool:
-        """Whether there is a mirror, or is going to be one by a transaction."""
+        """Return True if there is a mirror, or is going to be one by a transaction."""
         marker = self.store.get_all([MIRROR_MARKER])[0] if self._is_possible else None
         if marker is None and not (tx is not None and tx.changes_root):
             return False

@@ -145,7 +145,7 @@ class Operations:
         return table
 
     def declared_place(self, id: ObjectId, location: str | None, properties: Mapping[str, str]) -> str:
-        """Where a table to be declared will be: errors 0, 5 (deregistered there), 13."""
+        """Return the location of a table to declare: errors 0, 5 (deregistered there), 13."""
         self._require_properties(properties)
         place = self._choose_place(id, location)
         self._require_not_hidden(id, place)
@@ -155,7 +155,7 @@ class Operations:
         return place
 
     def prepare_create(self, id: ObjectId) -> tuple[str, Table | None]:
-        """Where CreateTable writes, and the table that has the name already: errors 0, 1, 5 (a namespace), 13."""
+        """Return the location for CreateTable, and the table that has the name: errors 0, 1, 5 (a namespace), 13."""
         self.registry.check_writable()
         place = self._choose_place(id, None)
         facts = self.registry.find(_with_parent(id))
@@ -216,7 +216,7 @@ class Operations:
         return self.run([*_with_parent(id), *_with_parent(new)], lambda facts: self._plan_rename(facts, id, new))
 
     def has_data(self, table: Table) -> bool:
-        """Whether the table has a version: one that the catalog records, if it manages the table's versions."""
+        """Return True if the table has a version: one that the catalog records, if it manages the table's versions."""
         if not table.known.managed:
             return has_version(self.store, table.location)
         found = self.registry.find([table.id], newest=True).get(table.id)

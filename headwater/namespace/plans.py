@@ -1,4 +1,4 @@
-"""What an operation does, decided purely: facts and a request in, changes or an error out.
+"""Plans of operations, pure: facts and a request in, changes or an error out.
 
 Each function is the rule of one operation (directory document, "Basic Operations"; OpenAPI for the modes).
 """
@@ -31,7 +31,7 @@ MAX_PROPERTY_CHARS = 64 * 1024
 
 
 class CreateMode(Enum):
-    """What to do when the object to create exists."""
+    """Mode of a create when the object exists."""
 
     CREATE = "create"
     EXIST_OK = "existok"
@@ -39,14 +39,14 @@ class CreateMode(Enum):
 
 
 class DropMode(Enum):
-    """What to do when the namespace to drop does not exist."""
+    """Mode of a drop when the namespace does not exist."""
 
     FAIL = "fail"
     SKIP = "skip"
 
 
 class DropBehavior(Enum):
-    """What to do when the namespace to drop is not empty."""
+    """Behavior of a drop when the namespace is not empty."""
 
     RESTRICT = "restrict"
     CASCADE = "cascade"
@@ -161,7 +161,7 @@ def plan_declare_table(
 
 @dataclass(frozen=True)
 class Ownership:
-    """Who has a name after CreateTable, and the table that it takes the name from, whose folder is then of no use."""
+    """Owner of a name after CreateTable, and the table it replaces, whose folder is then free."""
 
     table: Table
     replaced: Table | None = None

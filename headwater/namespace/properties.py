@@ -29,7 +29,7 @@ LAYOUTS = ("lance", "early")
 
 @dataclass(frozen=True)
 class DirectoryProperties:
-    """How to open a directory catalog (directory document, "Namespace Implementation Configuration Properties")."""
+    """Properties of a directory catalog (directory document, "Namespace Implementation Configuration Properties")."""
 
     root: str
     manifest_enabled: bool = True
@@ -65,7 +65,7 @@ def parse_properties(properties: Mapping[str, Any]) -> DirectoryProperties:
 
 @dataclass(frozen=True)
 class MetastoreProperties:
-    """How to open a metastore catalog."""
+    """Properties of a metastore catalog."""
 
     root: str
     delimiter: str = DELIMITER

@@ -154,7 +154,7 @@ class RefEdit:
         return RefTarget(begins.version, on, 0, self.inside.clock.now_ms())
 
     def _writes(self, session: TransactionSession) -> bool:
-        """Whether the transaction has versions of the table that it makes itself."""
+        """Return True if the transaction has versions of the table that it makes itself."""
         own = any(tuple(each.path) == self.table.id.names for each in session.tx.appended())
         return own or self.table.id in session.unstaged
 

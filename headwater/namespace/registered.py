@@ -41,7 +41,7 @@ class RegisteredNamespace(VersionMethods, DataMethods):
     """A catalog whose names live in a registry."""
 
     def abilities(self) -> CatalogAbilities:
-        """What a server can use of this catalog beyond the interface."""
+        """Return the abilities of this catalog beyond the interface, for a server."""
         return CatalogAbilities(
             delimiter=self.delimiter,
             store=self.store,

@@ -40,7 +40,7 @@ class RenameNamespaceRequest(BaseModel):
 
 
 class PageRequest(BaseModel):
-    """What the web page asks: each question takes the fields that it knows. `word` is that of a filter or a search."""
+    """Request of the web page; each question uses some of the fields. `word`: the text of a filter or a search."""
 
     id: list[str] | None = None
     until: int | None = None

@@ -1,4 +1,4 @@
-"""What a plan rests on: the files that sources have, and the tables as they are now. Reads, and changes nothing."""
+"""Facts for a plan: the files of sources, and the present tables. This module changes nothing."""
 
 from __future__ import annotations
 
@@ -76,18 +76,18 @@ def schema_of(table: Any) -> pa.Schema:
 
 
 def record_of(view: CatalogStream) -> dict[str, Any]:
-    """What a view's table says that it was last made of."""
+    """Return the inputs that a view's table records for its last run."""
     found: dict[str, Any] = json.loads(view.definition.properties.get(INPUTS, "{}"))
     return found
 
 
 def id_of(catalog: Catalog, name: str) -> str:
-    """What tells a table from another one that was made under its name."""
+    """Return the id of a table, which a new table of the same name does not share."""
     return metastore_of(catalog.namespace).session.state().versions(parse_name(name))[-1].home
 
 
 def input_fact(table: Any, id: str) -> TableFact:
-    """What a view that reads a table has to know of it."""
+    """Return the facts of a table that a view over it needs."""
     if not isinstance(table, CatalogStream):
         versions = table.versions()
         return TableFact(position=versions[-1].version if versions else 0, is_stream=False, id=id)
@@ -144,7 +144,7 @@ def indexed(table: CatalogStream) -> tuple[KnownIndex, ...]:
 
 
 def differences(definition: Definition, spec: TableSpec) -> tuple[str, ...]:
-    """What the file says of a table that is not so."""
+    """Return the differences between a table and the pipeline file."""
     found = []
     if spec.keys != definition.keys:
         found.append("keys")
@@ -191,7 +191,7 @@ def file_facts(pipeline: Pipeline, source: Source, table: Any, storage: Mapping[
 
 
 def located(pipeline: Pipeline, source: Source) -> str:
-    """Where a source's files are: at an address, or at a path relative to the pipeline file."""
+    """Return the address or path of a source's files; a relative path starts at the pipeline file."""
     if "://" in source.path:
         return source.path
     return os.path.join(glob.escape(str(pipeline.folder)), os.path.expanduser(source.path))

@@ -131,7 +131,7 @@ def _digest(values: Mapping[str, Any]) -> str:
 
 @contextmanager
 def naming_section(where: str) -> Iterator[None]:
-    """What is wrong is told with the file or the section where it stands."""
+    """Add the file or section to the message of an error that is raised in the block."""
     try:
         yield
     except (InvalidInputError, TableColumnNotFoundError) as error:

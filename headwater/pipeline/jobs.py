@@ -47,7 +47,7 @@ MANY_LATE = 0.05
 
 @dataclass(frozen=True)
 class Report:
-    """What a job did. `parts`: the same for each table, where there are several.
+    """Report of a job. `parts`: the reports of single tables, if there are several.
 
     `skipped` files were taken before; `undone` ones were taken, undone, and left out since they are as they were.
     """

@@ -34,7 +34,7 @@ YES, NO = "yes", "no"
 
 @dataclass(frozen=True)
 class Policy:
-    """What housekeeping does with a table. `missing`: the part of the rows that an index may lack; None: any."""
+    """Housekeeping policy of a table. `missing`: the fraction of rows that an index may lack; None: any."""
 
     compact: bool = True
     collect: bool = True

@@ -25,7 +25,7 @@ UPSTREAM, DOWNSTREAM = "upstream", "downstream"
 
 @dataclass(frozen=True)
 class VersionOrigin:
-    """What one published version comes from."""
+    """Origin of one published version."""
 
     table: str
     version: int
@@ -48,7 +48,7 @@ class LineageNode:
 
 
 def origins(stream: CatalogStream) -> list[VersionOrigin]:
-    """Where every published version that is kept comes from, oldest first."""
+    """Return the origins of all kept published versions, oldest first."""
     opened, snapshot = stream.opened()
     found = []
     for delta in snapshot.deltas(opened.path, format=LANCE, version=opened.version):

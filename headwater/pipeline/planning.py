@@ -40,7 +40,7 @@ class FileFact:
 
     @property
     def left_out(self) -> bool:
-        """Whether it is as it was undone: it is not taken again by itself."""
+        """True if it is as it was undone: it is not taken again by itself."""
         return self.undone and not self.taken
 
 
@@ -184,7 +184,7 @@ def make_plan(
 
 
 def _waits(pipeline: Pipeline, facts: Facts, table: TableSpec) -> bool:
-    """Whether no file has come yet that would say what its columns are: an empty one does not."""
+    """Return True if no file has come yet that would say what its columns are: an empty one does not."""
     sources = [source for source in pipeline.sources if source.into == table.name]
     known = facts.tables.get(table.name) is not None or table.schema is not None
     files = (file for source in sources for file in facts.files.get(source.name, ()))
@@ -269,7 +269,7 @@ def _why_index(wanted: WantedIndex) -> str:
 
 
 def is_indexed(column: str, type: str | None, known: Sequence[KnownIndex]) -> bool:
-    """Whether a column has an index, of a type if that is told."""
+    """Return True if a column has an index, of a type if that is told."""
     return any(each.column == column and type in (None, each.type) for each in known)
 
 

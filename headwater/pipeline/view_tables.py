@@ -113,7 +113,7 @@ def _evolved(view: ViewSpec, known: Definition, schema: pa.Schema) -> tuple[list
 
 
 def _loses(old: Any, new: Any) -> bool:
-    """Whether numbers would be cut to fit."""
+    """Return True if numbers would be cut to fit."""
     is_whole, is_float = pa.types.is_integer, pa.types.is_floating
     is_cut = is_whole(old) and (is_float(new) or pa.types.is_decimal(new))
     return bool(is_cut or (pa.types.is_decimal(old) and is_float(new)))

@@ -56,7 +56,7 @@ class SignalledStop:
         return not self._told.empty()
 
     def wait(self, timeout: float) -> bool:
-        """Whether it was set, at the latest after so many seconds; once told, it is told no more."""
+        """Return True if it was set, at the latest after so many seconds; once told, it is told no more."""
         try:
             self._told.get(timeout=timeout)
         except Empty:

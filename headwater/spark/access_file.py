@@ -1,4 +1,4 @@
-"""How the processes of a Spark session reach a catalog: what holds a secret travels in a file only its owner reads.
+"""Access of Spark's processes to a catalog: secrets travel in a file that only its owner can read.
 
 The settings of a session stand on the JVM's command line, which everybody on the machine can list, and anybody who may
 run SQL can `SET` more of them. So a setting only names the file; address, token and headers stand in it together, and a
@@ -28,7 +28,7 @@ ENVIRONMENT = "HEADWATER_SPARK_CATALOG_"
 
 
 class Access(msgspec.Struct, frozen=True, tag="headwater-access", tag_field="kind"):
-    """What such a file holds: the options of one catalog, `uri`, `token`, `header.*` and the like."""
+    """Content of an access file: the options of one catalog, such as `uri`, `token` and `header.*`."""
 
     options: dict[str, str]
 

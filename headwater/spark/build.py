@@ -42,7 +42,7 @@ def spark_jars() -> Path:
 
 
 def digest(folder: Path) -> str:
-    """What a jar is made of: every source, and the Spark it is compiled against."""
+    """Return the digest of a jar's sources and of the Spark version it is compiled against."""
     total = hashlib.sha256(",".join(sorted(jar.name for jar in spark_jars().glob("spark-sql*.jar"))).encode())
     for path in sorted(folder.rglob("*.java")):
         total.update(path.name.encode() + path.read_bytes())

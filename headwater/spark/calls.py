@@ -1,4 +1,4 @@
-"""What the worker does for each call of the protocol: one row per call, a struct in, a value of JSON out."""
+"""Handlers of the worker's protocol: one row per call, a struct in, a JSON value out."""
 
 from __future__ import annotations
 

@@ -108,7 +108,7 @@ class Connection:
         return list(all_pages(self.client.list_tables, ListTablesRequest(id=id), "tables"))
 
     def find(self, id: list[str]) -> TableHandle:
-        """Where the table is and who orders its versions, at no version yet."""
+        """Return the handle of a table, without a version."""
         answer = self.client.describe_table(DescribeTableRequest(id=id, with_table_uri=True, vend_credentials=True))
         uri = answer.table_uri or answer.location
         if not uri:
@@ -123,7 +123,7 @@ class Connection:
             raise TableNotFoundError(f"The table {table.name!r} holds no data at its location.") from None
 
     def load_table(self, id: list[str], version: str | None = None, micros: int | None = None) -> dict[str, Any]:
-        """What Spark needs to know of a table: pinned reference, exact schema, statistics, properties."""
+        """Return a table for Spark: pinned reference, exact schema, statistics, properties."""
         stream = self._streams.load(id, version, micros) if self._streams is not None else None
         if stream is not None:
             return self._load_stream(id, *stream)
@@ -270,7 +270,7 @@ def describe_folded(table: TableHandle, definition: Definition, fold: Fold) -> d
 
 
 def describe_log(loaded: dict[str, Any], definition: Definition, fold: Fold, near: bool) -> dict[str, Any]:
-    """What is known of a table beside it, if its rows come from a change log. `near`: its files can be reached."""
+    """Return the facts of a table that a change log feeds. `near`: its files can be reached."""
     marks = {*definition.keys, *definition.sequence}
     for field in loaded["schema"]["fields"]:
         field["nullable"] = field["nullable"] and field["name"] not in marks  # no row of a state lacks one

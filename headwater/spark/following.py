@@ -104,7 +104,7 @@ class Followed:
         return pa.concat_tables(parts)
 
     def published_ms(self) -> int | None:
-        """When the newest version was published."""
+        """Return the time at which the newest version was published."""
         newest = self.snapshot.newest_delta(self.stream.path, format=LANCE, version=self.stream.version)
         return None if newest is None else newest.time_ms
 
@@ -260,7 +260,7 @@ def _check_same(table: WireTable, start: Offset) -> None:
 
 
 def initial(table: WireTable, options: Options, is_changes: bool) -> Offset:
-    """Where a new query begins: with the rows that are there, after the newest position, or at the one named."""
+    """Return the start of a new query: the present rows, the newest position, or a named one."""
     return _of(table, _first(table, options, is_changes))
 
 
@@ -417,7 +417,7 @@ def _piece(log: AnyLog, part: Piece, scan: WireScan) -> pa.Table:
 
 
 def _time_of(log: AnyLog, position: int) -> int:
-    """When a position was committed; of a collected one, when the version that covers it was published."""
+    """Return the commit time of a position; of a collected one, that of the version that covers it."""
     found = log.kept(position - 1)
     if found and found[0].position == position:
         return found[0].time_ms

@@ -1,4 +1,4 @@
-"""How the JVM and its Python worker talk: frames of JSON, and Arrow streams between them.
+"""Wire format between the JVM and its Python worker: JSON frames, and Arrow streams between them.
 
 One connection carries one call at a time. A call is a frame (its length as 4 bytes, big endian, then the JSON of a call
 of `headwater.spark.protocol`); the answer is a frame `{"ok": value}` or `{"error": {"code", "message"}}`. A call

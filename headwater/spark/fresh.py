@@ -80,7 +80,7 @@ class Streams:
         self._option = option
 
     def load(self, id: list[str], version: str | None, micros: int | None) -> tuple[Definition, Fold] | None:
-        """What a stream table is and how to read it: now, at a position, or as of a time. None: it is none."""
+        """Return how to read a stream table now, at a position or as of a time; None if the table is none."""
         metastore = opened(self._option).metastore
         now = metastore.now()
         if not _is_stream(now, id):

@@ -1,4 +1,4 @@
-"""What a session asks of its Python worker: one frozen struct per call, decoded once, when its frame is received.
+"""Calls of a session to its Python worker: one frozen struct each, decoded once when its frame arrives.
 
 The jar writes these calls (`java/headwater/spark`), tests/spark/golden holds one of each, and both languages read it. A
 field that is unknown, missing or of another type is refused: the jar and the package are then of different versions.
@@ -40,7 +40,7 @@ SERVER = "uri"
 
 
 def is_server(lake: str) -> bool:
-    """Whether a stream table is folded by a server: what `Fold.lake` then says is how to reach it."""
+    """Return True if a stream table is folded by a server: what `Fold.lake` then says is how to reach it."""
     return SERVER in json.loads(lake)
 
 
@@ -73,7 +73,7 @@ class WireTable(Message, frozen=True):
 
     @property
     def is_folded(self) -> bool:
-        """Whether its rows come from a fold, and not from the Lance dataset alone."""
+        """True if its rows come from a fold, and not from the Lance dataset alone."""
         return self.fold is not None and self.fold.fresh
 
     def refused(self) -> InvalidInputError:
@@ -112,7 +112,7 @@ class Search(Message, frozen=True):
 
 
 class WireScan(Message, frozen=True):
-    """What to read; see `headwater.tables.scan.table_scan.Scan`."""
+    """A scan request; see `headwater.tables.scan.table_scan.Scan`."""
 
     table: WireTable
     columns: tuple[str, ...]
@@ -128,7 +128,7 @@ class WireScan(Message, frozen=True):
 
     @property
     def is_folded(self) -> bool:
-        """Whether rows come from a fold, and not from the Lance dataset as they are there."""
+        """True if rows come from a fold, and not from the Lance dataset as they are there."""
         return self.search is None and (self.ordered or self.table.is_folded)
 
     def engine(self) -> Scan:
@@ -365,7 +365,7 @@ class CommitDelta(Commit, frozen=True, tag="commit_delta"):
 
 
 class CommitEvents(Commit, frozen=True, tag="commit_events"):
-    """What a statement wrote into a stream table: deletes, rows that take the place of others, rows with new keys."""
+    """Events of a statement on a stream table: deletes, replaced rows, rows with new keys."""
 
     command: Literal["insert", "update", "delete", "merge"]
     deleted: list[Json] = []

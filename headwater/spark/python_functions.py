@@ -30,7 +30,7 @@ class Function:
 
 
 def function_of(value: Any) -> Function:
-    """What the caller gave: a function of Spark's, told by its `evalType`, or a plain one."""
+    """Return the caller's function: a Spark function, recognized by its `evalType`, or a plain one."""
     if not callable(value):
         raise InvalidInputError("Give a function, a function made by Spark's udf or pandas_udf, or an SQL expression.")
     kind = getattr(value, "evalType", None)

@@ -84,7 +84,7 @@ def _type_of(value: Any, given: Any) -> Any:
 
 
 def catalog_options(spark: SparkSession, name: str) -> dict[str, str]:
-    """How to reach a catalog of the session: as `configure` was told in this process, or as the session's settings say.
+    """Return the options of a catalog of the session, from `configure` in this process or from its settings.
 
     A Connect server keeps tokens to itself and may be on another machine, so there this process must have been given
     its own.

@@ -24,7 +24,7 @@ EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 
 
 def server_option(reached: Mapping[str, str]) -> str:
-    """How a task reaches the server, as a plan carries it: like storage options, it may hold secrets."""
+    """Return a task's access to the server, as a plan carries it; like storage options it may hold secrets."""
     return json.dumps(dict(reached), sort_keys=True)
 
 
@@ -49,7 +49,7 @@ class ServedStreams:
         self._option = option
 
     def load(self, id: list[str], version: str | None, micros: int | None) -> tuple[Definition, Fold] | None:
-        """What a table is and how to read it: now, at a position, or as of a time. None: it is no stream table."""
+        """Return how to read a table now, at a position or as of a time; None if it is no stream table."""
         server, key = asked(self._option), ObjectId(tuple(id))
         if not server.is_stream_table(key):
             return None

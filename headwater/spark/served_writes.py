@@ -1,4 +1,4 @@
-"""What SQL and streams write into the stream tables of a server: tasks hand their rows to the driver, who sends them.
+"""Writes of SQL and streams into a server's stream tables: tasks hand rows to the driver, which sends them.
 
 The server writes the files of the log and commits, so that nobody here needs the storage. All of a statement is one
 request, or one transaction where it has read other tables or creates the one it writes.
@@ -34,7 +34,7 @@ Json = dict[str, Any]
 
 
 def is_afar(table: WireTable) -> bool:
-    """Whether a server writes into the table."""
+    """Return True if a server writes into the table."""
     return table.fold is not None and is_server(table.fold.lake)
 
 

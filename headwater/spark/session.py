@@ -126,7 +126,7 @@ def _batches() -> dict[str, str]:
 
 
 def configured(name: str) -> Resolved:
-    """What this process made known to its session as `name`."""
+    """Return the catalog that this process configured as `name`."""
     if name not in _configured:
         raise InvalidInputError(
             f"This process has configured no catalog {name!r}: call headwater.spark.configure, or give a Catalog."
@@ -135,7 +135,7 @@ def configured(name: str) -> Resolved:
 
 
 def _reach(catalog: Resolved, token: str | None) -> dict[str, str]:
-    """How Spark's processes reach a catalog: the server that was named, or one of this process for one on storage."""
+    """Return the access of Spark's processes: the named server, or one that this process starts for a storage root."""
     if catalog.impl in REST:
         check_properties(catalog.properties)
         options = {key: str(value) for key, value in catalog.properties.items()}
@@ -147,7 +147,7 @@ def _reach(catalog: Resolved, token: str | None) -> dict[str, str]:
 
 
 def _lake(catalog: Resolved) -> dict[str, str]:
-    """Where the metastore is, or an empty text if it is none: stream tables are folded where its files are."""
+    """Return the root of the metastore, or an empty text for another kind of catalog."""
     from headwater.spark.fresh import LAKE, lake_option
 
     opened = open_resolved(catalog)

@@ -42,20 +42,20 @@ Json = dict[str, Any]
 
 @dataclass
 class SourcePart(InputPartition):
-    """What one task reads, as it travels to it."""
+    """A serializable scan task."""
 
     value: Json
 
 
 @dataclass
 class Written(WriterCommitMessage):
-    """What one task has written: fragments that belong to no version."""
+    """Fragments that one task has written; no version holds them yet."""
 
     fragments: list[Json]
 
 
 def catalog_options(options: Json) -> Json:
-    """How to reach the catalog: from the options, or the file that `configure` named in the driver's environment."""
+    """Return the catalog's options, from the caller or from the file that `configure` named in the environment."""
     from headwater.spark.access_file import ACCESS_FILE, ENVIRONMENT
 
     if "uri" in options:

@@ -42,7 +42,7 @@ PROVIDERS = ("headwater", "lance", STREAM, "parquet", "orc", "csv", "json", "avr
 
 
 def check_provider(properties: dict[str, str]) -> bool:
-    """Whether a new table is to be a stream table; error 13 for a kind that is not known."""
+    """Return True if a new table is to be a stream table; error 13 for a kind that is not known."""
     kind = properties.get("provider", "headwater").lower()
     if kind not in PROVIDERS:
         raise InvalidInputError(
@@ -83,7 +83,7 @@ def _described(
 
 
 def written_properties(definition: Definition) -> dict[str, str]:
-    """What CREATE TABLE would say of a stream table: its kind and its TBLPROPERTIES."""
+    """Return the kind and TBLPROPERTIES of a stream table, as in CREATE TABLE."""
     marks = {"keys": ",".join(definition.keys), "sequence": ",".join(definition.sequence)}
     return {"provider": STREAM, **{name: text for name, text in marks.items() if text}, **definition.properties}
 

@@ -1,4 +1,4 @@
-"""What SQL writes into stream tables: executors write files of the log, the driver lands them in one transaction."""
+"""SQL writes into stream tables: executors write log files, the driver lands them in one transaction."""
 
 from __future__ import annotations
 

@@ -47,7 +47,7 @@ class Equal:
 
 @dataclass(frozen=True)
 class Slicing:
-    """How a view's rows come from its tables, which are called by their names in the catalog."""
+    """Slices of a view: how its rows depend on its tables, by their names in the catalog."""
 
     anchor: str
     keys: tuple[Any, ...]

@@ -71,7 +71,7 @@ class Backfill:
     name: str
 
     def checkpoint(self, batch: StaleRows) -> str:
-        """Where what was done for a batch is kept."""
+        """Return the key of a batch's checkpoint."""
         folder = backfill_folder(self.stream.home, self.name)
         return f"{folder}/{batch.fragment}-{batch.start}-{batch.rows}.json"
 
@@ -162,7 +162,7 @@ def batch_of_backfill(lake: Lake, work: Backfill, batch: StaleRows, is_kept: boo
 
 
 def _done_before(lake: Lake, stream: Stream, key: str) -> Json | None:
-    """What an earlier run did for a batch, if its files are still there."""
+    """Return the result of an earlier run for a batch, if its files still exist."""
     try:
         done: Json = json.loads(lake.store.get(key))
     except KeyNotFoundError:

@@ -203,7 +203,7 @@ def _has_infinite(array: Any) -> bool:
 
 
 def _is_kept(values: list[Any], kinds: set[type], wanted: Any) -> bool:
-    """Whether Arrow takes such values whole, or fails: else each is looked at."""
+    """Return True if Arrow takes such values whole, or fails: else each is looked at."""
     types = pa.types
     kinds = kinds - {type(None)}
     if types.is_integer(wanted):
@@ -226,7 +226,7 @@ def _is_small(value: Any) -> bool:
 
 
 def _may_lose(kind: Any) -> bool:
-    """Whether Arrow would lose something of a value of Python in the parts of a nested type."""
+    """Return True if Arrow would lose something of a value of Python in the parts of a nested type."""
     if pa.types.is_struct(kind) or pa.types.is_integer(kind) or pa.types.is_temporal(kind):
         return True
     return any(_may_lose(kind.field(place).type) for place in range(kind.num_fields))
@@ -270,7 +270,7 @@ def _loses(value: Any, found: Any, kind: Any) -> bool:
 
 
 def _is_cut(value: Any, kind: Any) -> bool:
-    """Whether a time is finer than a type of times is."""
+    """Return True if a time is finer than a type of times is."""
     if pa.types.is_date(kind):
         return isinstance(value, datetime) and value.time() != time()
     step = {"s": 10**9, "ms": 10**6, "us": 10**3, "ns": 1}[kind.unit]

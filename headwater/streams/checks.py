@@ -35,7 +35,7 @@ class Check:
 
 @dataclass(frozen=True)
 class Judged:
-    """Which rows did not hold a check."""
+    """Rows that failed a check."""
 
     check: Check
     failed: Mask

@@ -1,4 +1,4 @@
-"""Which deltas of a log nothing needs any more. Pure over what a snapshot knows; drops nothing.
+"""Deltas of a log that nothing needs. Pure over a snapshot; drops nothing.
 
 A delta stays for `log_retention` after the publish that covers it. A reader or a pinned position needs every delta
 after the published version it is read from. Tombstones are in files of their own, so no delta is kept for them.

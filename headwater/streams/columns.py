@@ -62,7 +62,7 @@ def parse_type(text: Any) -> DataType:
 
 
 def can_be_kept(kind: DataType, levels: int = MAX_LEVELS) -> bool:
-    """Whether the files of a log have a place for values of this type, which may be nested in so many levels."""
+    """Return True if the files of a log have a place for values of this type, which may be nested in so many levels."""
     types = pa.types
     if not levels or types.is_union(kind) or types.is_run_end_encoded(kind) or types.is_interval(kind):
         return False
@@ -72,7 +72,7 @@ def can_be_kept(kind: DataType, levels: int = MAX_LEVELS) -> bool:
 
 
 def can_be_key(kind: DataType) -> bool:
-    """Whether values of this type have one identity: no floats, nothing nested."""
+    """Return True if values of this type have one identity: no floats, nothing nested."""
     return _is_plain(kind) and not pa.types.is_floating(kind)
 
 
@@ -85,7 +85,7 @@ def _is_plain(kind: DataType) -> bool:
 
 
 def widens(old: DataType, new: DataType) -> bool:
-    """Whether every value of the old type is a value of the new one, of the same kind of type."""
+    """Return True if every value of the old type is a value of the new one, of the same kind of type."""
     if old == new:
         return True
     if pa.types.is_integer(old) and pa.types.is_integer(new):
@@ -140,7 +140,7 @@ def may_cast(given: DataType, wanted: DataType) -> bool:
 
 
 def is_written_as_text(kind: DataType) -> bool:
-    """Whether a text is taken for a value of this type: a time, or a decimal with all of its digits."""
+    """Return True if a text is taken for a value of this type: a time, or a decimal with all of its digits."""
     types = pa.types
     return (types.is_temporal(kind) and not types.is_duration(kind)) or types.is_decimal(kind)
 

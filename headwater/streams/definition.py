@@ -1,4 +1,4 @@
-"""What a stream table knows of itself, kept in the properties of its table version. Pure.
+"""Definition of a stream table, stored in the properties of its table version. Pure.
 
 A column is known by its field id, so that a dropped and added one is another and a renamed one the same. Every
 property is text, by the names of docs/streams.md; what cannot be understood is refused when it is set.
@@ -144,7 +144,7 @@ class Definition:
 
     @cached_property
     def checks(self) -> tuple[Check, ...]:
-        """What `ingest` expects of rows."""
+        """The checks that `ingest` applies to rows."""
         return checks_of(self.properties)
 
 

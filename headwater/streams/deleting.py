@@ -1,4 +1,4 @@
-"""What `delete` means: keys, rows or a predicate, as delete events."""
+"""Delete events from keys, rows or a predicate."""
 
 from __future__ import annotations
 

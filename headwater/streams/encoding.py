@@ -1,4 +1,4 @@
-"""How columns are laid out in the Parquet files of a change log: what is fast to write, to read and small. Pure.
+"""Parquet layout of change-log columns: small, and fast to write and read. Pure.
 
 Whole numbers and times are packed by their differences (keys are sorted, row numbers dense), floats by the places of
 their bytes, texts of few values by a dictionary; all of it is compressed lightly then.

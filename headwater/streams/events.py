@@ -22,7 +22,7 @@ VERSION = 2
 
 @dataclass(frozen=True)
 class Rules:
-    """What the fold must know of a table. `lateness` is measured like the first sequence column (watermark.py)."""
+    """Rules of a table's fold. `lateness`: in the unit of the first sequence column (watermark.py)."""
 
     schema: pa.Schema
     keys: tuple[str, ...] = ()
@@ -94,7 +94,7 @@ class State:
 
 @dataclass(frozen=True)
 class Folded:
-    """What events did to a state.
+    """Result of folding events into a state.
 
     `rows` now stand for their keys; `replaces` says which row of the state each takes the place of (-1: none).
     `gone` are rows of the state that were deleted. `settled` are tombstones of the state that hold no more, and

@@ -33,7 +33,7 @@ INSERT, DELETE, BEFORE, AFTER = "insert", "delete", "update_preimage", "update_p
 
 @dataclass(frozen=True)
 class TxnStep:
-    """What one transaction changed: the difference it made, the state of the touched keys after it, its last delta."""
+    """Changes of one transaction: its difference, the state of the touched keys after it, its last delta."""
 
     difference: Difference
     state: State

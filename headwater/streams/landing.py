@@ -49,7 +49,7 @@ WrittenFor = tuple[str, int]
 
 @dataclass(frozen=True)
 class LandingReport:
-    """What a landing call did. `position` is where its rows can be read; of a call without effect, the newest."""
+    """Report of a landing call. `position`: the position of its rows; of a call without effect, the newest."""
 
     position: int
     rows: int = 0
@@ -66,7 +66,7 @@ class LandingReport:
 
 @dataclass(frozen=True)
 class BatchOrigin:
-    """Where a batch comes from, and what makes it known again: a token of the caller's, or a file with its digest."""
+    """Origin of a batch, which identifies a repeat: the caller's token, or a file with its digest."""
 
     source: str | None = None
     token: str | None = None
@@ -85,7 +85,7 @@ class BatchOrigin:
 
 @dataclass
 class Landed:
-    """What a transaction will have done once it is committed: the deltas have their positions only then."""
+    """Pending result of a landing; its deltas get their positions with the commit."""
 
     rows: int = 0
     quarantined: int = 0

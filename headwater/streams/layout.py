@@ -47,7 +47,7 @@ def tombstone_file(home: str, id: str) -> str:
 
 
 def backfill_folder(home: str, name: str) -> str:
-    """Where a backfill keeps what its batches have done until a version holds it."""
+    """Return the folder of a backfill's finished batches until a version holds them."""
     return f"{home}/backfill/{name}"
 
 

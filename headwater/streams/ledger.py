@@ -29,7 +29,7 @@ ROOM = 64
 
 @dataclass(frozen=True)
 class LedgerEntry:
-    """What is remembered of a batch or file that was taken."""
+    """Ledger entry of a batch or file that was taken."""
 
     digest: str
     txn: str

@@ -1,4 +1,4 @@
-"""Where the rows of a published version come from, as its own commit says.
+"""Lineage of published versions, as their commits record it.
 
 `positions` are the deltas it took in (first exclusive, last inclusive), `sources` what those were landed from, and
 `functions` what its derived columns were computed by. A caller adds `inputs` (tables) and `run`.
@@ -42,7 +42,7 @@ def lineage_of(view: PositionView, before: Published | None, made: Published) ->
 
 
 def noted(snapshot: Reading, stream: Stream, version: int | None) -> dict[str, Any]:
-    """What the commit of a version says; of one that changed no rows (an index, a rewrite), the publish before it.
+    """Return the lineage in a version's commit; of one that changed no rows, that of the publish before it.
 
     11: there is no such version, or nothing was published yet.
     """

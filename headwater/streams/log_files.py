@@ -292,7 +292,7 @@ def _truncations(
 
 
 def _are_distinct(rows: pa.Table, keys: Sequence[str]) -> bool:
-    """Whether no two rows of a file have one key: they would be side by side."""
+    """Return True if no two rows of a file have one key: they would be side by side."""
     differs = np.zeros(max(rows.num_rows - 1, 0), bool)
     for name in keys:
         column = rows.column(name)

@@ -1,4 +1,4 @@
-"""What the tail of a log does to the serving copy: the rows to write, those to take away, the digest after it.
+"""Merge of a log's tail into the serving copy: rows to write, rows to remove, and the digest after it.
 
 Nothing is written here but tombstones and marks. It is done for the whole tail, or for a share of it on an executor.
 """

@@ -45,7 +45,7 @@ class Stream:
 
 
 class Reads(Protocol):
-    """What a snapshot and a transaction are both asked."""
+    """Reads that a snapshot and a transaction share."""
 
     def versions(self, path: Sequence[str]) -> list[Object]: ...
 

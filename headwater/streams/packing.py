@@ -52,7 +52,7 @@ def pack(data: Any) -> pa.Table:
 
 
 def unpack(table: pa.Table) -> Given | str:
-    """What was packed. InvalidInput (13): nobody packed this."""
+    """Return the packed value; raise InvalidInput (13) for a body that `pack` did not make."""
     if table.schema.names == [TEXT]:
         return _text(table)
     if table.schema.names == [BARE]:

@@ -1,4 +1,4 @@
-"""What a read at a position rests on: a published base, and the deltas after it. Decides, reads no rows.
+"""Views of a position: a published base and the deltas after it. Decides, reads no rows.
 
 An undo voids earlier deltas, so a base that holds rows of a voided delta is of no use from the undo on: an older
 one is taken, or none, and the log from there.
@@ -30,13 +30,13 @@ class Computed:
 
 
 class AtPosition:
-    """What a serving copy is equal to: a stream table at a position of its log, under the columns of a schema."""
+    """Position and schema of a stream table that a serving copy is equal to."""
 
     position: int
     schema_id: int
 
     def is_of(self, position: int, schema_id: int) -> bool:
-        """Whether the serving copy is the table at this position, under these columns."""
+        """Return True if the serving copy is the table at this position, under these columns."""
         return (self.position, self.schema_id) == (position, schema_id)
 
 
@@ -185,7 +185,7 @@ def _older_view(snapshot: Reading, stream: Stream, wanted: int) -> PositionView:
 
 
 def is_base(base: int, position: int, deltas: Sequence[Delta]) -> bool:
-    """Whether the state at `base` can be built on: nothing up to the position voids what is in it."""
+    """Return True if the state at `base` can be built on: nothing up to the position voids what is in it."""
     later = (delta for delta in deltas if base < delta.position <= position)
     return not any(voided <= base for delta in later for voided in delta.properties.get("voids", ()))
 

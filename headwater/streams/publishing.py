@@ -63,7 +63,7 @@ def stage(
 
 
 def work_of(snapshot: Reading, stream: Stream) -> Publish:
-    """What a publish of the table at a slot has to do: the same wherever it is asked."""
+    """Return the work of a publish of a table at a slot; every process gets the same."""
     view, before = view_at(snapshot, stream), newest_published(snapshot, stream)
     return Publish(view, before, head_of(snapshot, stream), snapshot.slot)
 

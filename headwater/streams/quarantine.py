@@ -82,7 +82,7 @@ def quarantine(
 
 
 def is_quarantine(tx: Transaction, path: Sequence[str]) -> bool:
-    """Whether a table holds rows that were not taken, and is not one of the user's with that name."""
+    """Return True if a table holds rows that were not taken, and is not one of the user's with that name."""
     definition = from_properties(tx.get_table_version(path).properties)
     return definition is not None and not definition.keys and definition.schema.equals(SCHEMA)
 

@@ -1,4 +1,4 @@
-"""What a state knows beside its rows, in one form however it is said: by marks, by tombstones or by lines. Pure."""
+"""Marks, tombstones and lines of a state in one form. Pure."""
 
 from __future__ import annotations
 

@@ -29,7 +29,7 @@ EXTENSION = b"ARROW:extension:name"
 
 
 def is_plain(schema: pa.Schema) -> bool:
-    """Whether the values of every column are kept as they are read: no blobs, no types of somebody's own."""
+    """Return True if the values of every column are kept as they are read: no blobs, no types of somebody's own."""
     return not has_blobs(schema) and all(_is_plain(field) for field in schema)
 
 

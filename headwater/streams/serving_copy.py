@@ -97,7 +97,7 @@ class Lake:
 
 @dataclass(frozen=True)
 class Workplace:
-    """What a task on an executor has of a catalog: its store, and a clock."""
+    """Store and clock of a catalog for a task on an executor."""
 
     store: Store
     clock: Clock
@@ -305,7 +305,7 @@ def final_key(stream: Stream, version: int) -> str:
 
 
 def manifest_of(stream: Stream, delta: Delta) -> str:
-    """Where a version's manifest was staged, or its final name if it never was: the record has both."""
+    """Return the key of a version's staged manifest, or its final key if it never was staged."""
     staged = delta.properties.get("staged")
     return f"{stream.serving}/{staged}" if staged else delta.files[0].path
 
@@ -452,7 +452,7 @@ def _write_buckets(
 
 
 def place_of(lake: Lake, stream: Stream) -> TableHandle:
-    """Where the serving copy's files are."""
+    """Return the location of the serving copy's files."""
     return TableHandle(ObjectId(stream.path), f"{lake.uri}/{stream.serving}", dict(lake.storage_options))
 
 

@@ -55,7 +55,7 @@ class Publish:
 
     @property
     def current(self) -> Published | None:
-        """What is published, at the newest version of the serving copy: those after it hold the same rows."""
+        """The last publish, at the newest version of the serving copy."""
         if self.before is None or self.head is None:
             return self.before
         return replace(self.before, version=self.head[0], manifest=self.head[1])
@@ -80,7 +80,7 @@ class Publish:
 
 @dataclass(frozen=True)
 class Done:
-    """What was written for a publish: fragments, addresses of rows to take away, and the counts after it."""
+    """Output of a publish: fragments, addresses of rows to remove, and the counts after it."""
 
     fragments: NewFragments
     addresses: Codes
@@ -95,7 +95,7 @@ class Done:
 
     @property
     def changed(self) -> int:
-        """How many rows were written or taken away."""
+        """The number of rows written or removed."""
         return max(sum(int(each.physical_rows) for each in self.fragments.metadata), len(self.addresses))
 
 

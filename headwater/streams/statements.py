@@ -1,4 +1,4 @@
-"""What a SQL statement does to a keyed stream table: its rows are checked against the state, and land together or not.
+"""SQL statements on keyed stream tables: rows are checked against the state, and land together or not at all.
 
 Landing alone never reads. A statement does: a row that would be late is refused (streams.md, "Bad rows"), and one that
 has read the table becomes the very next change of it, or is a conflict (14) that has changed nothing.
@@ -45,7 +45,7 @@ LOG_POSITIONS = frozenset(("_lsn", "_file", "_pos"))
 
 @dataclass(frozen=True)
 class Statement:
-    """What tasks have prepared: deletes, then rows that take the place of others, then rows whose keys must be new.
+    """Rows that tasks prepared for a statement: deletes, then replacements, then rows whose keys must be new.
 
     `position`: where the statement has read the table; None: it has not.
     """
@@ -106,7 +106,7 @@ def _in_order(definition: Definition, rows: pa.Table) -> pa.Table:
 
 
 class StaleError(Exception):
-    """What a statement has read is not there any more: doing it again would change other rows than it meant."""
+    """The rows that a statement has read are gone: repeating it would change other rows."""
 
 
 def apply_statement(lake: Lake, tx: Transaction, path: Sequence[str], statement: Statement) -> None:

@@ -285,7 +285,7 @@ class StreamTable(Frames):
             return self.report(self.run(work, f"{UPSERT if stream.definition.keys else APPEND} {self.name}"))
 
     def apply(self, parts: Sequence[StatementRows], position: int | None = None) -> int:
-        """What a SQL statement does to the rows, in one transaction; the newest position after it.
+        """Apply the rows of a SQL statement in one transaction and return the newest position.
 
         `position`: where it has read the table. If that has changed since, or does meanwhile, it is 14. Rows that would
         be late, and new rows whose key is there, are 13.
@@ -309,7 +309,7 @@ class StreamTable(Frames):
         return self.report(self.run(work, f"{verb} {self.name}"))
 
     def report(self, landed: Landed) -> LandingReport:
-        """What its landing tells a caller."""
+        """Return the report of a landing."""
         if landed.duplicate is not None:
             known = landed.duplicate
             position = self._position_of(known)
@@ -330,7 +330,7 @@ class StreamTable(Frames):
         )
 
     def _position_of(self, taken: LedgerEntry) -> int:
-        """Where a batch landed. Once its deltas are collected, the first position that it can have had."""
+        """Return the position of a batch; of a collected one, the first position that it can have had."""
         stream, snapshot = self.opened()
         found = snapshot.deltas(stream.path, taken.after, version=stream.version)
         own = (delta.position for delta in found if delta.txn == taken.txn)
@@ -363,7 +363,7 @@ class StreamTable(Frames):
 
     @property
     def has_log(self) -> bool:
-        """Whether a change log feeds it: the history of a stream table is written by publishes alone."""
+        """True if a change log feeds it: the history of a stream table is written by publishes alone."""
         stream, snapshot = self.opened()
         try:
             snapshot.get_stream(stream.path, version=stream.version)
@@ -373,7 +373,7 @@ class StreamTable(Frames):
 
     @property
     def version_id(self) -> str:
-        """What the table is, whatever its name: `<table id>/<table version>`."""
+        """The identity of the table, independent of its name: `<table id>/<table version>`."""
         return self.opened()[0].id
 
     @property
@@ -398,7 +398,7 @@ class StreamTable(Frames):
         return files_taken(snapshot.streams(stream.path, stream.version), source, UNDONE if undone else FILE)
 
     def changes(self, after: int = 0, until: int | None = None, reader: str | None = None) -> pa.Table:
-        """What changed after a position, net per position: whole rows with `_change_type`, `_position`, `_commit_time`.
+        """Return the changes after a position, net per position: rows with `_change_type`, `_position`, `_commit_time`.
 
         With `reader` the catalog keeps the position, and every change comes at least once: coming back for more says
         that what this process was handed before has been read, and so does `commit_reader`. `until` may be lower.
@@ -489,7 +489,7 @@ class StreamTable(Frames):
         return publish_tables(self._lake(), [self.path], known, session=self._session)[0]
 
     def lineage(self, version: int | None = None) -> dict[str, Any]:
-        """Where the rows of a published version come from, the newest unless told: see docs/streams.md."""
+        """Return the lineage of a published version, by default the newest: see docs/streams.md."""
         stream, snapshot = self.opened()
         return noted(snapshot, stream, version)
 

@@ -45,7 +45,7 @@ Choice = Callable[[Sequence[LandedPart]], Sequence[LandedPart]]
 
 
 def parts_of(deltas: Sequence[Delta], quarantined: Sequence[Delta] = ()) -> list[LandedPart]:
-    """What landed in a table, of its deltas and those of its quarantine; what a publish found late is none of it."""
+    """Return the deltas that landed in a table and its quarantine, without rows that a publish found late."""
     own, beside = _voided(deltas), _voided(quarantined)
     kept = [each for each in quarantined if ORIGIN in each.properties]
     return [
@@ -108,7 +108,7 @@ def _give_back(
 
 
 def _recorded_as(origin: Mapping[str, Any]) -> str | None:
-    """What the record of its source calls the batch that a delta is of."""
+    """Return the name of a delta's batch in the record of its source."""
     file, token = origin.get("file"), origin.get("token")
     if file is not None:
         return f"{FILE}{file}"
@@ -170,7 +170,7 @@ def undo_transaction(
     """
 
     def void_in(tx: Transaction, path: tuple[str, ...], version: str, whose: str) -> bool:
-        """Whether it had landed rows there: a quarantine, which has a log of its own, may have all of them."""
+        """Return True if it had landed rows there: a quarantine, which has a log of its own, may have all of them."""
         log: Reading = metastore.now() if within is None else within
         stream = open_in(tx, path, version)
         deltas = log.deltas(stream.path, version=stream.version)
@@ -191,7 +191,7 @@ def undo_transaction(
 
 
 def column_changes(before: Mapping[str, Any], after: Mapping[str, Any]) -> ColumnChanges:
-    """What became of the columns of a stream table, by the properties of its version before and after."""
+    """Return the changes of a stream table's columns between two properties of its version."""
     was, has = from_properties(before), from_properties(after)
     if was is None or has is None:
         return ColumnChanges(set(), set())

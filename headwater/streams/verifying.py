@@ -26,7 +26,7 @@ UNREADABLE = (LanceNamespaceError, pa.ArrowException, OSError, ValueError)
 
 
 def verify(lake: Lake, snapshot: Reading, stream: Stream) -> list[str]:
-    """What is wrong with the newest published version of a table, and which deltas after it cannot be read."""
+    """Return the problems of a table's newest published version, and the unreadable deltas after it."""
     publishes = all_published(snapshot, stream)
     unread = _unread(lake, snapshot, stream, publishes[-1].position if publishes else 0)
     if not publishes:

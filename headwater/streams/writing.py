@@ -53,7 +53,7 @@ KEY_SEGMENTS = 8
 
 @dataclass(frozen=True)
 class Changes:
-    """What a publish does to the serving copy: rows to write, the row ids they keep (-1: new), rows to take away.
+    """Changes of a publish to the serving copy: rows to write with their row ids (-1: new), and rows to remove.
 
     `before` are the rows as they were, of those that keep their id, in the order of these; only a table with derived
     columns needs them. `addresses` of rows to take away begin with theirs, in that order too.

@@ -1,4 +1,4 @@
-"""What hosted work may ask of whoever called it, in the middle of a call: bytes there, a JSON value back.
+"""Callbacks of hosted work to its caller during a call: bytes out, a JSON value back.
 
 One question at a time. Work that goes on after its call has ended has nobody to ask.
 """

@@ -64,7 +64,7 @@ class Channel:
             connection.setsockopt(socket.SOL_SOCKET, option, BUFFER)
 
     def wait_at_most(self, seconds: float) -> None:
-        """How long the other side may keep this one waiting before TimeoutError.
+        """Set the seconds after which waiting for the other side raises TimeoutError.
 
         The kernel's own time limit: the socket stays blocking, and a chunk is one call instead of many.
         """
@@ -273,7 +273,7 @@ def reader_of_chunks(chunks: Iterator[bytes]) -> pa.RecordBatchReader:
 
 
 class _Sink(io.RawIOBase):
-    """What was written since it was last taken."""
+    """Bytes written since the last read."""
 
     def __init__(self) -> None:
         self._parts: list[bytes] = []

@@ -38,7 +38,7 @@ Body = bytes | memoryview | pa.RecordBatchReader | int
 
 @dataclass(frozen=True)
 class Host:
-    """What a worker hosts: the object that `function` ("module:name") makes of JSON arguments."""
+    """The object that a worker hosts: `function` ("module:name") makes it from JSON arguments."""
 
     function: str
     arguments: list[Any] = field(default_factory=list)
@@ -46,7 +46,7 @@ class Host:
 
 @dataclass(frozen=True)
 class WorkerLimits:
-    """What workers may take. `memory` is beyond what an idle one has; `seconds` is the longest silence of a call.
+    """Limits of workers. `memory`: bytes beyond those of an idle worker; `seconds`: the longest silence of a call.
 
     Long calls have a memory of their own (0: the same), take at most half of the workers, and are ended when they have
     done nothing for `seconds`, however long they take.

@@ -63,7 +63,7 @@ def _check_count(field: str, count: int) -> None:
 
 
 def _check_entry(entry: AddColumnsEntry) -> str:
-    """Which of the three ways of adding a column this is."""
+    """Check an entry of AddColumns, which is one of three kinds."""
     if entry.virtual_column is not None:
         raise UnsupportedOperationError(
             f"The column {entry.name[:80]!r} is virtual, and functions in containers are not run by this catalog: "

@@ -1,4 +1,4 @@
-"""What a table's data says of itself: facts for DescribeTable, and statistics."""
+"""Facts of a table's data for DescribeTable, and statistics."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ UNREAD_ROWS = "headwater.unread_rows"
 
 @dataclass(frozen=True)
 class DataFacts:
-    """What DescribeTable tells of a table's data. Only `version` is filled when no details were asked for."""
+    """Facts of a table's data for DescribeTable. Without details only `version` is set."""
 
     version: int
     schema: JsonArrowSchema | None = None

@@ -74,12 +74,12 @@ def query_batches(table: TableHandle, request: QueryTableRequest) -> pa.RecordBa
 
 
 def _is_plain(options: Mapping[str, Any]) -> bool:
-    """Whether the rows are those of the table, in its order: neither filtered nor searched for."""
+    """Return True if the rows are those of the table, in its order: neither filtered nor searched for."""
     return not any(options.get(name) for name in ("filter", "nearest", "full_text_query"))
 
 
 def _is_small(options: Mapping[str, Any]) -> bool:
-    """Whether all the rows asked for are one window at most."""
+    """Return True if all the rows asked for are one window at most."""
     return options["limit"] is not None and options["limit"] <= FIRST_ROWS
 
 

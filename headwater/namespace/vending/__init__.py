@@ -1,4 +1,4 @@
-"""What strangers may learn of a catalog's storage and ask of it: decided here, once, for every server."""
+"""Storage access of untrusted clients: credentials and locations that a server may return, decided in one place."""
 
 from headwater.namespace.vending.decision import FileAccess, Keep, Own, Vendor, vend
 from headwater.namespace.vending.options import check_request

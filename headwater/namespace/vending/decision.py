@@ -16,7 +16,7 @@ from headwater.namespace.vending import walk
 
 
 class FileAccess(Enum):
-    """What the caller may do with the files of the table that an answer is about."""
+    """Access of a caller to the files of a table."""
 
     NONE = "none"
     READ = "read"
@@ -24,11 +24,11 @@ class FileAccess(Enum):
 
 
 class Vendor(Protocol):
-    """Where the storage options of an answer come from."""
+    """Source of the storage options in an answer."""
 
     @property
     def is_silent(self) -> bool:
-        """Whether no answer ever has any, so that answers can be kept and sent again."""
+        """True if no answer ever has any, so that answers can be kept and sent again."""
         ...
 
     def options(self, location: str, access: FileAccess, own: Mapping[str, str] | None) -> dict[str, str] | None:

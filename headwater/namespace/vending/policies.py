@@ -1,4 +1,4 @@
-"""What short-lived credentials may do, as each storage wants it said: one table's folder, and nothing else. Pure.
+"""Policies of short-lived credentials in the form of each storage: one table's folder alone. Pure.
 
 Names are hostile. Each language has characters that would widen what a policy allows (`*` and `${` in IAM, quotes in
 CEL), so every name goes in through the one function that writes it for that language.

@@ -25,7 +25,7 @@ Key = tuple[str, FileAccess]
 
 @dataclass(frozen=True)
 class ScopedSettings:
-    """How scoped credentials are made. `endpoint` is another token service than the storage's usual one."""
+    """Settings of scoped credentials. `endpoint`: a token service other than the storage's own."""
 
     role_arn: str | None = None
     external_id: str | None = None

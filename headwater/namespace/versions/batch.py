@@ -60,7 +60,7 @@ Result = Table | FoundVersion | int
 
 @dataclass
 class _Plan:
-    """What a batch comes to, as far as it has been planned."""
+    """The plan of a batch so far."""
 
     facts: dict[ObjectId, CatalogObject]
     changes: list[Change] = field(default_factory=list)
@@ -146,7 +146,7 @@ class BatchCommit:
 
 
 def check_batch(operations: Operations, versions: TableVersions, batch: Sequence[BatchOperation]) -> None:
-    """What would be refused in a batch that cannot be one commit, told before anything is done.
+    """Raise the errors of a batch that cannot be one commit, before anything is changed.
 
     Where the storage keeps versions, nothing could undo the first operations when a later one is refused.
     """

@@ -1,4 +1,4 @@
-"""Which files versions name: what only removed ones named is given back, and what is gone is told."""
+"""Files named by table versions: frees those of removed versions alone, and reports missing ones."""
 
 from __future__ import annotations
 
@@ -102,7 +102,7 @@ def _lost(contents: Contents, there: Mapping[str, int], folders: Set[str]) -> It
 
 
 def _read(store: Store, keys: Mapping[Name, str]) -> Iterator[tuple[Name, bytes]]:
-    """What is at these keys, many in one round; nothing of those where nothing is."""
+    """Return the contents of keys, read in few rounds, without those that do not exist."""
     names = sorted(keys)
     for first in range(0, len(names), MANIFESTS_AT_ONCE):
         some = names[first : first + MANIFESTS_AT_ONCE]

@@ -1,4 +1,4 @@
-"""What writers that died and interrupted drops left in a directory catalog. It looks; it deletes nothing."""
+"""Leftovers of dead writers and interrupted drops in a directory catalog. This module deletes nothing."""
 
 from __future__ import annotations
 

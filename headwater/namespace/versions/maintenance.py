@@ -47,7 +47,7 @@ class VersionProblem:
 
 @dataclass(frozen=True)
 class Cleaned:
-    """What a clean-up has removed. `files` are those that only removed versions named, and `bytes` is their size."""
+    """Result of a clean-up. `files`: files that only removed versions named; `bytes`: their size."""
 
     records: int = 0
     manifests: int = 0
@@ -57,7 +57,7 @@ class Cleaned:
 
 @dataclass(frozen=True)
 class Optimized:
-    """What `optimize_table` has done: fragments merged, into how many, and what the clean-up then removed."""
+    """Result of `optimize_table`: fragments before and after, and the clean-up that followed."""
 
     fragments_removed: int
     fragments_added: int
@@ -145,7 +145,7 @@ class Maintenance:
         return [*found, *self._unfinished_drops(), *self._unreferenced_folders({item.location for item in tables})]
 
     def leftovers(self, before_ms: int) -> list[Removal]:
-        """What writers that died and interrupted drops left before a time, and nothing needs."""
+        """Return leftovers of dead writers and interrupted drops that are older than a time."""
         tables = self._listed()
         managed = [table for table in tables if table.known.managed] if self.versions.records is not None else []
         recorded = {

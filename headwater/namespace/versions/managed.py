@@ -194,7 +194,7 @@ class ManagedVersions:
         return replace(staged, version=replace(version, manifest_path=path))
 
     def _is_hidden(self, version: Version) -> bool:
-        """Whether it is a version of the open transaction that these records are collected in."""
+        """Return True if it is a version of the open transaction that these records are collected in."""
         open_in = self.records.transaction_id
         return open_in is not None and version.manifest_path.startswith(f"{STAGED}/{open_in}/")
 

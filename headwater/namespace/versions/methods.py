@@ -40,7 +40,7 @@ KEEP_DAYS = 7.0
 
 
 class VersionMethods(ComposedNamespace):
-    """What a catalog can do with versions."""
+    """Operations on table versions, as `LanceNamespace` has them."""
 
     def list_table_versions(self, request: api.ListTableVersionsRequest) -> api.ListTableVersionsResponse:
         """A list waits for nobody and moves nothing, but for the one question by which a client begins an append.

@@ -49,7 +49,7 @@ MAX_VERSION = 2**63 - 1
 
 @dataclass(frozen=True)
 class NewVersion:
-    """What a request says of a version to create. Nothing in it is trusted."""
+    """A version to create, as an untrusted request describes it."""
 
     version: int
     manifest_path: str
@@ -94,7 +94,7 @@ class TableVersions:
 
     @property
     def manages_new(self) -> bool:
-        """Whether the catalog keeps the versions of a table that was just recorded."""
+        """True if the catalog keeps the versions of a table that was just recorded."""
         return self.records is not None and self.records.manages_new
 
     def line(self, table: Table, branch: str | None = None) -> VersionLine:
@@ -103,11 +103,11 @@ class TableVersions:
 
     @property
     def in_transaction(self) -> bool:
-        """Whether versions are collected in an open transaction, where nobody else sees them."""
+        """True if versions are collected in an open transaction, where nobody else sees them."""
         return self.records is not None and self.records.transaction_id is not None
 
     def keeper(self, line: VersionLine) -> ManagedVersions | StorageVersions:
-        """Who keeps the versions of this line."""
+        """Return the keeper of a line's versions: the catalog or the storage."""
         if self.managed is not None and line.branch is None and line.table.known.managed:
             return self.managed
         return self.storage
@@ -207,7 +207,7 @@ class TableVersions:
         return asked.version
 
     def check_delete(self, table: Table, ranges: Sequence[VersionRange]) -> None:
-        """Whether `delete` would refuse these versions: error 13."""
+        """Return True if `delete` would refuse these versions: error 13."""
         line = self.line(table)
         numbers = [item.number for item in self.storage.all(line)]
         choose_deleted(numbers, ranges, True, table.id, self.held(line))

@@ -1,4 +1,4 @@
-"""Where the manifests of a table are, and what a `manifest_path` in a request may be.
+"""Paths of a table's manifests, and the check of a `manifest_path` in a request.
 
 A path in a request is untrusted: it must name a manifest of the very version, staged or final, directly in the
 `_versions/` folder of the very table. Everything else is InvalidInput (13), before any file is touched.
@@ -109,7 +109,7 @@ def check_manifest(data: bytes, given: str, table_uri: str) -> None:
 
 
 def _end(data: bytes) -> int:
-    """Where the message ends that the footer points at."""
+    """Return the end of the message that the footer points at."""
     start = int.from_bytes(data[-_FOOTER : -_FOOTER + 8], "little")
     return start + 4 + int.from_bytes(data[start : start + 4], "little")
 

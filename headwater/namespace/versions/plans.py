@@ -1,4 +1,4 @@
-"""What becomes of versions in a catalog that manages them, decided purely: facts in, changes or an error out."""
+"""Plans of version changes in a managed catalog, pure: facts in, changes or an error out."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which versions a request or a policy means. Values in, values out."""
+"""Ranges of versions in requests and policies. Pure."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class VersionRange:
 
 @dataclass(frozen=True)
 class KeepPolicy:
-    """Which old versions stay. One that any of the rules keeps is kept; the newest always is, and so is what is held.
+    """Policy of kept versions: any rule keeps a version; the newest and held ones always stay.
 
     `versions`: the newest so many. `days`: those of the last so many days.
     `grace_seconds`: those that were the newest so recently that a reader may be about to open them.

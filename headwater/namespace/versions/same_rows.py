@@ -185,7 +185,7 @@ class Fragment:
 
 @dataclass(frozen=True)
 class ManifestRows:
-    """What a manifest says of rows and columns."""
+    """Rows and columns of a manifest."""
 
     fields: Mapping[int, tuple[Any, ...]]
     """By id: name, parent and everything else but metadata, in the order of the schema."""

@@ -40,7 +40,7 @@ MAX_HELD = 64
 
 @dataclass
 class Habit:
-    """What a process was seen to do with one table."""
+    """Observed commits of a process to one table."""
 
     asked: int = 0
     """How often it asked for the newest version since it last created one."""
@@ -49,7 +49,7 @@ class Habit:
 
 
 class _Kept:
-    """What this process holds, by table; of too many tables the oldest is given back."""
+    """Turns that this process holds, by table; beyond a limit the oldest is released."""
 
     def __init__(self) -> None:
         self._held: OrderedDict[str, HeldTurn] = OrderedDict()
@@ -156,7 +156,7 @@ class WriterTurns:
             self._clock.sleep(LOOK_EVERY_S)
 
     def _goes_first(self, folder: str, name: str) -> bool:
-        """Whether the note is of another process that lives and has not given up; old notes are forgotten."""
+        """Return True if the note is of another process that lives and has not given up; old notes are forgotten."""
         path = os.path.join(folder, name)
         if name == str(os.getpid()):
             return False

@@ -108,7 +108,7 @@ def has_stream(reader: Reading, table: ObjectId, format: str) -> bool:
 
 
 def is_fed(reader: Reading, table: ObjectId) -> bool:
-    """Whether publishes alone write its rows: it has a change log, or is the history of a table that has."""
+    """Return True if publishes alone write its rows: it has a change log, or is the history of a table that has."""
     if has_stream(reader, table, DELTA_FORMAT):
         return True
     is_history = bool(table.names) and table.names[-1].endswith(HISTORY) and has_stream(reader, table, LANCE_FORMAT)

@@ -284,7 +284,7 @@ class MetastoreRegistry(Registry):
         return f"{LANCE_FORMAT}-{self.clock.hex(8)}"
 
     def _is_own(self, location: str) -> bool:
-        """Whether this process chose the location, so that nobody else has it."""
+        """Return True if this process chose the location, so that nobody else has it."""
         with self._known.lock:
             return location in self._known.places
 

@@ -1,1 +1,1 @@
-"""What may be ingested: formats of change data, each a function from what a caller gives to rows with their kinds."""
+"""Formats of change data: each a function from the caller's input to rows with their kinds."""

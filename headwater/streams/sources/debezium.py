@@ -349,7 +349,7 @@ def _events(definition: Definition, changes: Sequence[DebeziumChange]) -> Column
 
 
 def _has_moved(definition: Definition, old: Row, new: Row) -> bool:
-    """Whether the key changed: that is a delete of the old one and an upsert of the new one."""
+    """Return True if the key changed: that is a delete of the old one and an upsert of the new one."""
     if not all(name in old for name in definition.keys):
         return False
     return any(_key(definition, old, name) != _key(definition, new, name) for name in definition.keys)

@@ -82,7 +82,7 @@ def file_number(name: Any) -> int | None:
 
 @dataclass(frozen=True)
 class Decoding:
-    """How the messages of a table are decoded: a struct for each row, with a field for each column."""
+    """Decoders of a table's messages: a struct per row, with a field per column."""
 
     row: Any
     envelope: Any
@@ -166,7 +166,7 @@ def _read(envelope: Any, schema: Mapping[str, list[tuple[str, Any]]]) -> Any:
 
 
 def is_plain(envelope: Any) -> bool:
-    """Whether it has the row that its kind of change must have."""
+    """Return True if it has the row that its kind of change must have."""
     if envelope.op in UPSERTS:
         return envelope.after is not None and envelope.after is not UNSET
     return envelope.op in DELETES and envelope.before is not None and envelope.before is not UNSET
@@ -304,7 +304,7 @@ def _with_moved(
 
 
 def _has_moved(keys: Sequence[str], old: Any, new: Any) -> bool:
-    """Whether a whole key became another one. What was not sent did not change, and is no key."""
+    """Return True if a whole key became another one. What was not sent did not change, and is no key."""
     before, after = [getattr(old, key) for key in keys], [getattr(new, key) for key in keys]
     if any(map(_is_unsent, before)):
         return False

@@ -44,7 +44,7 @@ _QUOTED = re.compile(r'(?:\A|(?<=[,\r\n]))"(?:[^"]++|"")*+("?)')
 
 
 class SourceFileError(InvalidInputError):
-    """What is wrong with a file, which it names."""
+    """An error in a source file; its message names the file."""
 
 
 @contextmanager
@@ -80,7 +80,7 @@ class SourceFile:
 
 
 def is_files(data: Any) -> bool:
-    """Whether a caller names files, rather than giving rows or JSON text."""
+    """Return True if a caller names files, rather than giving rows or JSON text."""
     if isinstance(data, os.PathLike):
         return True
     if isinstance(data, str):
@@ -89,7 +89,7 @@ def is_files(data: Any) -> bool:
 
 
 def _is_file(item: Any) -> bool:
-    """Whether an item of a list names a file: a text may be a message as well, so it must look like a name."""
+    """Return True if an item of a list names a file: a text may be a message as well, so it must look like a name."""
     if not isinstance(item, str) or not is_files(item):
         return isinstance(item, os.PathLike)
     known = _ending(item) in (".parquet", ".csv", ".lance", *JSON, *ARROW)
@@ -117,7 +117,7 @@ def local_name(text: str) -> str:
 
 
 def names_of(file: str) -> frozenset[str]:
-    """What a file may be known by: its name as it is given, from the root on, and without links."""
+    """Return the names of a file: as given, absolute, and with links resolved."""
     if is_remote(file):
         return frozenset([file])
     return frozenset([file, os.path.abspath(local_name(file)), os.path.realpath(local_name(file))])
@@ -222,7 +222,7 @@ def opened(file: SourceFile) -> Iterator[str]:
 
 
 def _ending(name: str) -> str:
-    """How the name of a file ends, in small letters; of JSON that is compressed, as it ends without that."""
+    """Return the lower-case suffix of a file's name; of compressed JSON, that of the uncompressed name."""
     stem, ending = os.path.splitext(name.lower())
     inner = os.path.splitext(stem)[1]
     return inner if ending in PACKED and inner in JSON else ending

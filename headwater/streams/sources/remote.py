@@ -42,7 +42,7 @@ def natural_order(name: str) -> tuple[list[Any], str]:
 
 
 def find_remote(uri: str, storage: Mapping[str, str]) -> list[RemoteFile]:
-    """What an address or a glob names, in the order of their names; perhaps nothing."""
+    """Return the files of an address or a glob in order of their names; perhaps none."""
     bucket, key = _split(uri)
     store = open_store(bucket, dict(storage))
     before = re.split(r"[*?\[]", key, maxsplit=1)[0]

@@ -1,4 +1,4 @@
-"""What a format makes of its input: rows with their kinds, and those it cannot make anything of. Pure."""
+"""Output of a format: rows with their kinds, and rows that it rejects. Pure."""
 
 from __future__ import annotations
 
