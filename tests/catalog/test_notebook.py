@@ -59,12 +59,14 @@ def test_a_table_shows_vectors_as_lines_images_as_pictures_and_text_as_text(cata
 def test_lists_of_versions_and_commits_are_lists_that_show_themselves(catalog: Catalog) -> None:
     table = catalog["shop.items"]
     table.append(ROWS)
-    versions, history = table.versions(), catalog.history("shop.items")
+    versions: Any = table.versions()
+    history: Any = catalog.history("shop.items")
+    snapshots: Any = catalog.snapshots()
     assert versions == list(versions)
     assert [each.version for each in versions] == [1, 2]
     for shown, word in ((versions, "Versions of shop.items"), (history, "History of shop.items")):
-        assert word in shown._repr_html_()  # type: ignore[attr-defined]
-    assert "There is none." in catalog.snapshots()._repr_html_()  # type: ignore[attr-defined]
+        assert word in shown._repr_html_()
+    assert "There is none." in snapshots._repr_html_()
 
 
 def test_a_stream_table_shows_its_definition_and_draws_its_lineage(catalog: Catalog) -> None:
