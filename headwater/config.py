@@ -144,9 +144,11 @@ class There(Enum):
 
 
 def look(resolved: Resolved) -> There:
-    """What is there: one listing of the root; error 19 while it is being upgraded, or if its records are gone.
+    """Return the kind of catalog at a root, by one listing of it. Error 19 during an upgrade, or if its records are
+    gone.
 
-    What a server has is its own affair."""
+    What a server has is its own affair.
+    """
     root = _root(resolved)
     if root is None or not is_there(root, _storage(resolved)):
         return There.MISSING
@@ -166,7 +168,7 @@ def look(resolved: Resolved) -> There:
 
 
 def kind_of(resolved: Resolved, there: There) -> str:
-    """Which kind to open; InvalidInput (13) where another is told than the one that is there."""
+    """Return the kind of catalog to open; raise InvalidInput (13) if the caller names another one."""
     impl = resolved.impl
     if not impl:
         return "dir" if there is There.DIRECTORY else "metastore"
@@ -270,7 +272,7 @@ class Opening:
         return self.namespace
 
     def _looked(self) -> There:
-        """What is there; looked at again until a catalog was seen."""
+        """Return the kind of catalog at the root; repeat the look until a catalog was seen."""
         if self._there in (There.MISSING, There.OTHER):
             self._there = look(self._resolved)
         return self._there

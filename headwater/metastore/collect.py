@@ -83,7 +83,7 @@ class Collection:
         return _told(index.boundary, removals)
 
     def dry_run(self) -> Collected:
-        """What `run` would remove now, and why. Nothing is changed."""
+        """Return what `run` would remove now, each with its reason. Nothing is changed."""
         index = self.log.refresh()
         if not index.slot:
             return Collected(0)
@@ -96,7 +96,9 @@ class Collection:
         return _told(boundary, [*removals, *self._slots(boundary)])
 
     def _look(self, index: SlotIndex, boundary: int) -> tuple[Garbage, list[str]]:
-        """What there is, and what the boundary dooms; looked at before the index forgets. And what doomed before."""
+        """Return the existing files and the pending deletes, of this boundary and of earlier ones, before the index
+        forgets.
+        """
         listed = list(self.log.store.list())
         with self.log.lock:
             for revision in snapshot_records(index):

@@ -110,7 +110,7 @@ class Segments:
             return self._from_slots(stream, run, damaged)
 
     def _load(self, key: str, stream: str) -> list[Stored]:
-        """What a segment has of a stream; of the others nothing is decoded."""
+        """Return the deltas of one stream in a segment; those of other streams are not decoded."""
         found = self._cache.get(key)
         if found is None:
             try:

@@ -156,7 +156,7 @@ def recorded_refs(index: SlotIndex) -> dict[str, set[int]]:
 
 
 def pending_by(log: Log, index: SlotIndex, boundary: int, before: Iterable[PendingDeletes]) -> PendingDeletes:
-    """What the boundary dooms, and what earlier ones doomed that is still there."""
+    """Return the pending deletes of a boundary, and those of earlier boundaries that still exist."""
     with log.lock:
         files = dict(_doomed_files(log, index, boundary))
         locations = dict.fromkeys(dropped_locations(index, boundary))
@@ -217,7 +217,7 @@ class Garbage:
         return found
 
     def saved(self, live: Kept, removals: Iterable[Removal]) -> PendingDeletes:
-        """What is doomed and stayed, though the index does not need it: a snapshot or a tag does, as long as it is."""
+        """Return the pending deletes that a snapshot or a tag still needs, though the index does not."""
         gone = {removal.key for removal in removals}
         there = {entry.key for entry in self.listed} - gone - live.files
         files = {key: value for key, value in self.doomed.files.items() if key in there}

@@ -150,7 +150,7 @@ def below(home: str, name: str) -> str:
 
 
 def is_dataset_folder(name: str) -> bool:
-    """Whether a folder of the root is named as those that a catalog over this metastore chooses for Lance datasets."""
+    """Return True if a folder of the root has a name that a catalog gives to Lance datasets."""
     return _DATASET.match(name) is not None
 
 
@@ -166,7 +166,7 @@ def is_name_folder(name: str) -> bool:
 
 
 def is_table_data(key: str) -> bool:
-    """Whether a key is in a table's data folder. A Lance dataset has one of that name too, and knows its own files."""
+    """Return True if a key is in a table's data folder. A Lance dataset has a folder of that name too."""
     return _TABLE_DATA.fullmatch(key) is not None and ".lance/" not in key
 
 

@@ -327,8 +327,9 @@ class Snapshot(Reading):
         return self._ready()
 
     def dropped(self) -> DroppedFacts:
-        """What was dropped and can be brought back, newest first: of what was dropped together, the topmost; of those
-        that had the same name, the last; nothing whose name or namespace is taken or gone."""
+        """Return the dropped objects that can be brought back, newest first. Of objects dropped together it returns the
+        topmost, of those with the same name the last, and none whose name or namespace is taken or gone.
+        """
         with self._log.lock:
             view = self._ready()
             found: dict[tuple[str, ...], Dropped] = {}

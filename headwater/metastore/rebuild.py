@@ -98,7 +98,7 @@ def published_slot(store: Store, index: SlotIndex, seen: Collection[str]) -> int
 
 
 def is_metastore(store: Store) -> bool:
-    """Whether a root is a metastore's: by its format file, or by slots or published transactions, if that was lost.
+    """Return True if a root is a metastore: by its format file, or if that is lost, by slots or published transactions.
 
     Folders that only have such names, as in the root of another program, make none.
     """
@@ -173,7 +173,7 @@ def _read(store: Store, keys: Sequence[str]) -> Iterator[tuple[str, bytes | None
 
 
 def _incomplete(number: int, found: list[TxnBody]) -> list[str]:
-    """Why the transactions found are not exactly those of a slot."""
+    """Return why the transactions found are not exactly those of a slot, or None."""
     if not found:
         return [f"of slot {number} no transaction log file is left"]
     found.sort(key=lambda body: body.ordinal)

@@ -118,7 +118,9 @@ def with_change(
 
 
 def was_before(record: RefRecord, since: int, kind: str, name: str, now: RefTarget | None) -> RefTarget | None:
-    """What a tag or branch was before a transaction that began with `since` changes and may have changed it itself."""
+    """Return a tag or branch as it was before a transaction. `since`: the number of changes before the transaction
+    began.
+    """
     own = record.of(kind).get(name)
     return own.was if own is not None and own.number > since else now
 
@@ -151,7 +153,7 @@ def new_branches(before: RefRecord, left: RefRecord) -> Iterator[str]:
 
 
 def lost_rows(before: RefRecord, left: RefRecord, is_written: Callable[[str], bool]) -> Iterator[str]:
-    """Why branches that a transaction changed cannot be as they were: no record knows the rows that they hold."""
+    """Return why changed branches cannot be restored: no record has the rows that they hold."""
     for kind, name, entry in changed_entries(before, left):
         if kind == BRANCH and entry.lost:
             yield f"the branch {name!r} had rows of its own, which are gone"
@@ -160,7 +162,7 @@ def lost_rows(before: RefRecord, left: RefRecord, is_written: Callable[[str], bo
 
 
 def left_standing(now: RefRecord, after: RefRecord) -> Iterator[str]:
-    """What would stand on a branch that is not there, by the changes that one record has more than another."""
+    """Return the refs that would stand on a missing branch after the changes that one record has beyond another."""
     gone = {name: entry.number for name, entry in after.branch.items() if entry.to is None}
     for kind in (TAG, BRANCH):
         for name, entry in after.of(kind).items():
@@ -170,7 +172,9 @@ def left_standing(now: RefRecord, after: RefRecord) -> Iterator[str]:
 
 
 def known_refs(files: Mapping[tuple[str, str], Ref], record: RefRecord, applied: int) -> KnownRefs:
-    """What there is, by the files of a table's folder and its record, whose changes up to `applied` were made there."""
+    """Return the refs of a table, from the files of its folder and its record. `applied`: the changes already in the
+    files.
+    """
     found = {key: RefTarget(ref.version, ref.branch, ref.size) for key, ref in files.items()}
     due: list[tuple[str, str, RefEntry]] = []
     for kind in (TAG, BRANCH):

@@ -62,7 +62,7 @@ MAX_TOLD = 8
 
 
 def conflict(index: SlotIndex, draft: Draft) -> str | None:
-    """Why the transaction cannot follow the head: a slot after its snapshot changed what it read or wrote."""
+    """Return the conflict of a transaction with the slots after its snapshot: they changed what it read or wrote."""
     if index.slot == draft.base.at:
         return None
     if draft.base.at < index.boundary:

@@ -40,7 +40,7 @@ def as_before(before: Mapping[str, Any], now: Mapping[str, Any]) -> dict[str, An
 
 
 def without_numbers(properties: Mapping[str, Any]) -> dict[str, Any]:
-    """What two revisions of a table version are told apart by."""
+    """Return a revision of a table version without the fields that differ between copies of it."""
     known = properties.get(STREAM_TABLE)
     if not isinstance(known, Mapping):
         return dict(properties)
@@ -54,14 +54,14 @@ def default_location(version_home: str) -> str:
 
 
 def signs_at(folder: str) -> Iterator[str]:
-    """What a dataset in a folder is known by: the folder, and with a slash behind it each one that it lies inside."""
+    """Return the index keys of a dataset folder: the folder, and each folder around it with a slash behind."""
     folder = folder.strip("/")
     yield folder
     yield from (f"{around}/" for around in _around(folder))
 
 
 def signs_near(folder: str) -> Iterator[str]:
-    """What the datasets are known by that are in a folder, lie inside it, or have it inside of theirs."""
+    """Return the index keys of datasets that are in a folder, inside it, or around it."""
     folder = folder.strip("/")
     yield from (folder, f"{folder}/")
     yield from _around(folder)

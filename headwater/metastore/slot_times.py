@@ -75,7 +75,7 @@ class SlotTimes:
         self._held, self._first = other.all()[:], other.boundary
 
     def changes(self) -> Iterator[LayerEntry]:
-        """What the next layer says of them: those since the last one, or all once some are forgotten."""
+        """Return the times for the next layer: those since the last one, or all if some were forgotten."""
         base = self._book.base
         first = max(base.slot + 1 if base is not None else 0, self.boundary)
         if self._forgot and base is not None:

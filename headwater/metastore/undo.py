@@ -230,7 +230,7 @@ class Undo(DeltaUndo):
         return False
 
     def _records(self, target: Reverted) -> tuple[RefRecord, RefRecord, RefRecord]:
-        """What a record was before the transaction, what it left, and what there is now."""
+        """Return a record before the transaction, after it, and now."""
         left, now = version_at(target.node.versions, self.number), parse_record(target.now.properties)
         before = RefRecord(now.id) if target.before is None else parse_record(target.before.properties)
         return before, parse_record(left.properties), now

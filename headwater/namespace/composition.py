@@ -83,7 +83,7 @@ class ComposedNamespace(LanceNamespace):
             )
 
     def postpone(self, table: Table, policy: KeepPolicy) -> bool:
-        """Whether a clean-up waits for something: in a transaction for its end, as deleted files do not come back."""
+        """Return True if a clean-up is postponed: in a transaction until it ends, as files do not come back."""
         return False
 
     def handle_of(self, id: list[str] | None) -> TableHandle:

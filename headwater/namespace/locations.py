@@ -52,7 +52,7 @@ def require_place(table: Table) -> Table:
 
 
 def is_place(location: str) -> bool:
-    """Whether a recorded location may be a table's: relative, below the root, and not a folder of the catalog."""
+    """Return True if a recorded location may be a table's: relative, below the root, no folder of the catalog."""
     return _problem(location) is None
 
 

@@ -51,7 +51,7 @@ CLEAN_UP_EVERY = 64
 
 @dataclass(frozen=True)
 class MirrorState:
-    """Whether there is a mirror, the slot it shows, and the newest slot of the catalog. True if there is one."""
+    """State of the mirror: on or off, the slot it shows, and the newest slot of the catalog. It is true if it is on."""
 
     on: bool
     slot: int | None

@@ -161,7 +161,7 @@ class OpenTransactions:
         raise _at_once()
 
     def _write(self, folder: str, step: int, state: OpenTransaction) -> bool:
-        """Whether this state is the one at the step: two operations at once that come to the same state both hold."""
+        """Return True if the saved state is the one at the step; two operations that reach one state both succeed."""
         data = msgspec.msgpack.encode(state)
         if len(data) > MAX_STATE:
             raise InvalidInputError(f"This transaction would take {len(data)} bytes: commit it, and begin another.")
@@ -175,7 +175,7 @@ class OpenTransactions:
         raise _at_once()
 
     def _steps(self, folder: str) -> list[Entry]:
-        """Where a transaction was put down, the newest first; TransactionNotFound (10) if it is not open."""
+        """Return the saved steps of a transaction, newest first; raise TransactionNotFound (10) if it is not open."""
         found = [entry for entry in self._store.list(folder) if not entry.key.endswith(END)]
         found.sort(key=lambda entry: entry.key, reverse=True)
         if not found or self._is_idle(found[0]):

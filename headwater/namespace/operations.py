@@ -223,13 +223,15 @@ class Operations:
         return isinstance(found, Table) and found.known.newest > 0
 
     def is_only_declared(self, table: Table) -> bool:
-        """Whether the name is reserved, or a creator is at work, and there is no version. A folder of junk is not."""
+        """Return True if the table is reserved or being created and has no version. A folder of other files does not
+        count.
+        """
         if self.has_data(table):
             return False
         return self._markers is None or self._markers.is_declared(table.location)
 
     def is_taken(self, table: Table) -> bool:
-        """Whether the mere folder is the table, as in the early document, and nobody declared it to be filled later."""
+        """Return True if the bare folder is the table, as in the early document, and nobody declared it."""
         return self.registry.capabilities.folders_are_tables and not self.is_only_declared(table)
 
     def require_table(self, table: Table, only_declared: bool) -> None:
@@ -409,7 +411,7 @@ class Operations:
                 return found, None
 
     def _is_left_out(self, table: Table) -> bool:
-        """Whether a list of created tables leaves this one out. One that cannot be looked into is not known to be."""
+        """Return True if a list of created tables leaves this table out; a table that cannot be read stays in."""
         try:
             return self.is_only_declared(table)
         except PermissionDeniedError:

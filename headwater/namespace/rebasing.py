@@ -67,7 +67,7 @@ def rebased(namespace: MetastoreNamespace, begun: TransactionSession) -> Metasto
 
 
 def _staged_rows(namespace: MetastoreNamespace, begun: TransactionSession) -> list[NewRows]:
-    """What its own versions add to the tables that it only appends to, where Lance itself has made them."""
+    """Return the rows that the transaction's versions append to tables, as Lance wrote them."""
     if not begun.appended:
         return []
     before = namespace.within(namespace.metastore.resume(begun.tx, newest=False))

@@ -170,7 +170,7 @@ class RefEdit:
         tx.update_stream(names, REFS_FORMAT, format_record(changed))
 
     def _begun(self, tx: Transaction, record: RefRecord) -> int:
-        """How many changes the record had before the transaction."""
+        """Return the number of changes in the record before the transaction."""
         table = tx.get(self.table.id.names).id
         own = [key for key in record_keys(tx) if key.split("/")[0] == table]
         if not own:
@@ -248,7 +248,7 @@ class RefFiles:
             source.create_branch(name, (to.branch, to.version))
 
     def _clear(self, name: str) -> None:
-        """What one that died has left of making or deleting the branch: Lance makes none over that."""
+        """Remove the leftovers of a writer that died while it made or deleted the branch."""
         store, folder = self.recorded.store, f"{self.table.location}/{BRANCH_TREE}/{name}"
         for part in (VERSIONS, TRANSACTIONS):
             for entry in list(store.list(f"{folder}/{part}")):
@@ -262,7 +262,7 @@ def _order(due: tuple[str, str, RefEntry]) -> tuple[bool, bool, int]:
 
 
 def settled(files: RefFiles, record: RefRecord) -> KnownRefs:
-    """What there is, after the files were made so, if they can be."""
+    """Return the refs after their files were brought up to date, if that is possible."""
     recorded, table = files.recorded, files.table
     known = recorded.read(table, record)
     if not known.due and recorded.applied(table, record) >= record.count:

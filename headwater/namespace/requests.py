@@ -65,7 +65,7 @@ def format_moment(moment: Any) -> int | str:
 
 
 def parse_moment(text: int | str) -> int | datetime | str:
-    """What was meant. The name of a snapshot also stands alone, if it is neither a number nor a time with a zone."""
+    """Parse a moment: a commit, a time with a zone, or the name of a snapshot, which is neither."""
     if isinstance(text, int):
         return text
     if text.startswith(SNAPSHOT):

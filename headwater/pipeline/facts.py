@@ -53,7 +53,7 @@ def gather(catalog: Catalog, pipeline: Pipeline, there: bool, identities: Mappin
 
 
 def why_not_in_slices(view: ViewSpec, tables: Mapping[str, Any]) -> str:
-    """Why the SQL of a view cannot be computed for some keys only; nothing if it can."""
+    """Return why the SQL of a view cannot be computed for some keys only, or an empty text."""
     inputs = inputs_of(view, set(tables))
     try:
         slicing_of(view.sql, view.keys, {name: schema_of(tables[name]).names for name in inputs})
@@ -63,7 +63,7 @@ def why_not_in_slices(view: ViewSpec, tables: Mapping[str, Any]) -> str:
 
 
 def moment_of(catalog: Catalog, name: str) -> list[Any]:
-    """What a view that reads a table is made of: see TableFact."""
+    """Return the moment of a table that a view depends on: see TableFact."""
     return input_fact(catalog[name], id_of(catalog, name)).moment
 
 
@@ -203,6 +203,6 @@ def storage_of(catalog: Catalog) -> Mapping[str, str]:
 
 
 def is_taken(taken: Mapping[str, Sequence[LedgerEntry]], file: SourceFile) -> bool:
-    """Whether a file with this content is among those that a table has of a source, by its path or as it was named."""
+    """Return True if a table has taken a file of this content from a source, by its path or its given name."""
     known = (*taken.get(file.path, ()), *taken.get(file.named, ()))
     return any(entry.digest == file.digest for entry in known)

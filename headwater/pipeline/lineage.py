@@ -71,7 +71,7 @@ def origins(stream: CatalogStream) -> list[VersionOrigin]:
 
 
 def latest(catalog: Catalog, name: str) -> VersionOrigin | None:
-    """Where the newest published version comes from: sources of all its versions, the rest as of the last."""
+    """Return the origin of the newest published version: the sources of all versions, the rest as of the last."""
     if name not in catalog:
         return None
     stream = catalog[name]

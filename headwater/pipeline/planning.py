@@ -1,4 +1,4 @@
-"""What a run of a pipeline will do, and why. Pure: facts in, steps out, in the order in which they are done.
+"""Plan of a pipeline run: its steps in order, each with a reason. Pure: facts in, steps out.
 
 A plan names the very files, tables and inputs it is about, so its id is a digest of all it will do: the same id is the
 same plan, and a plan whose facts have changed meanwhile has another one.
@@ -78,14 +78,15 @@ class TableFact:
 
     @property
     def moment(self) -> list[Any]:
-        """What a view that reads it is made of: this very table, at this position, with these columns and values."""
+        """The moment of the table that a view depends on: its id, position, columns and values."""
         return [self.id, self.position, self.schema_id, *map(list, self.computed)]
 
 
 @dataclass(frozen=True)
 class Facts:
-    """What there is: files by source, tables by name (also those the file does not name, for views to read), and the
-    identities of the functions of derived columns, by table and column."""
+    """Facts for a plan: files by source, tables by name (also those that only views read), and the identities of the
+    functions of derived columns, by table and column.
+    """
 
     files: Mapping[str, Sequence[FileFact]]
     tables: Mapping[str, TableFact]
@@ -315,7 +316,7 @@ def _view_steps(facts: Facts, view: ViewSpec, refresh: bool, before: Sequence[St
 
 
 def _why_whole(facts: Facts, view: ViewSpec, fact: TableFact, inputs: Sequence[str], before: Sequence[Step]) -> str:
-    """Why a view is computed as a whole, as far as it is known beforehand."""
+    """Return why a view is computed as a whole, as far as the plan knows."""
     made_anew = [step.table for step in before if step.do in (REFRESH, ALTER, BACKFILL) and step.table in inputs]
     if made_anew:
         return f"{made_anew[0]} becomes another"
@@ -332,7 +333,7 @@ def why_whole(
     moments: Mapping[str, Sequence[Any]],
     streams: Collection[str],
 ) -> str:
-    """Why a view cannot follow the changes of its inputs, by what its record says that it was made of; nothing: it can.
+    """Return why a view cannot follow the changes of its inputs, by its record, or an empty text.
 
     `position` is its own, `moments` are those of its inputs now, `streams` the ones that have a feed of changes.
     """

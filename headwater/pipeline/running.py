@@ -78,7 +78,7 @@ Failed = Callable[[str, LanceNamespaceError], None]
 
 @dataclass
 class _Running:
-    """What the steps of a run share.
+    """State that the steps of a run share.
 
     `failed`: takes the name and the error of a step that failed, and the run goes on; None: the run raises it.
     `is_ended`: returns True when the run is to end before its next step.
@@ -128,7 +128,7 @@ def plan_pipeline(
     again: bool = False,
     say: Say = lambda text: None,
 ) -> tuple[Catalog, Plan]:
-    """What a run would do now. Changes nothing. With `again` files that were undone are taken again.
+    """Return the plan of a run now. Changes nothing. `again`: take files again that were undone.
 
     No code of the pipeline's folder is run: functions are known by their text. `say` names what had to be imported.
     """

@@ -38,7 +38,7 @@ def sorted_out(
 def taken_by_server(
     stream: RemoteStream, source: Any, intake: Intake, again: bool, tell: Teller
 ) -> tuple[LandingReport, int, int, int]:
-    """What was landed, and how many files were taken, known before, and left out since they were undone."""
+    """Return the report of a landing, and the numbers of files taken, known before, and left out as undone."""
     if intake.checks:
         raise UnsupportedOperationError(f"{stream.name} is reached through a server: its checks are properties of it.")
     how = {"source": intake.source, "strict": intake.strict, **intake.options}

@@ -136,7 +136,7 @@ class _Slices:
         return together.group_by(together.schema.names).aggregate([])
 
     def tables(self, keys: pa.Table) -> dict[str, pa.Table]:
-        """What the view's SQL needs for some keys: their rows, and those that are joined to them."""
+        """Return the rows that the view's SQL needs for some keys: theirs, and those joined to them."""
         anchor = self.slicing.anchor
         told = {place: keys.column(name) for place, name in zip(self.slicing.plain, keys.schema.names, strict=True)}
         rows = self._read(anchor, self.slicing.columns, {name: values for name, values in told.items() if name})

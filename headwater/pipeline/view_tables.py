@@ -120,7 +120,7 @@ def _loses(old: Any, new: Any) -> bool:
 
 
 def remember(made: MadeView, view: ViewSpec, inputs: Mapping[str, list[Any]]) -> None:
-    """What the view was made of, so that the next run knows whether anything is new.
+    """Record the inputs of a view, so that the next run knows whether anything is new.
 
     Not if another run has made it meanwhile: then its rows may be of either, and the next run makes it again.
     """

@@ -35,7 +35,7 @@ Say = Callable[[str], None]
 
 
 class Stop(Protocol):
-    """What ends a watch: a `threading.Event` for other threads, a `SignalledStop` for the handler of a signal."""
+    """The end of a watch: a `threading.Event` for other threads, a `SignalledStop` for the handler of a signal."""
 
     def wait(self, timeout: float) -> bool: ...
 
@@ -109,7 +109,7 @@ def _taken(
     failed: Any,
     tell: Teller,
 ) -> Iterator[Report]:
-    """What was taken of the files that are there: all at once, or each by itself from one on that cannot be taken."""
+    """Take files, all at once, or one by one after a file that cannot be taken; return the reports."""
     before = stream.files(intake.source or "")
     new = [file for file in there if (file.path, file.digest) not in broken and not is_taken(before, file)]
     try:

@@ -10,7 +10,7 @@ __all__ = ["backfill", "configure"]
 
 
 def __getattr__(name: str) -> Any:
-    """What is exported is found when first asked for: the worker of an executor imports this package and needs none."""
+    """Import an export when it is first used: the worker of an executor imports this package and needs none."""
     if name == "configure":
         from headwater.spark.session import configure
 

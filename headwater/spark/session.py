@@ -110,7 +110,7 @@ def own_settings(master: str) -> dict[str, str]:
 
 
 def _is_arranged() -> bool:
-    """Whether there are settings of Spark that a program does not give: another Spark, its own folder of them."""
+    """Return True if Spark has settings from elsewhere: another Spark, or a folder of settings."""
     told = ("SPARK_HOME", "SPARK_CONF_DIR", "PYSPARK_SUBMIT_ARGS")
     return any(name in os.environ for name in told) or (spark_jars().parent / "conf").exists()
 

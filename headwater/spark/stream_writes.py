@@ -140,6 +140,6 @@ def check_reads(tx: Transaction, root: str, reads: Sequence[WireTable]) -> None:
 
 
 def is_at(uri: str, root: str, location: str) -> bool:
-    """Whether a table's address is that of a folder of the catalog. If they begin in other words, it ends with it."""
+    """Return True if a table's address is a folder of the catalog; with another prefix, if it ends with that folder."""
     path, above = unquote(uri).removeprefix(FILE), f"{unquote(root).removeprefix(FILE).rstrip('/')}/"
     return path == above + location if path.startswith(above) else path.endswith(f"/{location}")

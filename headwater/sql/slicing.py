@@ -32,7 +32,7 @@ STABLE, STABLE_AGGREGATES = frozenset(_STABLE.split()), frozenset(_AGGREGATES.sp
 
 
 class NotInSlicesError(Exception):
-    """Why a view is computed as a whole."""
+    """The reason for which a view is computed as a whole."""
 
 
 @dataclass(frozen=True)

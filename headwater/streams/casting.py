@@ -180,7 +180,7 @@ def _gone(keep: list[Any]) -> Any:
 
 
 def _any_in(lists: list[Any], wrong: Mask) -> Mask:
-    """Which of the lists have a part that is wrong."""
+    """Return a mask of the lists that have a wrong part."""
     if not wrong.any():
         return np.zeros(len(lists), bool)
     owners = np.repeat(np.arange(len(lists)), [len(each or ()) for each in lists])
@@ -256,7 +256,7 @@ def _value(value: Any, wanted: Any) -> Any:
 
 
 def _loses(value: Any, found: Any, kind: Any) -> bool:
-    """Whether Arrow made something else of a value. Floating-point numbers are rounded to the precision of the type."""
+    """Return True if Arrow changed a value. Rounding of floats to the precision of the type does not count."""
     types = pa.types
     if value is None or found is None:
         return value is not found
@@ -372,7 +372,7 @@ def nulls_of(array: Any) -> Mask:
 
 
 def nans_of(array: Any) -> Mask:
-    """Where numbers, or values of Python, are NaN."""
+    """Return a mask of the values that are NaN, of numbers or of Python objects."""
     if isinstance(array, list):
         return np.fromiter((isinstance(value, float) and value != value for value in array), bool, len(array))
     if not pa.types.is_floating(array.type):

@@ -137,7 +137,9 @@ class CellWork:
         )
 
     def _standing(self, writes: Mask | None, before: Codes) -> Mask:
-        """Which writes of a column are not below the highest sequence before them (rule 1: ties go to the later)."""
+        """Return a mask of the writes of a column that stand: none before them is higher (rule 1: ties go to the
+        later).
+        """
         counted = self.counted if writes is None else self.counted & writes
         reached = np.where(counted, self.ranks, 0)
         if self.distinct:
@@ -165,7 +167,7 @@ class CellWork:
         return found
 
     def _unwritten(self, held: Codes, ranks: Codes, column: Any, limit: pa.Table) -> Codes:
-        """Which rows never wrote a column, by its line: `held` are places in the column, -1 for no row."""
+        """Return the rows that never wrote a column, by its line. `held`: places in the column, -1 for no row."""
         old = np.flatnonzero((held >= 0) & (ranks <= self.lines[id(limit)]))
         empty: Mask = column.is_null().to_numpy()
         return old[empty[held[old]]]
@@ -205,7 +207,7 @@ class CellWork:
         return rows, self._marks(rows, own, after) if rules.sequence and cells else no_marks(rules)
 
     def _marks(self, rows: pa.Table, own: Codes, after: Mapping[str, Codes]) -> Marks:
-        """What rows must have marked: cells that are not where rows without marks have them."""
+        """Return the marks of rows: cells whose sequence is not that of their row."""
         at, number, ranks = [], [], []
         for place, (name, found) in enumerate(after.items()):
             expected, limit = own, self.state.lines.unwritten.get(name)

@@ -114,7 +114,7 @@ def common(old: DataType, new: DataType) -> DataType | None:
 
 
 def may_cast(given: DataType, wanted: DataType) -> bool:
-    """Whether values of one type may be taken as values of the other at all (each may still turn out not to fit).
+    """Return True if values of one type may be cast to the other at all; each may still not fit.
 
     Numbers are taken as numbers, and texts as times and as decimals, which JSON has no other way to write; nothing is
     made a text, and no text another number.

@@ -64,7 +64,7 @@ def _check_has_keys(definition: Definition) -> None:
 
 
 def repeatable(what: Any) -> Any:
-    """What to delete, to be looked at any number of times: an iterator or a reader gives its rows once."""
+    """Return the input of a delete in a form that can be read more than once; iterators and readers cannot."""
     if isinstance(what, pa.RecordBatchReader):
         return given(what)
     return list(what) if isinstance(what, Iterator) else what
@@ -87,7 +87,7 @@ def _digest(kind: str, *columns: Any) -> str:
 
 
 def _told(definition: Definition, rows: Given) -> Mask:
-    """Which rows have a value of every sequence column; of a table without a sequence none has."""
+    """Return a mask of the rows with a value in every sequence column; without a sequence, none."""
     if not all(name in rows.columns for name in definition.sequence or ("",)):
         return np.zeros(rows.length, bool)
     told = np.ones(rows.length, bool)

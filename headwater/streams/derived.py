@@ -98,7 +98,7 @@ def _filled(dataset: Any, derived: Derived, changes: Changes, needed: Any, value
 def computed(
     definition: Definition, before: Published | None, dataset: Any, identify: Identify = identity
 ) -> tuple[Computed, ...]:
-    """What a publish on top of `dataset` remembers of each column: a new function makes all its rows stale."""
+    """Return the derived columns as a publish on top of `dataset` records them; a new function makes all rows stale."""
     known = {each.name: each for each in (before.derived if before is not None else ())}
     last = (
         max((fragment.fragment_id for fragment in dataset.get_fragments()), default=-1) if dataset is not None else -1

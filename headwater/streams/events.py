@@ -75,7 +75,7 @@ class Events:
         return Events(self.rows.take(indices), self.deletes[indices], present, reads)
 
     def gaps(self, name: str) -> Mask | None:
-        """Which events write a column; None: all do. A delete writes NULL into every one."""
+        """Return a mask of the events that write a column, or None if all do. A delete writes NULL into all."""
         mask = self.present.get(name)
         writes = None if mask is None else mask | self.deletes
         return None if writes is None or writes.all() else writes

@@ -80,7 +80,7 @@ def _widen(dataset: Any, name: str, kind: Any) -> None:
 
 
 def _wider(path: str, old: Any, new: Any) -> Iterator[tuple[str, Any]]:
-    """What must be cast, by path: Lance casts no struct, but its fields (the sequence of a history may be one)."""
+    """Return the fields to cast, by path: Lance casts no struct, but its fields."""
     if not pa.types.is_struct(new):
         yield path, new
         return

@@ -176,7 +176,7 @@ def runs(versions: Codes) -> bytes:
 
 
 def _read_runs(told: Any, rows: int) -> tuple[Codes, Codes] | None:
-    """Where each run begins, and its version.
+    """Return the start and the version of each run.
 
     The span of a run that Lance compacted has what is left of the places before it: only how many they are counts.
     """
@@ -197,7 +197,7 @@ def _read_runs(told: Any, rows: int) -> tuple[Codes, Codes] | None:
 
 
 def _length(segment: bytes) -> int | None:
-    """How many numbers a segment has; None: it is of a kind we do not know."""
+    """Return the number of row ids in a segment, or None for an unknown kind."""
     kind, value = next(((key, as_bytes(inner)) for key, inner, _ in parse(segment)), (0, b""))
     if kind in (SORTED, LISTED):
         return _list_length(value)

@@ -258,7 +258,7 @@ class Landing:
 
 
 def truncating(definition: Definition, cuts: Truncations, rows: pa.Table) -> dict[str, Any]:
-    """What a delta says of truncations that it holds, or that came with these rows."""
+    """Return the truncations that a delta holds, or that came with its rows."""
     text = encode_sequences(definition, cuts.rows, cuts.places.tolist())
     names = list(definition.sequence)
     highest = highest_of(definition, pa.concat_tables([cuts.rows, rows.select(names)]))

@@ -50,12 +50,12 @@ class Share:
     count: int
 
     def of_keys(self, keys: Sequence[Any]) -> npt.NDArray[np.bool_]:
-        """Which of these keys are in the share."""
+        """Return a mask of the keys in this share."""
         mine: npt.NDArray[np.bool_] = buckets_of(hash_rows(keys, len(keys[0])), self.count) == self.number
         return mine
 
     def of_numbers(self, numbers: Any) -> npt.NDArray[np.bool_]:
-        """Which of these rows of a batch are in the share, by their numbers."""
+        """Return a mask of the rows of a batch in this share, by their numbers."""
         found = numbers if isinstance(numbers, np.ndarray) else numbers.to_numpy()
         mine: npt.NDArray[np.bool_] = (found // ROW_GROUP) % self.count == self.number
         return mine

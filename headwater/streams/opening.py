@@ -35,7 +35,7 @@ class Stream:
 
     @property
     def id(self) -> str:
-        """What it is, whatever its name: a table that is made anew under the name, or moved there, has another."""
+        """The identity of the table, independent of its name: a table made again under the name has another."""
         return f"{self.home.rpartition('/')[2]}/{self.version}"
 
     @property

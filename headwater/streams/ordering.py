@@ -107,7 +107,7 @@ def _first_bytes(texts: Array) -> Numbers:
 
 
 def _shared(low: bytes, high: bytes) -> int:
-    """How many bytes two texts begin with alike, and so all between them."""
+    """Return the length in bytes of the common prefix of two texts."""
     for place, (one, other) in enumerate(zip(low, high, strict=False)):
         if one != other:
             return place

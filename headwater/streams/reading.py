@@ -246,7 +246,7 @@ def _without_changed(rows: pa.Table, old: pa.Table, replaces: Codes, name: str, 
 
 
 def touched_state(lake: Lake, view: PositionView, rules: Rules, events: Events) -> Touched:
-    """What the base of a view knows of the keys of events; where they truncate, of every key."""
+    """Return the state of the base for the keys of events; with truncations, for every key."""
     index = KeyIndex([events.rows.column(name) for name in rules.keys])
     nothing = np.empty(0, np.int64)
     if view.base is None:
@@ -363,7 +363,7 @@ def check_columns(definition: Definition, columns: Sequence[str] | None) -> list
 
 
 def same_rows(first: pa.Table, second: pa.Table) -> Mask:
-    """Where two tables of one length have the same row; NULL is NULL, and NaN is NaN."""
+    """Return a mask of equal rows in two tables of one length; NULL equals NULL, and NaN equals NaN."""
     same = np.ones(first.num_rows, bool)
     for name in first.schema.names:
         same &= _same(first.column(name), second.column(name))
@@ -388,7 +388,7 @@ def equal_rows(first: pa.Table, second: pa.Table) -> Mask:
 
 
 def _equal(first: Any, second: Any) -> Mask:
-    """Where values that hash alike are equal; those of a fixed width always are."""
+    """Return a mask of equal values among those with equal hashes; values of a fixed width always are."""
     kind, everything = first.type, np.ones(len(first), bool)
     if pa.types.is_nested(kind) or isinstance(kind, pa.BaseExtensionType) or pa.types.is_dictionary(kind):
         if first.equals(second):

@@ -55,7 +55,7 @@ def _found(index: KeyIndex, table: pa.Table, keys: list[str]) -> Codes:
 
 
 def _fresh(rules: Rules, state: State, table: pa.Table) -> Mask:
-    """Which sequences are not below the line of the next batch."""
+    """Return a mask of the sequences that are not below the line of the next batch."""
     limit = line(rules, state.watermark)
     if limit is None or not table.num_rows:
         return np.ones(table.num_rows, bool)

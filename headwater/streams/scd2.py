@@ -308,7 +308,7 @@ class _Open:
         self._begin(self._codes(found.inserted), found.inserted, places_of(definition, found.inserted, position))
 
     def _ends(self, definition: Definition, step: TxnStep) -> Any:
-        """Where in the order the deleted rows ended: at their deletes, which tombstones tell, or at the truncation."""
+        """Return the places at which deleted rows ended: at their deletes, from tombstones, or at the truncation."""
         deleted, position = step.difference.deleted, step.delta.position
         own = places_of(definition, deleted, position)
         found, cut = step.state.tombstones, step.state.lines.truncation
@@ -367,7 +367,7 @@ class _Open:
 
 
 def places_of(definition: Definition, rows: pa.Table, position: int) -> Any:
-    """Where in the order each row became the state."""
+    """Return the place in the order at which each row became the state."""
     names = definition.sequence
     if not names:
         return pa.chunked_array([pa.array(np.full(rows.num_rows, position, np.int64))])

@@ -263,7 +263,7 @@ def _segments(dataset: Any) -> set[str]:
 
 @contextmanager
 def on_top(staging: Staging, stream: Stream) -> Iterator[None]:
-    """What Lance does here goes on top of what was staged, or is a conflict (14)."""
+    """Let Lance commit in this block on top of the staged version, or raise a conflict (14)."""
     try:
         yield
     except (OSError, ValueError, RuntimeError) as error:

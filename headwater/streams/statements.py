@@ -180,7 +180,7 @@ def _events(store: Store, stream: Stream, rules: Rules, prepared: Sequence[Json]
 
 
 def _state(lake: Lake, tx: Transaction, stream: Stream, rules: Rules, events: Events) -> State:
-    """What is known of the keys of a statement before it."""
+    """Return the state of a statement's keys before it."""
     if not tx.last_position(stream.path, version=stream.version):
         return empty(rules)
     with tx.bound_by_position(stream.path, stream.version):
@@ -236,7 +236,7 @@ def _check_late(
 
 
 def _order(rules: Rules, events: Events, index: KeyIndex, state: State) -> tuple[Mask, Mask]:
-    """Which events are below the sequence that is known of their key, and which are at it."""
+    """Return masks of the events below, and at, the known sequence of their key."""
     held = pa.concat_tables([state.rows.select(rules.tombstone.names), state.tombstones.select(rules.tombstone.names)])
     cut, count = state.lines.truncation, len(events)
     tables = [events.rows, held] if cut is None else [events.rows, held, cut]

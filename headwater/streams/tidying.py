@@ -193,14 +193,16 @@ def _is_ordered(index: Any) -> bool:
 
 
 def is_lagging(lacking: int, rows: int, ordered: bool) -> bool:
-    """Whether an index of so many rows lacks too many; of an ordered one, which is cheap to add to, also a number that
-    takes long to look through. Pure."""
+    """Return True if an index lacks too many of a table's rows. An ordered index, which is cheap to extend, also has a
+    limit on their number. Pure.
+    """
     return lacking > rows * LAGGING or (ordered and lacking > LACKING)
 
 
 def last_to_join(sizes: Sequence[int], added: int) -> int:
-    """How many of the last segments to join with so many rows: none while there are few of them, and then so many that
-    each has twice the rows of all after it. Pure."""
+    """Return the number of last segments to merge with new rows: none while there are few, then as many as leave each
+    segment with twice the rows of all after it. Pure.
+    """
     if len(sizes) < FEW:
         return 0
     joined = 0

@@ -54,7 +54,9 @@ class TombstonesAndMarks:
 def read_remembered(
     store: Store, definition: Definition, rules: Rules, files: Sequence[DataFile], index: KeyIndex | None = None
 ) -> TombstonesAndMarks:
-    """What these files hold, oldest first; with an index only of its keys. Marks are of the columns of the rules."""
+    """Return the content of these files, oldest first; with an index only for its keys. Marks are of the columns of the
+    rules.
+    """
     wanted = _wanted(index) if index is not None else None
     return newest(rules, [_read(store, definition, rules, file, wanted, index) for file in files])
 

@@ -33,8 +33,9 @@ class LandedPart(NamedTuple):
 
 
 class TakenOut(NamedTuple):
-    """What an undo did: the delta that voids others of the table (None: only quarantined rows went), how many it
-    voids, and how many rows the quarantine lost."""
+    """Result of an undo: the delta that voids others (None: only quarantined rows went), the number it voids, and the
+    rows that left the quarantine.
+    """
 
     made: AppendedDelta | None
     deltas: int
@@ -209,8 +210,8 @@ def landed_from(
     batches: Collection[tuple[str, str]] = (),
     among: Collection[tuple[str, str]] | None = None,
 ) -> list[LandedPart]:
-    """What was taken from a source: one of its files, one batch, or all of it, and nothing else that the same
-    transaction has done.
+    """Return the deltas that came from a source: one of its files, one batch, or all of it, and nothing else of the
+    same transaction.
 
     `files` are the names that the file may have; `batches` what was taken with the token, as a transaction and a
     source; `among` transactions with the names of files that count.

@@ -64,7 +64,7 @@ class BatchJudgement:
 
 
 def too_late(rules: Rules, judged: BatchJudgement, rows: pa.Table, reads: Mask | None) -> Mask:
-    """Which events are below the line of their batch; the reads of a snapshot never are."""
+    """Return a mask of the events below the line of their batch; the reads of a snapshot never are."""
     found = np.zeros(rows.num_rows, bool)
     if rules.lateness is None or not rows.num_rows or all(limit is None for limit in judged.lines):
         return found

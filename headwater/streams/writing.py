@@ -120,7 +120,9 @@ def write_rows_of(lake: Lake, stream: Stream, dataset: Any, changes: Changes) ->
 
 
 def _kept(dataset: Any, fragments: list[FragmentMetadata], ids: Codes, addresses: Codes) -> dict[str, KeptIds]:
-    """What fragments keep of the rows at these addresses; those that already say it are left to Lance."""
+    """Return the row ids and versions that fragments keep of the rows at these addresses; those unchanged are left to
+    Lance.
+    """
     if any(fragment.row_id_meta is not None for fragment in fragments):
         return {}
     metadata = {id: dataset.get_fragment(id).metadata for id in np.unique(addresses >> 32).tolist()}

@@ -178,7 +178,7 @@ def _moved_bytes() -> int:
 
 
 def _discard(chunks: Iterator[bytes]) -> None:
-    """What is left of the rows, be it only their end, is taken and thrown away: the channel is in order again."""
+    """Read and drop the remaining rows of a call, so that the channel is ready for the next."""
     for _ in chunks:
         pass
 

@@ -70,7 +70,7 @@ def _field(field: pa.Field[Any]) -> JsonArrowField:
 
 
 def _extension_metadata(kind: Any) -> str:
-    """What an extension type says of itself; of those built into Arrow only the tensor says anything."""
+    """Return the metadata of an extension type; of Arrow's own only the tensor has any."""
     if hasattr(kind, "__arrow_ext_serialize__"):
         return str(kind.__arrow_ext_serialize__().decode(errors="replace"))
     if not isinstance(kind, pa.FixedShapeTensorType):

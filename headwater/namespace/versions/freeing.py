@@ -89,7 +89,7 @@ def lost_files(
 
 
 def _lost(contents: Contents, there: Mapping[str, int], folders: Set[str]) -> Iterator[tuple[str, bool]]:
-    """What one version names and is gone (True) or has other bytes."""
+    """Return the files of one version that are gone (True) or have other bytes (False)."""
     gone = {each for each in contents.folders - contents.elsewhere if each.startswith(INDICES)} - folders
     yield from ((folder, True) for folder in gone)
     for name in contents.files - contents.elsewhere:

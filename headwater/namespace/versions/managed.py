@@ -131,8 +131,9 @@ class ManagedVersions:
         return None
 
     def _is_unrecorded(self, line: VersionLine, number: int) -> bool:
-        """Whether the table has no record of a version, told by one state. One that was moved, dropped or made anew
-        since it was looked up has its records elsewhere: nothing is said of it under this name."""
+        """Return True if one state of the catalog has the table without a record of a version. A table that was moved,
+        dropped or made again since it was looked up is not judged.
+        """
         found = self.records.find([line.table.id], newest=True).get(line.table.id)
         if not isinstance(found, Table) or found.location != line.table.location:
             return False
@@ -308,7 +309,7 @@ class ManagedVersions:
         return final
 
     def _tidy(self, staged: Sequence[StagedVersion]) -> None:
-        """Where a record holds both names: the staged manifests of the versions before these are needed no more.
+        """Delete the staged manifests of earlier versions, where a record holds both names.
 
         Syncing the folder for these has made the final names durable that were there before.
         """

@@ -194,7 +194,9 @@ class TableVersions:
         return FoundVersion(line, self._put(keeper, staged))
 
     def check_create(self, table: Table, asked: NewVersion, newest: int | None) -> int:
-        """Whether `create` would refuse the version after `newest` (that on the storage when not told): 13, 14."""
+        """Raise the error (13, 14) with which `create` would refuse the version after `newest`, by default the newest
+        stored.
+        """
         _check_new(asked.version)
         line = self.line(table)
         keeper = self.keeper(line)
@@ -273,7 +275,7 @@ class TableVersions:
         self._delete(line, numbers, staged)
 
     def _delete(self, line: VersionLine, numbers: Sequence[int], staged: Iterable[str]) -> None:
-        """Where a record holds both names, what was staged waits for the next commit: it goes with its version."""
+        """Delete versions. Where a record holds both names, staged manifests wait for the next commit."""
         keys = [line.key(path) for path in staged]
         if self.records is not None and not self.records.replaces_records and numbers:
             names = {entry.key: entry.key.rsplit("/", 1)[-1] for entry in self.store.children(line.folder).entries}

@@ -85,7 +85,7 @@ def check_scheme(given: str | None) -> str:
 
 
 def is_staged(manifest_path: str) -> bool:
-    """Whether it is not the final name of a version's manifest: as a client stages it, or a transaction hides it."""
+    """Return True if a manifest path is not final: a client staged it, or a transaction hides it."""
     return manifest_path.startswith(_HIDDEN) or _STAGED.match(manifest_path.rsplit("/", 1)[-1]) is not None
 
 

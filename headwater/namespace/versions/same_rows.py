@@ -196,7 +196,7 @@ class ManifestRows:
 
 
 def changed_rows(before: bytes, after: bytes, kept: Collection[str], read: Read) -> str | None:
-    """Why the version in the manifest file `after` is not the one in `before` with the same rows; None: it is.
+    """Return why the manifest `after` has other rows than the manifest `before`, or None if it has the same.
 
     `kept` are the columns that stay as they are. ValueError: a file cannot be understood.
     """

@@ -102,7 +102,7 @@ class TransactionChanges:
                 self._required = required
 
     def finish(self) -> None:
-        """What is left to do when all changes are known."""
+        """Apply what is left to do when all changes are known."""
         for table in list(self._removed):
             self._forget_versions(table)
 

@@ -33,7 +33,7 @@ class RecordedRefs:
         self._applied: OrderedDict[str, int] = OrderedDict()
 
     def read(self, table: Table, record: RefRecord) -> KnownRefs:
-        """What there is. The mark is looked at first: what is applied after that is seen, or is still due."""
+        """Return the refs. It reads the mark first, so that a change is either seen or still due."""
         applied = self.applied(table, record)
         files = {(ref.kind, ref.name): ref for ref in read_refs(self.store, table.location)}
         return known_refs(files, record, applied)

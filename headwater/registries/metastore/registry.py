@@ -56,8 +56,9 @@ EVERY = 1 << 62
 
 
 class Remembered:
-    """What the registries of one catalog in a process know: what was found at a slot, the places given to new tables,
-    the versions whose manifests have their final names. `lock` is held to change it."""
+    """Cache of one catalog's registries in a process: facts found at a slot, places of new tables, and versions whose
+    manifests have their final names. `lock` is held to change it.
+    """
 
     def __init__(self) -> None:
         self.lock = threading.Lock()

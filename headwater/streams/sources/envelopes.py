@@ -253,7 +253,7 @@ def in_log_order(changes: Sequence[Any]) -> list[Any]:
 
 
 def _places(sources: Sequence[Any]) -> list[Any] | None:
-    """Where in the log each change is, if all of them tell it in one way."""
+    """Return the log position of each change, if all changes give it in one way."""
     if not sources or None in sources:
         return None
     lsn = [source.lsn for source in sources]

@@ -49,7 +49,7 @@ class SourceFileError(InvalidInputError):
 
 @contextmanager
 def naming(file: SourceFile | None) -> Iterator[None]:
-    """Whatever is wrong with the rows of a file, the error says which file."""
+    """Name the file in errors about its rows that are raised in the block."""
     try:
         yield
     except SourceFileError:
@@ -124,7 +124,7 @@ def names_of(file: str) -> frozenset[str]:
 
 
 def _local(text: str) -> list[SourceFile]:
-    """What a glob matches; and a file of that very name, whose brackets are no pattern."""
+    """Return the files that a glob matches, and a file of exactly that name, whose brackets are no pattern."""
     matches = {text, *(glob.glob(text, recursive=True) if glob.has_magic(text) else ())}
     return [local_file(match) for match in sorted(matches, key=natural_order) if os.path.exists(match)]
 
@@ -342,7 +342,7 @@ def _read_csv(path: str, definition: Definition, file: SourceFile) -> tuple[Any,
 
 
 def _whole_quotes(text: str, name: str) -> bool:
-    """Whether there are quoted values, in which a line may end; one that does not end swallows the rows behind it."""
+    """Return True if the text has quoted values, which may hold line ends; an open quote would swallow later rows."""
     if text.count('"') % 2:
         for found in _QUOTED.finditer(text):
             if not found[1]:

@@ -67,7 +67,7 @@ def unpacked(parts: Iterable[Mapping[str, Any]]) -> pa.Table | None:
 
 
 def gathered(parts: Iterable[Any], prepare: Callable[[pa.Table], T]) -> Iterator[T]:
-    """What tasks have prepared, in their order; rows that they handed over are prepared together, by the driver."""
+    """Yield the prepared output of tasks in order; the driver prepares the rows that they returned, all together."""
     for is_handed, group in groupby(parts, key=lambda part: part is not None and ROWS in part):
         if not is_handed:
             yield from group
