@@ -51,9 +51,9 @@ REST = ("rest",)
 DIRECTORY_KEYS = frozenset(("manifest_enabled", "dir_listing_enabled", "table_version_management", "layout"))
 """Properties that only a directory catalog has."""
 SERVER_KEYS = ("jwt_issuer", "jwt_audience", "jwt_jwks", "jwt_algorithms", "jwt_role_claim", "jwt_scope_claim")
-"""What a profile may hold for `headwater serve`: settings of the server, not of the catalog."""
+"""Properties of a profile for `headwater serve`: settings of the server, not of the catalog."""
 ENGINE_KEYS = ("engine", "master")
-"""What a profile may hold for the verbs of the pipeline, beside settings of Spark (`spark.*`)."""
+"""Properties of a profile for the verbs of the pipeline, beside settings of Spark (`spark.*`)."""
 
 
 @dataclass(frozen=True)

@@ -20,6 +20,7 @@ from markupsafe import Markup
 from headwater.cells import cell, image_type
 from headwater.errors import LanceNamespaceError
 from headwater.names import ObjectId, format_name
+from headwater.wording import many
 
 MAX_NAMES = 50
 MAX_ROWS = 20
@@ -87,7 +88,7 @@ def table(shown: Any) -> str:
         count, first = shown.count(), shown.head(PREVIEW)
     except LanceNamespaceError as error:
         return _framed(repr(shown), _note(str(error)))
-    return _framed(repr(shown), _note(_counted(count, "row")) + _schema(first.schema) + rows_of(first))
+    return _framed(repr(shown), _note(many(count, "row")) + _schema(first.schema) + rows_of(first))
 
 
 def stream(shown: Any) -> str:
@@ -140,13 +141,13 @@ def rows_of(data: pa.Table) -> Markup:
             shown = cell(row[name], kind, _inline(row[name]))
             made.append(Markup('<td class="{}">{}</td>').format("number" if shown.is_number else "", shown.html))
         lines.append(Markup("<tr>{}</tr>").format(Markup("").join(made)))
-    more = _note(f"The first {MAX_ROWS} of {_counted(data.num_rows, 'row')}.") if data.num_rows > MAX_ROWS else ""
+    more = _note(f"The first {MAX_ROWS} of {many(data.num_rows, 'row')}.") if data.num_rows > MAX_ROWS else ""
     return Markup("<table>{}</table>{}").format(Markup("").join(lines), more)
 
 
 def arrow_table(data: pa.Table) -> str:
     """Return an Arrow table as HTML, as `%load_ext headwater` shows it."""
-    return _framed(f"{_counted(data.num_rows, 'row')}, {_counted(data.num_columns, 'column')}", rows_of(data))
+    return _framed(f"{many(data.num_rows, 'row')}, {many(data.num_columns, 'column')}", rows_of(data))
 
 
 def load_ipython_extension(shell: Any) -> None:
@@ -193,7 +194,7 @@ def _grid(names: Sequence[str], rows: Iterable[Sequence[Any]]) -> Markup:
 def _schema(schema: pa.Schema) -> Markup:
     kinds = [(field.name, f"{field.type}{'' if field.nullable else ' not null'}") for field in schema]
     return Markup("<details><summary>{}</summary>{}</details>").format(
-        _counted(len(kinds), "column"), _grid(("column", "type"), kinds)
+        many(len(kinds), "column"), _grid(("column", "type"), kinds)
     )
 
 
@@ -202,7 +203,7 @@ def _shown(value: Any) -> Any:
     if isinstance(value, datetime):
         return value.isoformat(sep=" ", timespec="seconds")
     if isinstance(value, (tuple, list)):
-        return format_name(value) if all(isinstance(each, str) for each in value) else _counted(len(value), "entry")
+        return format_name(value) if all(isinstance(each, str) for each in value) else many(len(value), "item")
     if isinstance(value, Mapping):
         return ", ".join(f"{name}={item}" for name, item in value.items())
     return value if isinstance(value, Markup) else cell(value, pa.null()).html
@@ -218,11 +219,6 @@ def _there(value: Any) -> bool:
     return value is not None and value not in ("", (), [], {})
 
 
-def _counted(count: int, what: str) -> str:
-    many = f"{what[:-1]}ies" if what.endswith("y") else f"{what}s"
-    return f"{count:,} {what if count == 1 else many}"
-
-
 def _inline(value: Any) -> str | None:
     """Return the address of an image inside the page, or None if the bytes are none or are too many."""
     if not isinstance(value, (bytes, bytearray)) or len(value) > MAX_IMAGE:
@@ -233,19 +229,17 @@ def _inline(value: Any) -> str | None:
 
 def _drawing(facts: Mapping[str, Any], name: str) -> Markup:
     """Return the lineage of a version as SVG: a box for each source, input and function, with lines to the version."""
-    left = [
-        f"{each['source'] or 'written rows'}: {_counted(each['deltas'], 'delta')}" for each in facts.get("sources", ())
-    ]
+    left = [f"{each['source'] or 'written rows'}: {many(each['deltas'], 'delta')}" for each in facts.get("sources", ())]
     left += [f"{each} @ {at}" for each, at in (facts.get("inputs") or {}).items()]
     left += [f"{column} = {each['function']}" for column, each in (facts.get("functions") or {}).items()]
     if not left:
         return _note("Nothing is known of its sources.")
     height = len(left) * (BOX_HEIGHT + GAP)
     middle = height // 2
-    parts = [_box(4, middle - BOX_HEIGHT // 2, name, 2 * BOX_WIDTH)]
+    parts = [_box(4 + 2 * BOX_WIDTH, middle - BOX_HEIGHT // 2, name)]
     for row, label in enumerate(left):
         top = row * (BOX_HEIGHT + GAP) + GAP // 2
-        parts.append(_box(4, top, label, 0))
+        parts.append(_box(4, top, label))
         start, end = 4 + BOX_WIDTH, 2 * BOX_WIDTH + 4
         line = (
             f"M{start} {top + BOX_HEIGHT // 2} C{start + 60} {top + BOX_HEIGHT // 2} {end - 60} {middle} {end} {middle}"
@@ -256,9 +250,9 @@ def _drawing(facts: Mapping[str, Any], name: str) -> Markup:
     )
 
 
-def _box(x: int, y: int, label: str, shift: int) -> Markup:
+def _box(x: int, y: int, label: str) -> Markup:
     short = label if len(label) <= 28 else f"{label[:27]}…"
     return Markup(
         '<g transform="translate({} {})"><title>{}</title><rect width="{}" height="{}" rx="6"/>'
         '<text x="8" y="18">{}</text></g>'
-    ).format(x + shift, y, label, BOX_WIDTH, BOX_HEIGHT, short)
+    ).format(x, y, label, BOX_WIDTH, BOX_HEIGHT, short)

@@ -55,7 +55,7 @@ def read_pins(text: str) -> list[Pin]:
 
 
 def scopes(pins: list[Pin], direct: set[str], dev: str = "dev") -> dict[str, str]:
-    """How each package is needed: whatever the package itself needs is required, with all that needs in turn."""
+    """Return the scope of each package: required if the package itself needs it, directly or through others."""
     needed = {pin.name for pin in pins if pin.name in direct}
     used = {pin.name for pin in pins if any(group != dev for group in pin.groups)}
     for found in (needed, used):

@@ -306,8 +306,8 @@ class Catalog:
 
     def history(self, name: Name) -> History:
         """Return the transactions that touched a namespace or table or its parts, oldest first, through renames."""
-        found = self._transport.call(past.DescribeHistory(id=self._id(name).names))
-        return ShownList(found, f"History of {format_name(self._id(name).names)}")
+        names = self._id(name).names
+        return ShownList(self._transport.call(past.DescribeHistory(id=names)), f"History of {format_name(names)}")
 
     def log(self, after: int | None = None, wait: float = 0) -> Iterator[LogEntry]:
         """Iterate over the transactions after a commit, in order. `wait`: seconds that a server waits for the first."""

@@ -25,7 +25,7 @@ does not count."""
 
 Held = Callable[[str], Mapping[int, object]]
 Written = Callable[[str, str], bool]
-"""What stands on the versions of the Lance dataset in a folder: its tags and branches."""
+"""Returns the tags and branches on the versions of the Lance dataset in a folder."""
 
 Restores = list[tuple[str, int]]
 """Tables by their keys, each with the Lance version that its next one is to be like."""

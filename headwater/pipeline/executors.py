@@ -29,7 +29,7 @@ ROW_BYTES = 200
 """A row of a file takes about this many bytes."""
 TASKS_PER_CORE = 4
 ATTEMPTS = 20
-"""How often the files of a call are prepared again because others change the table meanwhile."""
+"""The number of times that a call prepares its files again because other writers changed the table."""
 BATCH = "batch"
 """In place of a digest: a batch of a stream is known by its query and number alone, as Spark repeats it exactly."""
 

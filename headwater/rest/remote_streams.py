@@ -11,6 +11,7 @@ from typing import Any, ClassVar
 
 import pyarrow as pa
 
+from headwater import notebook
 from headwater.arguments import checked
 from headwater.errors import InvalidInputError
 from headwater.metastore import Delta
@@ -62,6 +63,9 @@ class RemoteStream(Frames):
 
     def __repr__(self) -> str:
         return f"RemoteStream({self.name!r})"
+
+    def _repr_html_(self) -> str:
+        return notebook.stream(self)
 
     @property
     def serving(self) -> Any:

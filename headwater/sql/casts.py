@@ -22,7 +22,7 @@ from headwater.sql.sql_types import (
 )
 
 REFUSED = "headwater-embedded:"
-"""What begins the message of an error that a value, not the text, makes the engine refuse."""
+"""The prefix of messages for values, not texts, that the engine refuses."""
 TRUE, FALSE = "('t', 'true', 'y', 'yes', '1')", "('f', 'false', 'n', 'no', '0')"
 _INTEGER = "[+-]?[0-9]+"
 _DECIMAL = r"[+-]?([0-9]+(\.[0-9]*)?|\.[0-9]+)"

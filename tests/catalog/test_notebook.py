@@ -1,4 +1,4 @@
-"""What catalogs, tables and lists look like in a notebook: safe HTML, with names alone where names are enough."""
+"""HTML of catalogs, tables and lists in a notebook: safe, and without opening tables where names are enough."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ import headwater
 from headwater.catalog import Catalog
 from headwater.metastore.objects import Diff
 from headwater.notebook import MAX_NAMES, load_ipython_extension, record
+from headwater.rest.server import start_in_thread
 
 PNG = b"\x89PNG\r\n\x1a\n" + b"x" * 8
 ROWS = pa.table(
@@ -78,6 +79,15 @@ def test_a_stream_table_shows_its_definition_and_draws_its_lineage(catalog: Cata
     drawn = stream.lineage()._repr_html_()
     assert "<svg" in drawn
     assert "files &lt;b&gt;: 1 delta" in drawn
+
+
+def test_a_catalog_behind_a_server_shows_itself_too(catalog: Catalog) -> None:
+    catalog.create_stream_table("shop.orders", pa.schema({"id": pa.int64()}), keys="id")
+    with start_in_thread(catalog.namespace) as server:
+        far = Catalog(server.url)
+        assert "shop.orders" in far._repr_html_()
+        assert "2 rows" in far["shop.items"]._repr_html_()
+        assert "never" in far["shop.orders"]._repr_html_()
 
 
 def test_a_difference_is_shown_by_its_parts(catalog: Catalog) -> None:

@@ -74,7 +74,7 @@ def test_sql_cannot_make_a_file_of_others_an_access_file(spark: SparkSession, tm
 
 
 def test_nothing_is_unpickled() -> None:
-    """What executors send is JSON. (Spark's own data source API in Python pickles commit messages by itself.)
+    """Executors send JSON. (Spark's own data source API in Python pickles commit messages by itself.)
 
     The driver's tasks travel to executors pickled, as every Python function of Spark does: `work/tasks.py`.
     """

@@ -1,4 +1,4 @@
-"""Where work runs: with `driver_rows` of 0 executors do every step, and functions of users run there at any size."""
+"""Places of work: with `driver_rows` of 0 executors do every step, and functions of users run there at any size."""
 
 from __future__ import annotations
 

@@ -257,7 +257,7 @@ FOREIGN_PRIVATE = {
 
 
 def test_only_the_metastore_knows_the_draft_of_a_transaction() -> None:
-    """What a transaction has read and changed is asked of it, and nobody else edits it."""
+    """Other packages ask a transaction for its reads and changes, and never edit them."""
     found = {
         name
         for name, tree in modules().items()
