@@ -33,7 +33,7 @@ from headwater.streams.grouping import Codes, KeyIndex
 from headwater.streams.hashing import content_digest
 from headwater.streams.layout import BATCH, LANCE, TRUNCATES, log_file
 from headwater.streams.ledger import Ledger, LedgerEntry
-from headwater.streams.log_files import LogFile, bucket_count, encode_events, highest_of
+from headwater.streams.log_files import LogFile, bucket_count, divides, encode_events, highest_of
 from headwater.streams.marks import encode_sequences
 from headwater.streams.opening import Stream, open_in
 from headwater.streams.quarantine import Quarantined, quarantine
@@ -254,7 +254,8 @@ class Landing:
         return {name: text for name, text in found.items() if text is not None}
 
     def _write(self, stream: Stream, batch: EventBatch) -> Iterator[Written]:
-        return write_batch(self._store, self._clock, stream, batch, rows_so_far(self._before, stream))
+        known = rows_so_far(self._before, stream) if divides(len(batch.events)) else 0
+        return write_batch(self._store, self._clock, stream, batch, known)
 
 
 def truncating(definition: Definition, cuts: Truncations, rows: pa.Table) -> dict[str, Any]:
