@@ -62,7 +62,8 @@ def make_view(
     except SqlError as error:
         raise InvalidInputError(f"The SQL of the view {view.name} cannot be run: {error}") from None
     except UnsupportedSqlError as error:
-        raise UnsupportedOperationError(f"The SQL of the view {view.name} cannot be run. {error}") from None
+        told = f"The SQL of the view {view.name} cannot be run. {error}: use --engine spark."
+        raise UnsupportedOperationError(told) from None
 
 
 def _in_slices(catalog: Catalog, view: ViewSpec, moment: ViewMoment, spark: Any) -> MadeView:

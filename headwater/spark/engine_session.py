@@ -140,7 +140,7 @@ def _without_warnings() -> Iterator[None]:
 def _beside(given: Any, engine: PipelineEngine, say: Say) -> Iterator[Any]:
     """Yield a new session of the same Spark; the given one keeps its settings and views."""
     check_pandas()
-    session = given.newSession()
+    active, session = _running(), given.newSession()
     wanted = dict(engine.settings)
     if engine.master:
         wanted["spark.master"] = engine.master
@@ -159,7 +159,7 @@ def _beside(given: Any, engine: PipelineEngine, say: Say) -> Iterator[Any]:
                 session.client.close()
         else:
             with contextlib.suppress(Exception):  # a Spark that has gone away has no session to go on with
-                given.createDataFrame([], "nothing int")  # which makes a session the thread's active one again
+                (active or given).createDataFrame([], "nothing int")  # which makes a session the active one again
 
 
 def _is_taken(session: Any, given: Any, key: str, value: str) -> bool:

@@ -48,6 +48,21 @@ def test_a_run_works_beside_a_session_and_leaves_its_settings_and_views_alone(
     sys.modules.pop("shop_features", None)
 
 
+@pytest.mark.parametrize("is_other", [False, True], ids=["the given one", "another"])
+def test_a_run_that_makes_frames_gives_the_active_session_back(spark: SparkSession, is_other: bool) -> None:
+    before = spark.newSession() if is_other else spark
+    before.createDataFrame([], "nothing int")
+    with (
+        pytest.raises(RuntimeError, match="ends badly"),
+        engines.engine_session(PipelineEngine(SPARK), spark) as session,
+    ):
+        session.createDataFrame([(1,)], "a int")
+        assert SparkSession.getActiveSession() is session
+        raise RuntimeError("the run ends badly")
+    assert SparkSession.getActiveSession() is before
+    spark.createDataFrame([], "nothing int")
+
+
 def test_the_jobs_and_tasks_of_a_step_are_counted_and_named(spark: SparkSession) -> None:
     context = spark.sparkContext
     context.setJobGroup("mine", "what I do")
