@@ -37,7 +37,16 @@ from headwater.streams.serving_copy import (
 from headwater.streams.shares import packed, unpacked
 from headwater.streams.tidying import coverage, due
 from headwater.streams.user_functions import identity, modules_of
-from headwater.streams.writing import Changes, NewFragments, commit_rows, head_of, record, stage_on, tidied, write_rows_of
+from headwater.streams.writing import (
+    Changes,
+    NewFragments,
+    commit_rows,
+    head_of,
+    record,
+    stage_on,
+    tidied,
+    write_rows_of,
+)
 from headwater.tables.columns.fields import ROW_ADDRESS, ROW_ID
 from headwater.tables.commit.committer import fragment_from
 from headwater.tables.handle import TableHandle

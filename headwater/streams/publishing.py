@@ -118,8 +118,8 @@ def _staged(
     written = commit_rows(lake, stream, staging, dataset, done.fragments, done.addresses, made.position)
     index_keys(lake, stream, staging, written, done.count, runner)
     tidied(lake, stream, staging, written, made.stale_to, done.changed, runner)
-    if done.quarantined:  # by the publish that passes over them, and so once
-        quarantine(tx, lake.store, lake.clock, stream, done.quarantined)
+    if done.rejected:  # by the publish that passes over them, and so once
+        quarantine(tx, stream, done.rejected)
     published = record(lake, tx, stream, staging, made, {**lineage_of(view, before, made), **lineage})
     history = publish_history(lake, tx, stream, view, before, runner) if stream.definition.keeps_history else None
     withdraw(tx, stream, staging, stream, made.position)
