@@ -171,7 +171,7 @@ def test_worn_fragments_and_rows_that_indices_lack_are_the_work_of_a_task(
     before, kept = state(table), table.coverage()
     assert kept == {"id_idx": 1.0}
     table.create_index("text", "INVERTED")
-    table.delete(list(range(0, 200)))
+    table.delete(list(range(200)))
     table.upsert(rows(range(1000, 1010), 9, "z"))
     with patch.object(writing, "rows_to_tidy", lambda *_: 0):
         table.publish()
