@@ -11,12 +11,15 @@ import multiprocessing
 PROCESSES = multiprocessing.get_context("forkserver")
 PROCESSES.set_forkserver_preload(
     [
-        "lance.namespace",
         "headwater.catalog",
+        "headwater.cli.main",
+        "headwater.rest.serve",
+        "headwater.web",
         "headwater.namespace.metastore",
         "headwater.moving.upgrade",
         "headwater.pipeline",
         "headwater.streams.table",
         "headwater.testing.namespace_suite",
+        "lance.namespace",
     ]
 )
