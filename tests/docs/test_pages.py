@@ -9,6 +9,7 @@ from urllib.parse import unquote
 import pytest
 
 from tests.docs.blocks import ROOT, RUNNABLE, Block, Reader, blocks_of
+from tools import plot_results
 
 PAGES = sorted(
     str(path.relative_to(ROOT))
@@ -84,14 +85,26 @@ def anchors(text: str) -> set[str]:
     return {re.sub(r"[^\w\- ]", "", head.lower()).replace(" ", "-") for head in heads}
 
 
-def test_the_figures_of_the_readme_stand_in_the_results_they_link_to() -> None:
+def test_the_figures_of_the_benchmark_page_stand_in_the_results_they_link_to() -> None:
     """A figure is what was measured, or it is not in the table."""
-    rows = [line for line in (ROOT / "README.md").read_text().splitlines() if "](benchmarks/results/" in line]
+    page = (ROOT / "docs" / "benchmarks.md").read_text()
+    rows = [line for line in page.splitlines() if line.startswith("|") and "](../benchmarks/results/" in line]
     assert len(rows) >= 5
     for row in rows:
-        (where,) = re.findall(r"\]\((benchmarks/results/[^)]*\.md)\)", row)
+        (where,) = re.findall(r"\]\(\.\./(benchmarks/results/[^)]*\.md)\)", row)
         results = (ROOT / where).read_text()
         figures = [figure for cell in row.split("|")[2:4] for figure in re.findall(r"\d[\d,]*(?:\.\d+)?", cell)]
         assert figures
         for figure in figures:
             assert re.search(rf"(?<![\d.]){re.escape(figure)}(?![\d.])", results), f"{where} has no {figure}"
+
+
+def test_the_picture_of_the_benchmark_page_is_drawn_from_the_results() -> None:
+    assert plot_results.PICTURE.read_text() == plot_results.picture(), "run: python -m tools.plot_results"
+
+
+def test_the_readme_is_read_in_three_minutes() -> None:
+    readme = (ROOT / "README.md").read_text()
+    assert len(readme.splitlines()) <= 120
+    assert "make demo" in readme
+    assert "make test" in readme
