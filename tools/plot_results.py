@@ -52,7 +52,7 @@ class Measured:
 
 
 FIGURES = (
-    Figure("append to one partition, 8 processes", "metastore-commits", ("appends to one partition",), 1, 4, "DeltaCAT", "/s"),
+    Figure("append to one partition, 8 processes", "metastore-commits", ("appends to one",), 1, 4, "DeltaCAT", "/s"),
     Figure("list 10,000 tables", "directory", ("list_tables", "V2", "10000"), 3, 5, "pylance", "µs"),
     Figure("append to 5,000 versions, 8 processes", "versions-appends", ("5000",), 1, 5, "pylance", "/s"),
     Figure("describe a table over REST, 8 threads", "rest", ("describe_table", "8"), 2, 3, "pylance's adapter", "/s"),
@@ -90,7 +90,7 @@ def draw(found: list[Measured]) -> str:
     text = " ".join(f"{each.figure.label}: {each.ratio:.1f} times {each.figure.peer}." for each in found)
     lines = [
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {height}" role="img" aria-labelledby="t d" '
-        'font-family="system-ui, \'Segoe UI\', Roboto, sans-serif">',
+        "font-family=\"system-ui, 'Segoe UI', Roboto, sans-serif\">",
         f'<title id="t">Headwater against its peers</title>\n<desc id="d">{escape(text)}</desc>',
         f'<rect width="{WIDTH}" height="{height}" rx="14" fill="#f6f8f9"/>',
         '<text x="24" y="34" font-size="15" font-weight="600" fill="#0b6e7f">'
