@@ -12,7 +12,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
-from functools import cached_property
+from functools import cached_property, lru_cache
 from math import prod
 from typing import Any
 
@@ -279,10 +279,8 @@ def from_properties(properties: Mapping[str, Any]) -> Definition | None:
     known = properties.get(STREAM)
     if not isinstance(known, Mapping):
         return None
-    schema = pa.ipc.read_schema(pa.py_buffer(base64.b64decode(known["schema"])))
-    columns = tuple(Column(field_id(each) or 0, each.name, each.type, each.nullable) for each in schema)
     return Definition(
-        columns,
+        _decode_columns(known["schema"]),
         tuple(known["keys"]),
         tuple(known["sequence"]),
         tuple(PartitionField(*entry) for entry in known["partition_by"]),
@@ -295,6 +293,13 @@ def from_properties(properties: Mapping[str, Any]) -> Definition | None:
 def encode_schema(definition: Definition) -> str:
     """The schema with its field ids, as Arrow IPC in base64."""
     return base64.b64encode(stored_schema(definition).serialize()).decode()
+
+
+@lru_cache(maxsize=256)
+def _decode_columns(text: str) -> tuple[Column, ...]:
+    """Return the columns that `encode_schema` encoded. Every call on a table asks for them, so they are kept."""
+    schema = pa.ipc.read_schema(pa.py_buffer(base64.b64decode(text)))
+    return tuple(Column(field_id(each) or 0, each.name, each.type, each.nullable) for each in schema)
 
 
 def stored_schema(definition: Definition) -> pa.Schema:

@@ -306,7 +306,7 @@ class StreamTable(Frames):
     @landing
     def _land(self, data: Given, verb: str, origin: BatchOrigin, **options: Any) -> LandingReport:
         work = Landing(self._metastore, self.path, data, verb, origin=origin, before=self._snapshot(), **options)
-        return self.report(self.run(work, f"{verb} {self.name}"))
+        return self.report(self._session.change(work, f"{verb} {self.name}", refresh=False))
 
     def report(self, landed: Landed) -> LandingReport:
         """Return the report of a landing."""
