@@ -39,7 +39,7 @@ RECORDS = (
     *(("headwater.pipeline.planning", name) for name in ("Plan", "Step")),
     ("headwater.pipeline.running", "Run"),
     ("headwater.pipeline.jobs", "Report"),
-    ("headwater.streams.landing", "LandingReport"),
+    ("headwater.streams.log.landing", "LandingReport"),
 )
 """The classes of values that the extension shows as HTML."""
 BOX_WIDTH, BOX_HEIGHT, GAP = 200, 28, 12

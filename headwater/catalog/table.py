@@ -32,7 +32,7 @@ from headwater.namespace.requests import build, parse_request
 from headwater.namespace.row_streams import read_rows, write_rows
 from headwater.notebook import ShownList
 from headwater.paging import all_pages
-from headwater.streams.columns import parse_type
+from headwater.streams.rows.column_types import parse_type
 from headwater.tables.expressions import assigned
 from headwater.tables.handle import TableHandle
 from headwater.tables.translate import translating

@@ -18,7 +18,7 @@ from headwater.store import Store
 
 if TYPE_CHECKING:
     from headwater.streams.definition import Definition
-    from headwater.streams.position_views import Published
+    from headwater.streams.reading.position_views import Published
     from headwater.streams.table import StreamTable
 
 RowsIn = Callable[[Any, pa.RecordBatchReader], Any]

@@ -12,7 +12,7 @@ from headwater.metastore import LogEntry, Metastore, Snapshot
 from headwater.metastore.objects import Collected, Diff, HistoryEntry, NamedSnapshot, Undone
 from headwater.names import ObjectId
 from headwater.namespace.requests import parse_moment
-from headwater.streams.opening import undrop_stream
+from headwater.streams.stream_lookup import undrop_stream
 from headwater.verbs.verb import (
     NOTHING,
     ObjectRequest,

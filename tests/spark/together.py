@@ -12,7 +12,7 @@ from pathlib import Path
 from headwater.catalog import Catalog
 from headwater.catalog.transactions import metastore_of
 from headwater.pipeline import index, ingest, publish
-from headwater.streams import tidying
+from headwater.streams.serving import compaction as tidying
 
 PROCESSES = multiprocessing.get_context("forkserver")
 PROCESSES.set_forkserver_preload([__name__])

@@ -10,8 +10,11 @@ import pyarrow as pa
 import pytest
 
 from headwater.metastore import Metastore
-from headwater.streams import StreamTable, serving_copy, tidying, writing
-from headwater.streams.serving_copy import open_version
+from headwater.streams import StreamTable
+from headwater.streams.serving import compaction as tidying
+from headwater.streams.serving import serving_copy
+from headwater.streams.serving import staged_rows as writing
+from headwater.streams.serving.serving_copy import open_version
 from headwater.tables.partitions import field_ids, parts_of, transformed
 
 SCHEMA = {"id": "bigint", "at": "bigint", "name": "string"}

@@ -17,9 +17,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from headwater.metastore import Metastore
-from headwater.streams import scd2, shares
-from headwater.streams.log_files import ROW_GROUP, Share, bucket_count, row_groups_of
-from headwater.streams.position_views import Published
+from headwater.streams.log.log_files import ROW_GROUP, Share, bucket_count, row_groups_of
+from headwater.streams.reading.position_views import Published
+from headwater.streams.serving import publish_tasks as shares
+from headwater.streams.serving import scd2
 from headwater.streams.table import StreamTable, publish_tables
 from headwater.work import LocalRunner, Task
 from tests.streams import features
@@ -184,7 +185,7 @@ def test_few_rows_into_a_large_table_are_one_row_group(metastore: Metastore, mon
     """What a landing writes is as much as lands, however many buckets the table has."""
     assert [bucket_count(10**9, landed) for landed in (10, 8191, 8192, 10**6, 10**8)] == [1, 1, 2, 128, 1024]
     assert bucket_count(10**6, 10**6) == 1
-    monkeypatch.setattr("headwater.streams.landing.rows_so_far", lambda snapshot, stream: 10**9)
+    monkeypatch.setattr("headwater.streams.log.landing.rows_so_far", lambda snapshot, stream: 10**9)
     table = StreamTable.create(metastore, ["t"], {"n": "int64"}, ["n"])
     table.upsert([{"n": number} for number in range(10)])
     (delta,) = table.deltas()

@@ -16,7 +16,7 @@ import pytest
 from headwater.errors import InvalidInputError
 from headwater.metastore import Metastore
 from headwater.streams.sources import formats
-from headwater.streams.sources.connect import read_value
+from headwater.streams.sources.connect_values import read_value
 from headwater.streams.sources.snapshot import take_snapshot
 from headwater.streams.table import StreamTable
 from tests.streams.samples import rows_of

@@ -21,9 +21,9 @@ READERS = {
     "dataset": ("dataset", "FileSystemDataset", "make_fragment", "parquet_dataset", "ParquetFileFormat"),
 }  # fmt: skip
 TRUSTED = {
-    "streams/log_files.py": "the change log's own Parquet files",
-    "streams/tombstones.py": "the change log's own files of deleted keys",
-    "streams/marks.py": "sequences in the properties of the log's own deltas",
+    "streams/log/log_files.py": "the change log's own Parquet files",
+    "streams/fold/tombstones.py": "the change log's own files of deleted keys",
+    "streams/fold/marks.py": "sequences in the properties of the log's own deltas",
     "streams/definition.py": "the schema in a table's own record in the metastore",
     "types.py": "a batch that this process has just written",
     "workers/channel.py": "rows from a worker of this process",

@@ -39,7 +39,7 @@ from headwater.registries.metastore.mapping import (
 )
 from headwater.registries.metastore.refs import ref_record_of
 from headwater.registries.refusals import fed_by_its_log
-from headwater.streams.opening import drop_stream, followers, rename_stream
+from headwater.streams.stream_lookup import drop_stream, followers, rename_stream
 
 
 class TransactionChanges:

@@ -15,8 +15,8 @@ from headwater.rest.auth.object_rights import Projection
 from headwater.rest.call import Call
 from headwater.rest.page.page_facts import PartitionFacts, StreamFacts, StreamView, TableFacts, Unpublished, holds
 from headwater.streams.layout import DELTA, LANCE
-from headwater.streams.opening import is_stream_table, open_stream
-from headwater.streams.position_views import newest_published
+from headwater.streams.reading.position_views import newest_published
+from headwater.streams.stream_lookup import is_stream_table, open_stream
 from headwater.verbs.verb import metastore_of
 
 NOTED = (RECORD_FORMAT, READER_FORMAT, REFS_FORMAT)

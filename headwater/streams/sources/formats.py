@@ -8,20 +8,20 @@ from typing import Any, Protocol
 import pyarrow as pa
 
 from headwater.errors import InvalidInputError
-from headwater.streams.batches import shape
 from headwater.streams.definition import Definition
-from headwater.streams.given import Given
-from headwater.streams.landing import LandingReport
-from headwater.streams.position_views import PositionView
-from headwater.streams.quarantine import Quarantined
-from headwater.streams.reading import state_of_keys
-from headwater.streams.serving_copy import Lake
-from headwater.streams.sources.bare_values import check_unit
+from headwater.streams.log.batches import shape
+from headwater.streams.log.landing import LandingReport
+from headwater.streams.log.quarantine import Quarantined
+from headwater.streams.reading.fresh_reads import state_of_keys
+from headwater.streams.reading.position_views import PositionView
+from headwater.streams.rows.input_rows import Given
+from headwater.streams.serving.serving_copy import Lake
 from headwater.streams.sources.debezium import check_debezium, check_frame, take_debezium
 from headwater.streams.sources.files import SourceFile, as_lines, is_lines, json_rows, read_lines, read_rows
-from headwater.streams.sources.moved_rows import RowsOfKeys
+from headwater.streams.sources.format_output import Taken, take_op, take_rows
+from headwater.streams.sources.key_changes import RowsOfKeys
+from headwater.streams.sources.message_values import check_unit
 from headwater.streams.sources.snapshot import check_snapshot, take_snapshot
-from headwater.streams.sources.taken import Taken, take_op, take_rows
 
 OP, DEBEZIUM, SNAPSHOT = "op", "debezium", "snapshot"
 FORMATS: dict[str, dict[str, type]] = {

@@ -8,16 +8,16 @@ from typing import Any
 
 import pyarrow as pa
 
-from headwater.streams.checks import Check
-from headwater.streams.landing import BatchOrigin
-from headwater.streams.opening import Stream
-from headwater.streams.position_views import PositionView
-from headwater.streams.preparing import prepare
-from headwater.streams.serving_copy import CatalogLocation, Lake
+from headwater.streams.log.checks import Check
+from headwater.streams.log.landing import BatchOrigin
+from headwater.streams.log.prepared_landing import prepare
+from headwater.streams.reading.position_views import PositionView
+from headwater.streams.serving.serving_copy import CatalogLocation, Lake
 from headwater.streams.sources.files import SourceFile, naming
 from headwater.streams.sources.formats import SNAPSHOT, take, take_alone
-from headwater.streams.sources.moved_rows import StateNeededError
+from headwater.streams.sources.key_changes import StateNeededError
 from headwater.streams.sources.task_rows import are_few, chunks, packed
+from headwater.streams.stream_lookup import Stream
 from headwater.work import Json, guarded
 
 

@@ -9,20 +9,20 @@ import numpy as np
 import pyarrow as pa
 
 from headwater.errors import InvalidInputError
-from headwater.streams.batches import EventBatch, shape
 from headwater.streams.definition import Definition
-from headwater.streams.events import Events, Rules, State, empty
-from headwater.streams.feed import difference
-from headwater.streams.fold import fold
-from headwater.streams.given import Given, as_json, given
-from headwater.streams.grouping import KeyIndex
-from headwater.streams.landing import digest_of_batch
-from headwater.streams.log_files import narrowed
-from headwater.streams.position_views import PositionView
-from headwater.streams.quarantine import Quarantined
-from headwater.streams.reading import state_of_keys, whole_state
-from headwater.streams.serving_copy import Lake
-from headwater.streams.sources.taken import Taken
+from headwater.streams.fold.events import Events, Rules, State, empty
+from headwater.streams.fold.fold import fold
+from headwater.streams.log.batches import EventBatch, shape
+from headwater.streams.log.landing import digest_of_batch
+from headwater.streams.log.log_files import narrowed
+from headwater.streams.log.quarantine import Quarantined
+from headwater.streams.reading.change_feed import difference
+from headwater.streams.reading.fresh_reads import state_of_keys, whole_state
+from headwater.streams.reading.position_views import PositionView
+from headwater.streams.rows.input_rows import Given, as_json, given
+from headwater.streams.rows.row_keys import KeyIndex
+from headwater.streams.serving.serving_copy import Lake
+from headwater.streams.sources.format_output import Taken
 
 
 def take_snapshot(

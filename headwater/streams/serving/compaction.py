@@ -1,0 +1,220 @@
+"""Keeping a serving copy fast: few small fragments, few deleted rows, rows covered by their indices.
+
+A publish joins small fragments when there are many, writes fragments anew that have lost a fifth of their rows, and
+brings the indices up to date when they lag. It writes no more rows anew than those that it changes, so that it takes as
+long as its change is large: the cheapest fragments first, and the rest in later publishes or by `maintain`.
+One that has lost half of its rows has been paid for by those, and does not wait: one of them in a publish. Row ids stay
+and no row is seen as changed (`fragment_rewrite`).
+Fragments with stale derived values are left to the backfill, which knows them by their numbers.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from itertools import count
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from headwater.imports import lance
+from headwater.lance_manifest import message_of
+from headwater.protobuf import as_number, parse
+from headwater.streams.serving.fragment_rewrite import live_rows_of
+from headwater.streams.serving.serving_copy import Staging
+from headwater.tables.commit.compaction import renamed
+from headwater.tables.handle import TableHandle
+from headwater.tables.partitions import field_ids, key_of, partitioning
+
+if TYPE_CHECKING:
+    from lance.fragment import FragmentMetadata
+    from lance.optimize import CompactionTask
+
+SMALL_ROWS = 1 << 16
+ROWS_PER_FRAGMENT = 1 << 20
+MANY = 64
+"""So many small fragments are joined by the next publish."""
+LAGGING = 0.25
+"""The part of the rows that an index may lack before a publish adds them."""
+LACKING = 1 << 21
+"""So many rows may lack in a BTREE, however large the table is: they are looked through by every publish."""
+FEW = 8
+"""So many segments a BTREE may have, of whatever sizes: a lookup of a few keys reads a page of each, and joining the
+large ones takes longer than all else that a publish of many rows does. Where rows change everywhere, no more than six
+come to be: fragments are written anew, and a segment that has none of them left is gone."""
+WORN = 0.2
+"""The part of a fragment's rows that may be deleted before it is written anew."""
+WORN_OUT = 0.5
+"""The part of a fragment's rows that may be deleted before it waits no longer for a publish that can afford it."""
+PAID = 1
+FREE = 4 * SMALL_ROWS
+"""A publish writes so many rows anew for each that it changes; fewer than these in any case. What is written anew is
+new to the indices too, so it costs twice. Of a table that changes everywhere a quarter is deleted rows then."""
+BESIDE = 2
+"""So many groups of fragments are written anew at the same time; each holds a chunk of its rows."""
+MAX_FRAGMENT = 11
+"""The field of a manifest with the highest number that a fragment ever had."""
+
+
+def due(dataset: Any, stale_to: int = -1, many: int = MANY, changed: int | None = None) -> list[int]:
+    """The fragments to write anew: the small ones when there are many, and those that have lost too many rows.
+
+    Fragments up to the number `stale_to` stay as they are. `changed`: those only that a publish of so many rows pays.
+    """
+    found = [each.metadata for each in dataset.get_fragments() if each.fragment_id > stale_to]
+    small = [each for each in found if each.physical_rows < SMALL_ROWS]
+    worn = [each for each in found if each.num_deletions > WORN * each.physical_rows]
+    joined = small if len(small) > many else []
+    if changed is None:
+        return sorted({each.id for each in (*worn, *joined)})
+    chosen = affordable([*joined, *sorted(worn, key=_live)], max(FREE, PAID * changed))
+    out = [each for each in worn if each.num_deletions > WORN_OUT * each.physical_rows and each.id not in chosen]
+    return sorted({*chosen, *(each.id for each in sorted(out, key=_live)[:1])})
+
+
+def affordable(fragments: Sequence[FragmentMetadata], rows: int) -> set[int]:
+    """The first of these that have so many rows together at most. Pure."""
+    found: set[int] = set()
+    for each in fragments:
+        if each.id not in found:
+            rows -= _live(each)
+            if rows < 0:
+                break
+            found.add(each.id)
+    return found
+
+
+def _live(fragment: FragmentMetadata) -> int:
+    return int(fragment.physical_rows - fragment.num_deletions)
+
+
+def rewritten(
+    dataset: Any, manifest: bytes, fragments: Sequence[int], place: TableHandle
+) -> lance.LanceOperation.Rewrite | None:
+    """These fragments written anew without their deleted rows, those side by side together. No other is touched.
+
+    Fragments of different buckets stay apart. The new ones get their numbers here: Lance would reserve them by a
+    version of its own, which nobody needs.
+    """
+    everyone = {each.fragment_id for each in dataset.get_fragments()}
+    options: Any = {"target_rows_per_fragment": ROWS_PER_FRAGMENT, "materialize_deletions_threshold": WORN}
+    tasks: list[tuple[tuple[str, ...], CompactionTask]] = []
+    for key, members in _by_bucket(dataset, fragments).items():
+        others = everyone - members
+        plan = lance.optimize.Compaction.plan(
+            dataset, {**options, "excluded_fragment_ids": sorted(others)} if others else options
+        )
+        tasks += [(key, task) for task in plan.tasks]
+    with ThreadPoolExecutor(BESIDE) as beside:
+        groups = list(beside.map(lambda each: _group(dataset, each[1], place, each[0]), tasks))
+    numbers = count(_last_number(manifest, everyone | set(fragments)) + 1)
+    for fragment in (fragment for group in groups for fragment in group.new_fragments):
+        fragment.id = next(numbers)
+    return lance.LanceOperation.Rewrite(groups, []) if groups else None
+
+
+def _group(
+    dataset: Any, task: CompactionTask, place: TableHandle, key: tuple[str, ...]
+) -> lance.LanceOperation.RewriteGroup:
+    old = [dataset.get_fragment(id).metadata for id in numbers_of(task)]
+    new = live_rows_of(dataset, old, place, key, ROWS_PER_FRAGMENT)
+    return lance.LanceOperation.RewriteGroup(old, _by_lance(dataset, task, place, key) if new is None else new)
+
+
+def numbers_of(task: CompactionTask) -> list[int]:
+    """The fragments of a task, read from its text: as objects they bring along the ids of all their rows."""
+    return [each.id for each in _PLANNED.decode(task.json()).task.fragments]
+
+
+class _Numbered(msgspec.Struct):
+    id: int
+
+
+class _Fragments(msgspec.Struct):
+    fragments: list[_Numbered]
+
+
+class _Planned(msgspec.Struct):
+    task: _Fragments
+
+
+_PLANNED = msgspec.json.Decoder(_Planned)
+
+
+def _by_lance(dataset: Any, task: CompactionTask, place: TableHandle, key: tuple[str, ...]) -> list[FragmentMetadata]:
+    made = json.loads(task.execute(dataset).json())["new_fragments"]
+    for file in (file for each in made for file in each["files"] if key):
+        file["path"] = renamed(place, file["path"], key)
+    return [lance.fragment.FragmentMetadata.from_json(json.dumps(each)) for each in made]
+
+
+def _by_bucket(dataset: Any, fragments: Sequence[int]) -> dict[tuple[str, ...], set[int]]:
+    """Fragments by the bucket that their files tell; () has those that tell none."""
+    fields = partitioning(dataset.schema)
+    ids = field_ids(dataset) if fields else {}
+    wanted = [(ids[field.column], field) for field in fields]
+    found: dict[tuple[str, ...], set[int]] = {}
+    for number in fragments:
+        key = key_of(dataset.get_fragment(number).metadata, wanted) if fields else None
+        found.setdefault(key or (), set()).add(number)
+    return found
+
+
+def _last_number(manifest: bytes, fragments: set[int]) -> int:
+    """The highest number that a fragment ever had: one that is used again would seem to be indexed."""
+    told = (as_number(value) for field, value, _ in parse(message_of(manifest)) if field == MAX_FRAGMENT)
+    return max((*told, *fragments), default=-1)
+
+
+def index_added(dataset: Any, staging: Staging) -> None:
+    """Add rows to the indices that lack too many.
+
+    A BTREE gets a segment of them, joined with the last ones where there are many and those are small: a look-up reads
+    few segments and few rows that are in none, however large the table is, and adding rows costs what they are. Others
+    are Lance's. Those of a small table lack none, unless it has but BTREEs.
+    """
+    live = {each.fragment_id: _live(each.metadata) for each in dataset.get_fragments()}
+    rows, indices = sum(live.values()), dataset.describe_indices()
+    whole = rows <= SMALL_ROWS and not all(_is_ordered(index) for index in indices)
+    for index in indices:
+        lacking = rows - index.num_rows_indexed
+        ordered = _is_ordered(index)
+        if not (is_lagging(lacking, rows, ordered) or (whole and lacking)):
+            continue
+        sizes = [sum(live.get(id, 0) for id in segment.fragment_ids) for segment in index.segments]
+        joined = last_to_join(sizes, lacking) if ordered else 1
+        with staging.indexing(dataset):
+            dataset.optimize.optimize_indices(num_indices_to_merge=joined, index_names=[index.name])
+
+
+def _is_ordered(index: Any) -> bool:
+    return bool(index.index_type.upper() == "BTREE")
+
+
+def is_lagging(lacking: int, rows: int, ordered: bool) -> bool:
+    """Return True if an index lacks too many of a table's rows. An ordered index, which is cheap to extend, also has a
+    limit on their number. Pure.
+    """
+    return lacking > rows * LAGGING or (ordered and lacking > LACKING)
+
+
+def last_to_join(sizes: Sequence[int], added: int) -> int:
+    """Return the number of last segments to merge with new rows: none while there are few, then as many as leave each
+    segment with twice the rows of all after it. Pure.
+    """
+    if len(sizes) < FEW:
+        return 0
+    joined = 0
+    while joined < len(sizes) and sizes[-1 - joined] < 2 * added:
+        added += sizes[-1 - joined]
+        joined += 1
+    return joined
+
+
+def coverage(dataset: Any) -> dict[str, float]:
+    """For each index the part of the rows that it covers."""
+    rows = dataset.count_rows()
+    return {
+        index.name: min(index.num_rows_indexed / rows, 1.0) if rows else 1.0 for index in dataset.describe_indices()
+    }

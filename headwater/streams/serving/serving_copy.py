@@ -1,0 +1,573 @@
+"""The serving copy: a Lance dataset whose versions are deltas of the table's `lance` stream.
+
+Nothing here changes what a catalog shows: manifests are *staged*, several on top of each other if need be, and a
+transaction of the metastore makes them versions. After that each gets its final name, by whoever sees it first.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from datetime import datetime
+from decimal import Decimal
+from typing import TYPE_CHECKING, Any, cast
+from urllib.parse import urlsplit
+
+import numpy as np
+import pyarrow as pa
+from lance_namespace import (
+    CreateTableVersionResponse,
+    DescribeTableResponse,
+    DescribeTableVersionResponse,
+    LanceNamespace,
+    ListTableVersionsResponse,
+)
+from lance_namespace_urllib3_client.models.table_version import TableVersion
+
+from headwater.clock import Clock, SystemClock
+from headwater.errors import (
+    ConcurrentModificationError,
+    CorruptFileError,
+    InvalidInputError,
+    UnsupportedOperationError,
+)
+from headwater.imports import lance
+from headwater.lance_manifest import manifest_digest
+from headwater.metastore import DataFile, Delta, Metastore, Reading, Transaction
+from headwater.names import ObjectId
+from headwater.store import KeyNotFoundError, Store, claim, open_store
+from headwater.streams.layout import LANCE
+from headwater.streams.rows.row_keys import Codes, KeyIndex
+from headwater.streams.serving.row_ids import KeptIds, with_kept
+from headwater.streams.stream_lookup import Stream, open_stream
+from headwater.tables.columns.fields import ROW_ADDRESS, ROW_ID
+from headwater.tables.commit.committer import fragment_from
+from headwater.tables.commit.exact import hide, staged_key, told
+from headwater.tables.expressions import literal
+from headwater.tables.handle import TableHandle
+from headwater.tables.layout import UNRECORDED, VERSIONS, hidden_manifest, manifest_name
+from headwater.tables.partitions import has_blobs
+from headwater.tables.translate import HoldsDataError, first_line, kind_of, translating
+from headwater.tables.write.data_files import BYTES_PER_FILE, PartitionWriter
+from headwater.types import aligned
+
+if TYPE_CHECKING:
+    from lance.fragment import FragmentMetadata
+
+ROWS_PER_FILE = 1 << 20
+KEYS_PER_PAGE = 8_000
+"""An index is worth its pages as long as there are so many rows for each key that is looked for."""
+SCANNED = 1 << 16
+TAKEN = 50
+"""Rows are taken by id when there are at least so many others for each."""
+
+
+@dataclass(frozen=True)
+class Lake:
+    """A catalog, and its root as Lance opens it; inside an open transaction, `own`, as that sees it."""
+
+    metastore: Metastore
+    uri: str
+    storage_options: dict[str, str] = field(default_factory=dict)
+    own: Transaction | None = None
+
+    @property
+    def store(self) -> Store:
+        return self.metastore.store
+
+    @property
+    def clock(self) -> Clock:
+        return self.metastore.clock
+
+    def now(self) -> Reading:
+        """The newest state, and in a transaction what that began with and has changed itself."""
+        return self.metastore.now() if self.own is None else self.own
+
+    def staged(self, stream: Stream, version: int, manifest: str) -> Staged | None:
+        """The version, if the open transaction has made it: its manifest has no final name before the commit."""
+        for each in self.own.appended() if self.own is not None else ():
+            if each.wanted == version and manifest == f"{stream.serving}/{each.properties.get('staged')}":
+                return Staged(version, manifest, each.files[0].bytes)
+        return None
+
+
+@dataclass(frozen=True)
+class Workplace:
+    """Store and clock of a catalog for a task on an executor."""
+
+    store: Store
+    clock: Clock
+
+
+def lake_at(store: Store, clock: Clock, uri: str, storage_options: dict[str, str]) -> Lake:
+    """The storage of a catalog without the catalog, for what only reads and writes files."""
+    return Lake(cast(Metastore, Workplace(store, clock)), uri, storage_options)
+
+
+@dataclass(frozen=True)
+class CatalogLocation:
+    """The address of a catalog's storage, as a task on an executor opens it."""
+
+    root: str
+    storage: Mapping[str, str]
+
+    def lake(self) -> Lake:
+        """Open the storage alone, for tasks that only read and write files."""
+        return lake_at(open_store(self.root, dict(self.storage)), SystemClock(), self.root, dict(self.storage))
+
+    def catalog(self) -> Lake:
+        """Open the storage with the metastore in it, once per process."""
+        return _catalog(self.root, tuple(sorted(self.storage.items())))
+
+
+@functools.lru_cache(maxsize=16)
+def _catalog(root: str, storage: tuple[tuple[str, str], ...]) -> Lake:
+    return lake(Metastore(root, dict(storage)), root, dict(storage))
+
+
+def catalog_location(lake: Lake) -> CatalogLocation:
+    """Return the address of a catalog's storage."""
+    root = lake.uri if "://" in lake.uri else os.path.abspath(lake.uri)
+    return CatalogLocation(root, dict(lake.storage_options))
+
+
+def lake(metastore: Metastore, uri: str | None = None, storage_options: dict[str, str] | None = None) -> Lake:
+    """The root's address is that of the store, if it is a local one."""
+    found = uri or metastore.store.abilities.path
+    if found is None:
+        raise UnsupportedOperationError("A stream table's serving copy needs the address of the catalog's root.")
+    return Lake(metastore, found, dict(storage_options or {}))
+
+
+# Versions ------------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Staged:
+    """A manifest that a transaction may make a version."""
+
+    version: int
+    key: str
+    size: int
+    digest: str | None = None
+
+
+class Staging(LanceNamespace):
+    """The catalog as a commit of Lance sees it while versions are staged: it takes note of each, and says yes.
+
+    Each manifest gets a hidden name at once, which Lance opens and nobody finds: a publish that is lost shows nothing.
+    That of an open transaction is below its id, by which whoever reads there knows that it has no final name yet.
+    """
+
+    def __init__(self, lake: Lake, stream: Stream, version: int, manifest: str = "") -> None:
+        """`version` with its manifest is the newest, if the open transaction has made it."""
+        self._base = lake.staged(stream, version, manifest)
+        self._store = lake.store
+        own = f"{lake.own.id}/" if lake.own is not None else ""
+        self._id = own + lake.metastore.clock.uuid()
+        self._stream = stream
+        self.version = version
+        self._uri = f"{lake.uri}/{stream.serving}"
+        self.overtaken = False
+        self.failure: BaseException | None = None
+        self.staged: list[Staged] = []
+        self.rowless = 0
+        """Up to which version only columns were changed, before the rows."""
+        self.unfinished = 0
+        """Up to which version it is a step to what is published, and has not all of its columns, or not its rows."""
+        self.kept: Mapping[str, KeptIds] = {}
+        self._syncing: list[Future[None]] = []
+        self._beside = ThreadPoolExecutor(1, thread_name_prefix="headwater-sync")
+
+    @property
+    def newest(self) -> str:
+        """The manifest of the newest version, staged or committed."""
+        if self.staged:
+            return self.staged[-1].key
+        return self._base.key if self._base is not None else final_key(self._stream, self.version)
+
+    def sync(self, keys: Sequence[str]) -> None:
+        """Make files survive a power cut, beside what goes on meanwhile: nothing refers to them before the commit."""
+        self._syncing.append(self._beside.submit(self._store.sync, keys))
+
+    def synced(self) -> None:
+        """Wait until all of them do."""
+        for each in self._syncing:
+            each.result()
+        self._syncing = []
+
+    @contextmanager
+    def indexing(self, dataset: Any) -> Iterator[None]:
+        """The files of indices that are made here survive a power cut too."""
+        known = _segments(dataset)
+        yield
+        if self._store.abilities.path is not None:
+            made = (f"{self._stream.serving}/_indices/{segment}" for segment in sorted(_segments(dataset) - known))
+            self.sync([entry.key for folder in made for entry in self._store.list(folder)])
+
+    def namespace_id(self) -> str:
+        return f"staging {self._stream.serving}"
+
+    def describe_table(self, request: Any) -> Any:
+        return DescribeTableResponse(location=self._uri, managed_versioning=True)
+
+    def list_table_versions(self, request: Any) -> Any:
+        newest = self.staged[-1].version if self.staged else self.version
+        return ListTableVersionsResponse(versions=[self._version(newest)] if newest else [])
+
+    def describe_table_version(self, request: Any) -> Any:
+        return DescribeTableVersionResponse(version=self._version(int(dict(request)["version"])))
+
+    def _version(self, number: int) -> TableVersion:
+        known = (*self.staged, self._base) if self._base is not None else self.staged
+        staged = next((each for each in known if each.version == number), None)
+        key = staged.key if staged is not None else final_key(self._stream, number)
+        path = f"{_object_path(self._uri)}/{key.removeprefix(f'{self._stream.serving}/')}"
+        return TableVersion(version=number, manifest_path=path, manifest_size=staged.size if staged else None)
+
+    def create_table_version(self, request: Any) -> Any:
+        asked = told(request)
+        expected = (self.staged[-1].version if self.staged else self.version) + 1
+        if int(asked["version"]) != expected:  # below: Lance goes on from what was staged; above: from another's
+            self.overtaken |= int(asked["version"]) > expected
+            raise ConcurrentModificationError(f"Version {expected} of {self._stream.name} is the next.")
+        key = f"{self._stream.serving}/{hidden_manifest(self._id, expected)}"
+        try:
+            data = self._hide(staged_key(self._stream.serving, asked), key)
+        except BaseException as error:
+            self.failure = error  # what Lance would make of it says nothing
+            raise
+        self.staged.append(Staged(expected, key, len(data), manifest_digest(data)))
+        self.sync([key])
+        return CreateTableVersionResponse(version=self._version(expected))
+
+    def _hide(self, staged: str, key: str) -> bytes:
+        """Give the manifest its hidden name, with what its fragments keep; its bytes then."""
+        data = self._store.get(staged)
+        if not self.kept:
+            hide(self._store, staged, key, data)
+            return data
+        data = with_kept(data, self.kept)
+        self._store.put(key, data)
+        self._store.delete(staged)
+        return data
+
+
+def _segments(dataset: Any) -> set[str]:
+    return {str(segment.uuid) for index in dataset.describe_indices() for segment in index.segments}
+
+
+@contextmanager
+def on_top(staging: Staging, stream: Stream) -> Iterator[None]:
+    """Let Lance commit in this block on top of the staged version, or raise a conflict (14)."""
+    try:
+        yield
+    except (OSError, ValueError, RuntimeError) as error:
+        if staging.failure is not None:
+            raise staging.failure from None
+        if staging.overtaken or kind_of(error) is ConcurrentModificationError:
+            raise ConcurrentModificationError(
+                f"{stream.name} was published by another writer meanwhile. Nothing was changed: look again."
+            ) from None
+        raise
+
+
+def set_aside(lake: Lake, stream: Stream, version: int) -> None:
+    """Move manifests that were written behind the catalog's back out of the way: Lance would build on them.
+
+    A record comes before its final manifest, so one that was there before a look that finds no record is not ours.
+    """
+    while lake.store.head(final_key(stream, version + 1)) is not None:
+        now = lake.metastore.now()
+        newest = now.last_position(stream.path, format=LANCE, version=stream.version)
+        is_same = open_stream(now, stream.path, stream.version).home == stream.home  # else another has the name
+        if newest != version or not is_same:
+            raise ConcurrentModificationError(f"{stream.name} was published by another writer meanwhile: look again.")
+        for number in range(version + 1, version + 65):
+            key = final_key(stream, number)
+            if lake.store.head(key) is None:
+                break
+            lake.store.put(f"{UNRECORDED}/{key}", lake.store.get(key))
+            lake.store.delete(key)
+
+
+def _object_path(uri: str) -> str:
+    """A folder as Lance's object store names it: the path inside the bucket, or below `/`."""
+    return (urlsplit(uri).path if "://" in uri else uri).strip("/")
+
+
+def final_key(stream: Stream, version: int) -> str:
+    return f"{stream.serving}/{VERSIONS}/{manifest_name(version)}"
+
+
+def manifest_of(stream: Stream, delta: Delta) -> str:
+    """Return the key of a version's staged manifest, or its final key if it never was staged."""
+    staged = delta.properties.get("staged")
+    return f"{stream.serving}/{staged}" if staged else delta.files[0].path
+
+
+def version_record(stream: Stream, staged: Staged, settled: int, time_ms: int) -> tuple[DataFile, dict[str, Any]]:
+    """The file and the properties of the delta that is a version, as every catalog-managed version has them."""
+    properties = {
+        "staged": staged.key.removeprefix(f"{stream.serving}/"),
+        "time": time_ms,
+        "settled": settled,
+        "manifest_digest": staged.digest,
+    }
+    return DataFile(final_key(stream, staged.version), 0, staged.size), properties
+
+
+def finalize(store: Store, stream: Stream, version: int, staged: str) -> None:
+    """Put the manifest of a committed version under its final name. What another put there gives way."""
+    final = final_key(stream, version)
+    try:
+        if staged == final or claim(store, staged, final, durable=False):
+            return
+        data = store.get(staged)
+    except KeyNotFoundError:
+        if store.head(final) is None:
+            raise CorruptFileError(final, f"version {version} is recorded, but has no manifest") from None
+        return
+    if store.get(final) != data:
+        store.put(final, data)
+
+
+def open_version(lake: Lake, stream: Stream, version: int, manifest: str) -> Any:
+    """The dataset at a version of the catalog's, or of the open transaction."""
+    staged = lake.staged(stream, version, manifest)
+    if staged is not None:
+        return open_staged(lake, stream, staged)
+    finalize(lake.store, stream, version, manifest)
+    return lance.dataset(
+        f"{lake.uri}/{stream.serving}",
+        version=version,
+        storage_options=lake.storage_options or None,
+        session=_session(),
+    )
+
+
+def open_staged(lake: Lake, stream: Stream, staged: Staged) -> Any:
+    """Open the dataset at a version that has no final name yet."""
+    staging = Staging(lake, stream, staged.version - 1)
+    staging.staged.append(staged)
+    return open_staging(lake, stream, staging)
+
+
+@functools.cache
+def _session() -> lance.Session:
+    return lance.Session()
+
+
+def open_staging(lake: Lake, stream: Stream, staging: Staging) -> Any:
+    """The dataset as staged so far, whose own methods stage versions on top."""
+    return lance.dataset(
+        namespace_client=staging, table_id=list(stream.path), storage_options=lake.storage_options or None
+    )
+
+
+def commit(
+    lake: Lake,
+    stream: Stream,
+    staging: Staging,
+    operation: Any,
+    read_version: int,
+    properties: dict[str, str],
+    kept: Mapping[str, KeptIds] | None = None,
+) -> Any:
+    """Stage the version that follows; the dataset at it. `kept`: what fragments keep, by their data files."""
+    transaction = lance.Transaction(read_version, operation, transaction_properties=properties)
+    new = {"enable_stable_row_ids": True, "enable_v2_manifest_paths": True} if read_version == 0 else {}
+    staging.kept = kept or {}
+    try:
+        done = lance.LanceDataset.commit(
+            f"{lake.uri}/{stream.serving}",
+            transaction,
+            namespace_client=staging,
+            table_id=list(stream.path),
+            namespace_client_managed_versioning=True,
+            storage_options=lake.storage_options or None,
+            **new,
+        )
+    finally:
+        staging.kept = {}
+    return open_staging(lake, stream, staging) if kept else done  # Lance remembers the manifest as it was
+
+
+# Rows ----------------------------------------------------------------------------------------------------------------
+
+
+def write_rows(lake: Lake, stream: Stream, dataset: Any, rows: pa.Table, ids: Codes | None) -> list[FragmentMetadata]:
+    """Rows as new fragments; of a table in buckets, each of one bucket, and those say which ids they keep."""
+    if not rows.num_rows:
+        return []
+    if stream.definition.buckets and not has_blobs(rows.schema):
+        return _write_buckets(lake, stream, dataset, rows, ids)
+    if dataset is None:
+        with _first(place_of(lake, stream)):
+            return _write_fragments(lake, stream, dataset, rows, ids)
+    return _write_fragments(lake, stream, dataset, rows, ids)
+
+
+@contextmanager
+def _first(place: TableHandle) -> Iterator[None]:
+    """Work for a first version: if another publish was faster it is a conflict (14), so it is looked at anew."""
+    try:
+        with translating(place, "publish"):
+            yield
+    except HoldsDataError:
+        raise ConcurrentModificationError(
+            f"{place.name} was published by another writer meanwhile. Nothing was changed: look again."
+        ) from None
+
+
+def _write_fragments(
+    lake: Lake, stream: Stream, dataset: Any, rows: pa.Table, ids: Codes | None
+) -> list[FragmentMetadata]:
+    reader = pa.RecordBatchReader.from_batches(rows.schema, (aligned(batch) for batch in rows.to_batches()))
+    fragments: list[FragmentMetadata] = lance.fragment.write_fragments(
+        reader,
+        dataset if dataset is not None else f"{lake.uri}/{stream.serving}",
+        schema=rows.schema,
+        mode="append" if dataset is not None else "create",
+        max_rows_per_file=ROWS_PER_FILE,
+        storage_options=lake.storage_options or None,
+        **({} if dataset is not None else {"enable_stable_row_ids": True}),
+    )
+    return fragments
+
+
+def _write_buckets(
+    lake: Lake, stream: Stream, dataset: Any, rows: pa.Table, ids: Codes | None
+) -> list[FragmentMetadata]:
+    batches = pa.Table.from_batches([aligned(batch) for batch in rows.to_batches()], rows.schema)
+    marked = batches if ids is None else batches.append_column(ROW_ID, pa.array(ids))
+    place, fields = place_of(lake, stream), stream.definition.buckets
+    writer = PartitionWriter(place, rows.schema, fields, staged=dataset is None, dataset=dataset)
+    writer.write(marked, ROWS_PER_FILE, BYTES_PER_FILE, ids=None if ids is None else ROW_ID)
+    return [fragment_from(each) for each in writer.finish()]
+
+
+def place_of(lake: Lake, stream: Stream) -> TableHandle:
+    """Return the location of the serving copy's files."""
+    return TableHandle(ObjectId(stream.path), f"{lake.uri}/{stream.serving}", dict(lake.storage_options))
+
+
+def delete_rows(dataset: Any, addresses: Codes) -> tuple[list[int], list[FragmentMetadata]]:
+    """Deletion vectors for rows: fragments that are empty then, and those that are changed."""
+    removed: list[int] = []
+    changed: list[FragmentMetadata] = []
+    if not len(addresses):
+        return removed, changed
+    sorted_addresses = np.sort(addresses)
+    fragments, starts = np.unique(sorted_addresses >> 32, return_index=True)
+    ends = [*starts[1:], len(sorted_addresses)]
+    places = [(sorted_addresses[start:end] & 0xFFFFFFFF) for start, end in zip(starts, ends, strict=True)]
+    ids = fragments.tolist()
+    with ThreadPoolExecutor(2) as beside:
+        made = beside.map(lambda id, rows: dataset.get_fragment(id).delete_rows(rows.tolist()), ids, places)
+    for fragment, after in zip(ids, made, strict=True):
+        if after is None:
+            removed.append(fragment)
+        else:
+            changed.append(after)
+    return removed, changed
+
+
+def files_of(stream: Stream, fragments: Sequence[FragmentMetadata]) -> Iterator[str]:
+    """The keys of what Lance wrote for new and changed fragments."""
+    for fragment in fragments:
+        for file in fragment.files:
+            yield f"{stream.serving}/data/{file.path}"
+        if fragment.deletion_file is not None:
+            yield f"{stream.serving}/{fragment.deletion_file.path(fragment.id)}"
+
+
+def find_rows(dataset: Any, keys: Sequence[str], index: KeyIndex, wanted: pa.Table, columns: Sequence[str]) -> pa.Table:
+    """The rows whose keys are in an index: the columns asked for, row id and row address.
+
+    `wanted` has the distinct keys. Few are looked up by the BTREE on the key; else the key columns are read through,
+    and the other columns of few rows are taken by their ids, of many read along.
+    """
+    rows = dataset.count_rows()
+    if wanted.num_rows * KEYS_PER_PAGE < rows and (text := in_list(wanted)) is not None:
+        found = _scan(dataset, columns, text)
+        return found.take(np.flatnonzero(index.find([found.column(name) for name in keys]) >= 0))
+    others = [name for name in columns if name not in keys]
+    if wanted.num_rows * TAKEN < rows and others:
+        found = _matching(dataset, keys, index, list(keys))
+        taken = dataset._take_rows(found.column(ROW_ID).to_pylist(), columns=others) if found.num_rows else None
+        for name in others:
+            column = pa.nulls(0, dataset.schema.field(name).type) if taken is None else taken.column(name)
+            found = found.append_column(name, column)
+        return found.select([*columns, ROW_ID, ROW_ADDRESS])
+    return _matching(dataset, keys, index, columns)
+
+
+def _matching(dataset: Any, keys: Sequence[str], index: KeyIndex, columns: Sequence[str]) -> pa.Table:
+    """The rows of keys, found batch by batch: what is read through is never held at once.
+
+    Deleted rows are read along, without an id: leaving out those that match takes less time than all of them.
+    """
+    options = {"with_row_id": True, "with_row_address": True, "include_deleted_rows": True, "batch_size": SCANNED}
+    scanner = dataset.scanner(columns=list(columns), **options)
+    names = [*columns, ROW_ID, ROW_ADDRESS]
+    parts: list[pa.RecordBatch] = []
+    for batch in scanner.to_batches():
+        found, ids = index.find([batch.column(name) for name in keys]) >= 0, batch.column(ROW_ID)
+        places = np.flatnonzero(found & ids.is_valid().to_numpy(zero_copy_only=False) if ids.null_count else found)
+        matching = batch if len(places) == batch.num_rows else batch.take(pa.array(places))
+        parts.append(matching.select(names))
+    return pa.Table.from_batches(parts, None if parts else _scan(dataset, columns, "false").schema)
+
+
+def _scan(dataset: Any, columns: Sequence[str], filter: str | None) -> pa.Table:
+    scanner = dataset.scanner(columns=list(columns), filter=filter, with_row_id=True, with_row_address=True)
+    table: pa.Table = scanner.to_table()
+    return table.select([*columns, ROW_ID, ROW_ADDRESS])
+
+
+def in_list(wanted: pa.Table) -> str | None:
+    """A filter that the wanted keys pass (and perhaps others); None where a value cannot be written in SQL."""
+    conditions = []
+    for name in wanted.schema.names:
+        texts = [_key_literal(value) for value in wanted.column(name).to_pylist()]
+        if any(text is None for text in texts):
+            return None
+        quoted = name.replace("`", "``")
+        conditions.append(f"`{quoted}` IN ({', '.join(sorted(set(map(str, texts))))})")
+    return " AND ".join(conditions)
+
+
+def _key_literal(value: Any) -> str | None:
+    """Of a key; decimals, floats and zoned times are compared row by row instead."""
+    zoned = isinstance(value, datetime) and value.tzinfo is not None
+    return None if zoned or isinstance(value, (Decimal, float)) else literal(value)
+
+
+def filtered(rows: pa.Table, filter: str) -> pa.Table:
+    """Rows in memory that pass a filter of Lance's."""
+    if not rows.num_rows:
+        return rows
+    reader = pa.RecordBatchReader.from_batches(rows.schema, (aligned(batch) for batch in rows.to_batches()))
+    dataset = lance.write_dataset(reader, "memory://filtered")
+    with judging(filter, rows.schema):
+        table: pa.Table = dataset.to_table(filter=filter)
+    return table.cast(rows.schema)
+
+
+@contextmanager
+def judging(filter: str | None, schema: pa.Schema) -> Iterator[None]:
+    """A filter that Lance does not take is the caller's mistake (13), told in its words."""
+    try:
+        yield
+    except ValueError as error:
+        if filter is None:
+            raise
+        hint = ""
+        if any(pa.types.is_decimal(each.type) for each in schema):
+            hint = " Beside a decimal write CAST('1.50' AS DECIMAL(10,2))."
+        raise InvalidInputError(f"The filter {filter[:200]!r} cannot be used: {first_line(error)}{hint}") from None
