@@ -26,8 +26,8 @@ import headwater
 from headwater.clock import Clock, SystemClock
 from headwater.errors import InvalidInputError, NamespaceNotFoundError, UnsupportedOperationError
 from headwater.metastore import Metastore
-from headwater.metastore.layout import TXNS
-from headwater.metastore.rebuild import check_not_lost, is_metastore
+from headwater.metastore.commit.slot_rebuild import check_not_lost, is_metastore
+from headwater.metastore.records.layout import TXNS
 from headwater.references import OWN_KINDS, SPARK_PREFIX, check_foreign, followed
 from headwater.registries.layout import DIRECTORY_MARKER
 from headwater.registries.refusals import check_finished, is_directory

@@ -18,7 +18,7 @@ from headwater.catalog.transport import Moment, Remote, Transport, read_log, tra
 from headwater.config import Opening
 from headwater.errors import InvalidInputError, LanceNamespaceError, NamespaceNotFoundError
 from headwater.metastore import LogEntry
-from headwater.metastore.objects import Collected, Diff, History, HistoryEntry, NamedSnapshot, Undone
+from headwater.metastore.records.objects import Collected, Diff, History, HistoryEntry, NamedSnapshot, Undone
 from headwater.names import ObjectId, check_delimiter, format_name, object_id, parse_name
 from headwater.namespace.abilities import abilities_of
 from headwater.namespace.mirror import MirrorState

@@ -17,7 +17,7 @@ from headwater.cli.target import properties_of, say
 from headwater.clock import Clock, SystemClock
 from headwater.config import Opening, is_own, load_profile, resolve
 from headwater.errors import InvalidInputError, UnsupportedOperationError
-from headwater.metastore.objects import time_of
+from headwater.metastore.records.objects import time_of
 from headwater.names import format_name
 from headwater.namespace.abilities import abilities_of
 from headwater.namespace.vending import ScopedSettings

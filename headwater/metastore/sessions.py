@@ -13,12 +13,12 @@ from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
 from headwater.errors import InvalidInputError, InvalidTableStateError
+from headwater.metastore.commit.transaction import Transaction
 from headwater.metastore.metastore import Metastore
-from headwater.metastore.objects import NamedSnapshot
-from headwater.metastore.reading import Path, Reading, Snapshot
-from headwater.metastore.ref_record import KnownRefs, RefRecord
-from headwater.metastore.serving_copy import LANCE_FORMAT
-from headwater.metastore.transaction import Transaction
+from headwater.metastore.records.objects import NamedSnapshot
+from headwater.metastore.records.ref_record import KnownRefs, RefRecord
+from headwater.metastore.records.serving_copy import LANCE_FORMAT
+from headwater.metastore.state.snapshot import Path, Reading, Snapshot
 from headwater.model import Change, Move, Namespace, Remove, Replace, Table
 from headwater.names import ObjectId, object_id
 

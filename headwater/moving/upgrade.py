@@ -25,7 +25,7 @@ from headwater.errors import (
     NamespaceNotFoundError,
 )
 from headwater.metastore import Metastore, Transaction
-from headwater.metastore.layout import FORMAT_KEY, is_own_folder
+from headwater.metastore.records.layout import FORMAT_KEY, is_own_folder
 from headwater.model import Add, CatalogObject, Change, Namespace, Replace, Table, Version
 from headwater.names import ROOT, ObjectId, object_id
 from headwater.namespace.kinds import open_registry

@@ -12,7 +12,7 @@ import pyarrow as pa
 from lance_namespace import LanceNamespace, QueryTableRequest
 
 from headwater.metastore import Metastore, Snapshot, Transaction
-from headwater.metastore.objects import Collected, NamedSnapshot, Undone
+from headwater.metastore.records.objects import Collected, NamedSnapshot, Undone
 from headwater.names import DELIMITER, ObjectId
 from headwater.store import Store
 

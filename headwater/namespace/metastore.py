@@ -15,10 +15,10 @@ from lance_namespace import InsertIntoTableRequest
 from headwater.clock import Clock, SystemClock
 from headwater.errors import InvalidInputError, LanceNamespaceError, UnsupportedOperationError
 from headwater.metastore import Metastore, Object, Transaction
-from headwater.metastore.collect import doomed_locations
-from headwater.metastore.objects import Collected, NamedSnapshot, Undone
-from headwater.metastore.ref_record import REFS_FORMAT, KnownRefs, RefRecord
+from headwater.metastore.records.objects import Collected, NamedSnapshot, Undone
+from headwater.metastore.records.ref_record import REFS_FORMAT, KnownRefs, RefRecord
 from headwater.metastore.sessions import CleanUp, PastSession, Postponed, Session, TransactionSession
+from headwater.metastore.upkeep.collect import doomed_locations
 from headwater.model import Table
 from headwater.names import ObjectId, format_name
 from headwater.namespace.abilities import CatalogAbilities

@@ -26,8 +26,8 @@ from headwater.errors import (
     ThrottlingError,
     TransactionNotFoundError,
 )
-from headwater.metastore.layout import OPEN
-from headwater.metastore.saved import SavedTransaction
+from headwater.metastore.commit.saved_transaction import SavedTransaction
+from headwater.metastore.records.layout import OPEN
 from headwater.metastore.sessions import NewRows, Postponed, TransactionSession
 from headwater.names import ObjectId
 from headwater.namespace.appending import session_of

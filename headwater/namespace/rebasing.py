@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from headwater.errors import ConcurrentModificationError
 from headwater.imports import lance
-from headwater.metastore.draft import AppendedDelta
+from headwater.metastore.commit.draft import AppendedDelta
 from headwater.metastore.sessions import NewRows, TransactionSession
 from headwater.names import ObjectId
 from headwater.namespace.appending import Fitted, fields_of, fit_rows, session_of, stage_rows

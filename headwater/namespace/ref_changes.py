@@ -1,7 +1,7 @@
 """Tags and branches of a metastore's tables: changed by a transaction, then made so in the table's folder.
 
-The change is an entry of the table's record (`metastore/ref_record.py`), and so in one slot with all else that its
-transaction does, and a conflict (14) of two that change those of one table at once. Then the files are written. A
+The change is an entry of the table's record (`metastore/records/ref_record.py`), and so in one slot with all else that
+its transaction does, and a conflict (14) of two that change those of one table at once. Then the files are written. A
 process that dies before has it done by whoever looks next.
 """
 
@@ -25,7 +25,7 @@ from headwater.errors import (
     TableVersionNotFoundError,
 )
 from headwater.metastore import Transaction
-from headwater.metastore.ref_record import (
+from headwater.metastore.records.ref_record import (
     REFS_FORMAT,
     KnownRefs,
     RefEntry,
@@ -36,7 +36,7 @@ from headwater.metastore.ref_record import (
     was_before,
     with_change,
 )
-from headwater.metastore.serving_copy import LANCE_FORMAT
+from headwater.metastore.records.serving_copy import LANCE_FORMAT
 from headwater.metastore.sessions import TransactionSession
 from headwater.model import Table
 from headwater.namespace.appending import newest_of, session_of

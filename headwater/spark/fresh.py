@@ -22,7 +22,7 @@ from headwater.errors import (
     UnsupportedOperationError,
 )
 from headwater.metastore import Metastore, Snapshot
-from headwater.metastore.table_parts import partition_id
+from headwater.metastore.commit.table_parts import partition_id
 from headwater.names import format_name
 from headwater.spark.protocol import Fold, WireScan, WireTable, is_server
 from headwater.spark.served_streams import EPOCH, count_served, read_served, served

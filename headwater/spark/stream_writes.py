@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from headwater.errors import NamespaceNotFoundError, TableNotFoundError
 from headwater.metastore import Transaction
-from headwater.metastore.serving_copy import location_of
+from headwater.metastore.records.serving_copy import location_of
 from headwater.names import format_name
 from headwater.spark.fresh import lake_of
 from headwater.spark.protocol import CommitEvents, CommitStaged, WireTable

@@ -9,7 +9,7 @@ import msgspec
 
 from headwater.errors import InvalidInputError
 from headwater.metastore import LogEntry, Metastore, Snapshot
-from headwater.metastore.objects import Collected, Diff, HistoryEntry, NamedSnapshot, Undone
+from headwater.metastore.records.objects import Collected, Diff, HistoryEntry, NamedSnapshot, Undone
 from headwater.names import ObjectId
 from headwater.namespace.requests import parse_moment
 from headwater.streams.stream_lookup import undrop_stream

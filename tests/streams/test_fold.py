@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from headwater.errors import InvalidInputError
-from headwater.metastore.retention import parse_duration
+from headwater.metastore.upkeep.retention import parse_duration
 from headwater.streams.fold.events import Events, Rules, State, empty
 from headwater.streams.fold.fold import apply, fold
 from headwater.streams.fold.state_digest import remembered_digest

@@ -6,8 +6,8 @@ from collections import defaultdict
 from collections.abc import Iterator, Sequence, Set
 
 from headwater.lance_manifest import MEM_WAL, read_contents
-from headwater.metastore.garbage import OWN_FOLDERS, Folders
-from headwater.metastore.objects import Removal
+from headwater.metastore.records.objects import Removal
+from headwater.metastore.upkeep.garbage import OWN_FOLDERS, Folders
 from headwater.namespace.versions.freeing import MANIFESTS_AT_ONCE
 from headwater.namespace.versions.paths import staged_version
 from headwater.registries.folders import folder_status

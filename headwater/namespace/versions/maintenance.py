@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from headwater.errors import InvalidInputError
 from headwater.lance_manifest import MEM_WAL
-from headwater.metastore.objects import Removal
+from headwater.metastore.records.objects import Removal
 from headwater.model import Add, CatalogObject, Change, Remove, Table, Version
 from headwater.names import ObjectId
 from headwater.namespace.locations import is_place

@@ -10,8 +10,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from headwater.errors import ConcurrentModificationError
 from headwater.metastore import Delta, Transaction
-from headwater.metastore.serving_copy import KEEP_DATA, LANCE_FORMAT, LOCATION
-from headwater.metastore.table_parts import DELTA_FORMAT
+from headwater.metastore.commit.table_parts import DELTA_FORMAT
+from headwater.metastore.records.serving_copy import KEEP_DATA, LANCE_FORMAT, LOCATION
 from headwater.model import (
     Add,
     CatalogObject,

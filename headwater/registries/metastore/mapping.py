@@ -12,8 +12,8 @@ from typing import Any, NamedTuple
 
 from headwater.errors import NamespaceNotFoundError, TableNotFoundError, TableVersionNotFoundError
 from headwater.metastore import DataFile, Delta, Object, Reading
-from headwater.metastore.serving_copy import LANCE_FORMAT, location_of
-from headwater.metastore.table_parts import DELTA_FORMAT, Record
+from headwater.metastore.commit.table_parts import DELTA_FORMAT, Record
+from headwater.metastore.records.serving_copy import LANCE_FORMAT, location_of
 from headwater.model import CatalogObject, Known, Namespace, Table, Version
 from headwater.names import ObjectId
 from headwater.streams.definition import from_properties

@@ -6,7 +6,7 @@ import threading
 from collections import OrderedDict
 
 from headwater.metastore import Reading
-from headwater.metastore.ref_record import REFS_FORMAT, KnownRefs, RefRecord, known_refs, parse_record
+from headwater.metastore.records.ref_record import REFS_FORMAT, KnownRefs, RefRecord, known_refs, parse_record
 from headwater.model import Table
 from headwater.names import ObjectId
 from headwater.registries.metastore.mapping import NOT_FOUND

@@ -22,7 +22,7 @@ from headwater.errors import (
     TableVersionNotFoundError,
 )
 from headwater.metastore import Metastore, Reading, Transaction
-from headwater.metastore.serving_copy import LANCE_FORMAT
+from headwater.metastore.records.serving_copy import LANCE_FORMAT
 from headwater.metastore.sessions import PresentSession, Session
 from headwater.model import Add, CatalogObject, Change, Namespace, Replace, RequireRefs, Table, Version
 from headwater.names import ROOT, ObjectId

@@ -16,7 +16,7 @@ import msgspec
 
 from headwater.errors import InvalidInputError, PermissionDeniedError
 from headwater.metastore import Delta, LogChange, LogEntry, Metastore, Snapshot
-from headwater.metastore.objects import HistoryEntry, Undone
+from headwater.metastore.records.objects import HistoryEntry, Undone
 from headwater.names import ROOT, ObjectId, parse_name
 from headwater.namespace.abilities import CatalogAbilities
 from headwater.rest.auth.access import EVERYTHING, Caller, Need, allows, needs

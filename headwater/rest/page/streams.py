@@ -9,8 +9,8 @@ from lance_namespace import LanceNamespace
 
 from headwater.errors import LanceNamespaceError
 from headwater.metastore import Object, Snapshot
-from headwater.metastore.ref_record import REFS_FORMAT
-from headwater.metastore.serving_copy import READER_FORMAT, RECORD_FORMAT
+from headwater.metastore.records.ref_record import REFS_FORMAT
+from headwater.metastore.records.serving_copy import READER_FORMAT, RECORD_FORMAT
 from headwater.rest.auth.object_rights import Projection
 from headwater.rest.call import Call
 from headwater.rest.page.page_facts import PartitionFacts, StreamFacts, StreamView, TableFacts, Unpublished, holds

@@ -21,7 +21,7 @@ from headwater.errors import (
     TableVersionNotFoundError,
 )
 from headwater.metastore import DataFile, Metastore, Reading, Transaction
-from headwater.metastore.draft import AppendedDelta
+from headwater.metastore.commit.draft import AppendedDelta
 from headwater.store import Store
 from headwater.streams.definition import Definition, to_properties
 from headwater.streams.fold.events import Events, Truncations

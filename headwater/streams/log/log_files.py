@@ -20,7 +20,7 @@ import pyarrow.parquet as pq
 
 from headwater.errors import CorruptFileError
 from headwater.metastore import DataFile, Delta
-from headwater.metastore.serving_copy import FILLED
+from headwater.metastore.records.serving_copy import FILLED
 from headwater.store import KeyNotFoundError, RangedFile, Store
 from headwater.streams.definition import Definition, field_id, with_id
 from headwater.streams.fold.events import Events, Rules, Truncations, concat

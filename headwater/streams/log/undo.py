@@ -10,10 +10,10 @@ from typing import Any, NamedTuple
 
 from headwater.errors import InvalidInputError, InvalidTableStateError
 from headwater.metastore import Delta, Metastore, Reading, Transaction
-from headwater.metastore.draft import AppendedDelta
+from headwater.metastore.commit.draft import AppendedDelta
+from headwater.metastore.commit.undo_deltas import ColumnChanges
 from headwater.metastore.metastore import RestoreIn
-from headwater.metastore.objects import Undone
-from headwater.metastore.undo_deltas import ColumnChanges
+from headwater.metastore.records.objects import Undone
 from headwater.streams.definition import from_properties
 from headwater.streams.fold.events import VERSION
 from headwater.streams.layout import QUARANTINE, sibling

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from headwater.metastore import Reading
-from headwater.metastore.retention import expired
+from headwater.metastore.upkeep.retention import expired
 from headwater.streams.layout import LANCE
 from headwater.streams.reading.readers import readers
 from headwater.streams.stream_lookup import Stream

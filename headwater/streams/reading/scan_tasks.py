@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 from msgspec import structs
 
-from headwater.metastore.table_parts import partition_id
+from headwater.metastore.commit.table_parts import partition_id
 from headwater.streams.fold.events import Rules
 from headwater.streams.log.log_files import Share, read_log
 from headwater.streams.reading.fresh_reads import base_names, check_columns, in_schema, output, shown_state

@@ -12,9 +12,9 @@ import pyarrow as pa
 from headwater.errors import InvalidInputError, TableNotFoundError
 from headwater.imports import lance
 from headwater.metastore import Reading, Transaction
-from headwater.metastore.draft import AppendedDelta
-from headwater.metastore.ref_record import REFS_FORMAT, parse_record
-from headwater.metastore.serving_copy import PUBLISHED
+from headwater.metastore.commit.draft import AppendedDelta
+from headwater.metastore.records.ref_record import REFS_FORMAT, parse_record
+from headwater.metastore.records.serving_copy import PUBLISHED
 from headwater.streams.layout import LANCE, LINEAGE
 from headwater.streams.reading.position_views import Computed, Published
 from headwater.streams.rows.hashing import digest_of, hash_rows
