@@ -37,7 +37,7 @@ from headwater.store import KeyNotFoundError, Store
 if TYPE_CHECKING:
     from headwater.catalog import Catalog
     from headwater.model import Table
-    from headwater.namespace.kinds import DirectoryNames
+    from headwater.namespace.registry_kinds import DirectoryNames
 
 Names = Sequence[str]
 PAGE = 1000

@@ -22,14 +22,14 @@ from headwater.metastore.upkeep.collect import doomed_locations
 from headwater.model import Table
 from headwater.names import ObjectId, format_name
 from headwater.namespace.abilities import CatalogAbilities
-from headwater.namespace.appending import collect_rows, fit_rows, restore_version, stage_rows
 from headwater.namespace.data import insert_mode
 from headwater.namespace.mirror import Mirror, MirrorState
-from headwater.namespace.open_transactions import OpenTransactions
 from headwater.namespace.properties import MetastoreProperties, parse_metastore_properties
-from headwater.namespace.ref_changes import RefEdit, RefFiles, changed_tables, settled
 from headwater.namespace.registered import RegisteredNamespace
 from headwater.namespace.requests import parse_request
+from headwater.namespace.transactions.appended_rows import collect_rows, fit_rows, restore_version, stage_rows
+from headwater.namespace.transactions.open_transactions import OpenTransactions
+from headwater.namespace.transactions.ref_changes import RefEdit, RefFiles, changed_tables, settled
 from headwater.namespace.versions import VersionProblem
 from headwater.namespace.versions.maintenance import unfinished_drop
 from headwater.namespace.versions.ranges import KeepPolicy

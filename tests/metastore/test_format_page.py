@@ -10,7 +10,7 @@ import msgpack  # type: ignore[import-untyped]
 
 from headwater.clock import SeededClock
 from headwater.metastore import Metastore
-from headwater.metastore.records.disk_records import disk_records as records
+from headwater.metastore.records import disk_records as records
 from headwater.metastore.records.disk_records import layout
 
 PAGE = Path(__file__).parents[2] / "docs" / "formats" / "metastore.md"

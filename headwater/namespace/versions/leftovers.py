@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence, Set
 from headwater.lance_manifest import MEM_WAL, read_contents
 from headwater.metastore.records.objects import Removal
 from headwater.metastore.upkeep.garbage import OWN_FOLDERS, Folders
-from headwater.namespace.versions.freeing import MANIFESTS_AT_ONCE
+from headwater.namespace.versions.file_removal import MANIFESTS_AT_ONCE
 from headwater.namespace.versions.paths import staged_version
 from headwater.registries.folders import folder_status
 from headwater.registries.layout import is_reserved

@@ -14,7 +14,7 @@ from headwater.metastore.records.objects import Removal
 from headwater.model import Add, CatalogObject, Change, Remove, Table, Version
 from headwater.names import ObjectId
 from headwater.namespace.locations import is_place
-from headwater.namespace.versions.freeing import free_files, lost_files
+from headwater.namespace.versions.file_removal import free_files, lost_files
 from headwater.namespace.versions.leftovers import find_leftovers
 from headwater.namespace.versions.managed import ManagedVersions
 from headwater.namespace.versions.operations import TableVersions, require_managed

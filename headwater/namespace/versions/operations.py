@@ -36,7 +36,7 @@ from headwater.namespace.versions.paths import (
 from headwater.namespace.versions.plans import plan_forget_versions, same_table, taken
 from headwater.namespace.versions.ranges import VersionRange, choose_deleted
 from headwater.namespace.versions.storage import StorageVersions
-from headwater.namespace.versions.turns import WriterTurns
+from headwater.namespace.versions.writer_queue import WriterTurns
 from headwater.paging import after, check_limit, token_after
 from headwater.registry import Registry, VersionRecords
 from headwater.retry import ATTEMPTS, retry

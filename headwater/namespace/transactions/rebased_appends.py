@@ -13,7 +13,7 @@ from headwater.imports import lance
 from headwater.metastore.commit.draft import AppendedDelta
 from headwater.metastore.sessions import NewRows, TransactionSession
 from headwater.names import ObjectId
-from headwater.namespace.appending import Fitted, fields_of, fit_rows, session_of, stage_rows
+from headwater.namespace.transactions.appended_rows import Fitted, fields_of, fit_rows, session_of, stage_rows
 from headwater.retry import retry
 
 if TYPE_CHECKING:
