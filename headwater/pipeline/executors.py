@@ -19,8 +19,7 @@ from headwater.streams.log.prepared_landing import EvolvedError, PreparedLanding
 from headwater.streams.reading.position_views import view_at
 from headwater.streams.sources.files import SourceFile, naming
 from headwater.streams.sources.formats import SNAPSHOT, in_batches, total
-from headwater.streams.sources.intake import Intake, prepare_chunk
-from headwater.streams.sources.task_rows import gathered
+from headwater.streams.sources.intake import Intake, gathered, prepare_chunk
 from headwater.streams.stream_lookup import no_deletes, open_in
 from headwater.wording import many
 from headwater.work import Json, Runner, Task, guarded, runner_of

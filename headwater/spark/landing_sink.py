@@ -23,7 +23,7 @@ from headwater.streams.log.prepared_landing import EvolvedError, PreparedLanding
 from headwater.streams.log.source_ledger import Ledger, LedgerEntry
 from headwater.streams.rows.input_rows import from_table
 from headwater.streams.sources.format_output import Taken
-from headwater.streams.sources.task_rows import are_few, chunks, gathered, packed
+from headwater.streams.sources.intake import are_few, chunks, gathered, packed
 from headwater.streams.stream_lookup import open_in, open_stream
 
 Json = dict[str, Any]

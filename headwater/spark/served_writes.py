@@ -26,7 +26,7 @@ from headwater.spark.protocol import CommitEvents, CommitStaged, WireTable, is_s
 from headwater.spark.served_streams import asked
 from headwater.streams.definition import Definition, from_properties
 from headwater.streams.log.statements import KINDS, StatementRows, changed
-from headwater.streams.sources.task_rows import ROWS, packed, unpacked
+from headwater.streams.sources.intake import ROWS, packed, unpacked
 
 TASK_BYTES = 256 << 20
 """So many bytes of rows a task hands to the driver, which holds those of all."""

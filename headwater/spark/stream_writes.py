@@ -20,7 +20,7 @@ from headwater.streams.layout import LANCE
 from headwater.streams.log.landing import rows_so_far
 from headwater.streams.log.statements import Statement, changed, check_position, land_statement, prepare_rows
 from headwater.streams.serving.serving_copy import Lake
-from headwater.streams.sources.task_rows import are_few, chunks, gathered, packed
+from headwater.streams.sources.intake import are_few, chunks, gathered, packed
 from headwater.streams.stream_lookup import Stream, open_in, open_stream
 from headwater.streams.table import create_stream_table
 

@@ -25,18 +25,25 @@ from headwater.streams.definition import Definition, define, to_properties, with
 from headwater.streams.definition import evolve as evolve_definition
 from headwater.streams.layout import DELTA, LANCE, QUARANTINE, sibling
 from headwater.streams.log.checks import Check, try_checks
-from headwater.streams.log.deletes import deletion, repeatable
 from headwater.streams.log.landing import APPEND, UPSERT, BatchOrigin, Landed, Landing, LandingReport, rows_so_far
 from headwater.streams.log.quarantine import SCHEMA as QUARANTINE_SCHEMA
 from headwater.streams.log.quarantine import with_positions
 from headwater.streams.log.source_ledger import FILE, UNDONE, LedgerEntry, batches_with, files_taken, taken_with
-from headwater.streams.log.statements import KINDS, StaleError, Statement, StatementRows, apply_statement, prepare_rows
+from headwater.streams.log.statements import (
+    KINDS,
+    StaleError,
+    Statement,
+    StatementRows,
+    apply_statement,
+    deletion,
+    prepare_rows,
+    repeatable,
+)
 from headwater.streams.log.undo import LandedPart, TakenOut, landed_from, take_out
 from headwater.streams.reading.change_feed import changes
 from headwater.streams.reading.fresh_reads import count, read
-from headwater.streams.reading.log_retention import collectable
 from headwater.streams.reading.position_views import Published, newest_published, view_at
-from headwater.streams.reading.readers import drop_reader, forget, hand_out, handed, readers, set_reader
+from headwater.streams.reading.readers import collectable, drop_reader, forget, hand_out, handed, readers, set_reader
 from headwater.streams.rows.input_rows import Given, given
 from headwater.streams.serving.backfills import (
     forget_backfill,
@@ -47,12 +54,11 @@ from headwater.streams.serving.backfills import (
 )
 from headwater.streams.serving.compaction import coverage
 from headwater.streams.serving.derived_columns import Identify, renewed
-from headwater.streams.serving.publication import Publication, finish, stage
+from headwater.streams.serving.publication import Publication, finish, noted, stage
 from headwater.streams.serving.serving_copy import Lake, lake, open_version
 from headwater.streams.serving.staged_rows import head_of, stale_rows
 from headwater.streams.serving.user_functions import identity
 from headwater.streams.serving.verify import verify
-from headwater.streams.serving.version_lineage import noted
 from headwater.streams.sources.files import SourceFile, find_files, is_files, names_of, naming
 from headwater.streams.sources.formats import SNAPSHOT, check_format, in_batches, take, total
 from headwater.streams.stream_lookup import Stream, another, no_deletes, open_in, open_stream

@@ -24,10 +24,9 @@ from headwater.metastore import Delta
 from headwater.names import ObjectId, object_id
 from headwater.streams.definition import DERIVED, Definition, define, to_properties
 from headwater.streams.log.batches import shape
-from headwater.streams.log.deletes import check_columns
 from headwater.streams.log.landing import BatchOrigin, LandingReport
 from headwater.streams.log.source_ledger import LedgerEntry
-from headwater.streams.log.statements import KINDS, StatementRows
+from headwater.streams.log.statements import KINDS, StatementRows, check_columns
 from headwater.streams.reading.position_views import Published
 from headwater.streams.rows.input_rows import Given, given, without_rows
 from headwater.streams.rows.packed_rows import END, OF, SENT_FILES, TEXT, unpack, unpack_types

@@ -14,9 +14,9 @@ from headwater.errors import InvalidInputError
 from headwater.streams.definition import Definition, define
 from headwater.streams.log.batches import shape
 from headwater.streams.sources import debezium
-from headwater.streams.sources.connect_values import UNAVAILABLE
 from headwater.streams.sources.debezium import take_debezium
 from headwater.streams.sources.format_output import Taken
+from headwater.streams.sources.message_values import UNAVAILABLE
 
 COLUMNS: list[tuple[str, Any]] = [
     ("id", pa.int64()),

@@ -16,7 +16,7 @@ from headwater.lance_manifest import manifest_message
 from headwater.metastore import Metastore
 from headwater.protobuf import parse
 from headwater.streams import StreamTable
-from headwater.streams.serving import fragment_rewrite as rewriting
+from headwater.streams.serving import compaction as rewriting
 from headwater.streams.serving.row_ids import KeptIds, created_versions, id_sequence, kept, with_kept
 
 COLUMNS = ["id", "v", "_rowid", "_row_created_at_version", "_row_last_updated_at_version"]

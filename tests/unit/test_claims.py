@@ -101,7 +101,6 @@ SAME_MODULE = {
     "table": "one table: of a catalog, of the manifest registry, of streams",
     "table_parts": "the parts of a table: in the metastore, as verbs",
     "transactions": "what is all or nothing, and is kept as such: of a catalog, of a table",
-    "turns": "who goes next",
     "undo": "taking back: a transaction, a batch",
     "verify": "is it sound: a metastore, a serving copy",
 }

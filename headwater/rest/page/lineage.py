@@ -1,6 +1,6 @@
 """Inputs and outputs of a published table, as a graph.
 
-Lineage stands in the commits of published versions (`streams/serving/version_lineage.py`). What comes before is
+Lineage stands in the commits of published versions (`streams/serving/publication.py`). What comes before is
 followed from version to version; what comes after is found by looking at every stream table, so many at most. Nothing
 is followed through a table that the caller may not describe: not its sources, nor what lies behind it.
 """

@@ -29,8 +29,7 @@ from headwater.streams.fold.marks import Marks, Mask, joined, no_marks
 from headwater.streams.fold.watermark import Watermark, line, measure
 from headwater.streams.layout import CELLS, NEVER, tombstone_file
 from headwater.streams.log.log_files import narrowed, read_bytes
-from headwater.streams.rows.row_keys import KeyIndex, flat
-from headwater.streams.rows.sort_order import order_of
+from headwater.streams.rows.row_keys import KeyIndex, flat, order_of
 from headwater.streams.stream_lookup import Stream
 
 ROW_GROUP = 1 << 14

@@ -28,12 +28,12 @@ from headwater.streams.fold.events import Events, Truncations
 from headwater.streams.fold.marks import encode_sequences
 from headwater.streams.fold.watermark import BatchJudgement, line, too_late
 from headwater.streams.layout import BATCH, LANCE, TRUNCATES, log_file
-from headwater.streams.log.batch_lines import watermark_at
 from headwater.streams.log.batches import REFUSE, Bad, EventBatch, shape
 from headwater.streams.log.checks import DROP, Check, judge, with_own
 from headwater.streams.log.log_files import LogFile, bucket_count, encode_events, highest_of
 from headwater.streams.log.quarantine import Quarantined, quarantine
 from headwater.streams.log.source_ledger import Ledger, LedgerEntry
+from headwater.streams.reading.position_views import watermark_at
 from headwater.streams.rows.hashing import content_digest
 from headwater.streams.rows.input_rows import Given, as_json
 from headwater.streams.rows.row_keys import Codes, KeyIndex

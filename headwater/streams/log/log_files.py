@@ -29,7 +29,7 @@ from headwater.streams.fold.watermark import BatchJudgement, Watermark, encoded,
 from headwater.streams.layout import BATCH, DELETES, HIGH, KIND, PRESENT, READS, ROW, TRUNCATES, UPSERTS
 from headwater.streams.log.parquet_encoding import by_dictionary, encode
 from headwater.streams.rows.hashing import buckets_of, hash_rows
-from headwater.streams.rows.sort_order import order_of
+from headwater.streams.rows.row_keys import order_of
 from headwater.types import convert
 
 Codes = npt.NDArray[np.int64]

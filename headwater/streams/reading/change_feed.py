@@ -19,10 +19,16 @@ from headwater.streams.definition import CHANGE_COLUMNS, Definition
 from headwater.streams.fold.events import VERSION, Events, Rules, State, Truncations, empty
 from headwater.streams.fold.fold import apply, fold
 from headwater.streams.fold.watermark import BatchJudgement
-from headwater.streams.log.batch_lines import batch_lines, lines_of
 from headwater.streams.log.log_files import Logged, Share, calls_of, narrowed, read_log
 from headwater.streams.reading.fresh_reads import same_rows, state_of_keys, whole_state
-from headwater.streams.reading.position_views import PositionView, all_published, collected, view_at
+from headwater.streams.reading.position_views import (
+    PositionView,
+    all_published,
+    batch_lines,
+    collected,
+    lines_of,
+    view_at,
+)
 from headwater.streams.rows.hashing import hash_rows
 from headwater.streams.rows.row_keys import Codes, KeyIndex
 from headwater.streams.serving.serving_copy import Lake

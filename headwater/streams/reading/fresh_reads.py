@@ -19,9 +19,8 @@ from headwater.streams.fold.fold import apply, fold, standing, without_gaps
 from headwater.streams.fold.marks import decode_lines, highest
 from headwater.streams.fold.memory_pages import small_pages
 from headwater.streams.fold.tombstones import read_remembered
-from headwater.streams.log.batch_lines import read_tail
 from headwater.streams.log.log_files import Share, narrowed
-from headwater.streams.reading.position_views import PositionView, Published
+from headwater.streams.reading.position_views import PositionView, Published, read_tail
 from headwater.streams.rows.hashing import hash_array
 from headwater.streams.rows.row_keys import Codes, KeyIndex
 from headwater.streams.serving.serving_copy import Lake, filtered, find_rows, judging, open_version

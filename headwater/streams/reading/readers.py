@@ -1,16 +1,20 @@
-"""Named readers: how far each has read a table's changes, kept in the catalog.
+"""Named readers of a table's changes, and the deltas of its log that neither they nor a retention rule need.
 
 A reader gets every change at least once: its position moves over what it was handed only when the same process comes
 back for more, or says so. What is handed out is remembered in the process, so one that dies gets it again.
+A delta stays for `log_retention` after the publish that covers it. A reader or a pinned position needs every delta
+after the published version it is read from. Tombstones are in files of their own, so no delta is kept for them.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from weakref import WeakKeyDictionary
 
 from headwater.errors import InvalidInputError, TableNotFoundError
 from headwater.metastore import Metastore, Reading, Transaction
-from headwater.streams.layout import READER, READERS
+from headwater.metastore.upkeep.retention import expired
+from headwater.streams.layout import LANCE, READER, READERS
 from headwater.streams.stream_lookup import Stream, open_in
 
 Holder = Metastore | Transaction
@@ -65,3 +69,11 @@ def _write(tx: Transaction, stream: Stream, positions: dict[str, int]) -> None:
     except TableNotFoundError:
         tx.create_stream(stream.path, READER, stream.version, READERS)
     tx.update_stream(stream.path, READERS, positions, version=stream.version)
+
+
+def collectable(snapshot: Reading, stream: Stream, now_ms: int, pins: Sequence[int] = ()) -> list[int]:
+    """The positions of deltas that may be dropped: always all up to some publish."""
+    versions = snapshot.deltas(stream.path, format=LANCE, version=stream.version)
+    deltas = snapshot.deltas(stream.path, version=stream.version)
+    kept_ms = int(stream.definition.log_retention.total_seconds() * 1000)
+    return expired(versions, deltas, now_ms - kept_ms, (*readers(snapshot, stream).values(), *pins))

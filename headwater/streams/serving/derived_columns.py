@@ -18,9 +18,8 @@ from headwater.errors import InvalidInputError
 from headwater.streams.definition import Definition, Derived
 from headwater.streams.reading.fresh_reads import same_rows
 from headwater.streams.reading.position_views import Computed, Published
-from headwater.streams.serving.function_calls import called
 from headwater.streams.serving.staged_rows import Changes, stale_rows
-from headwater.streams.serving.user_functions import identity, load
+from headwater.streams.serving.user_functions import called, identity, load
 from headwater.types import convert
 
 BATCH = 1 << 14

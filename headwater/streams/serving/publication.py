@@ -3,6 +3,9 @@
 Only rows that changed are written; a changed row keeps its row id. Landing goes on meanwhile: the deltas that are
 published cannot change, and later ones wait for the next publish. Two publishes of one table conflict, and the second
 looks again.
+Each publish records its lineage in its commit. `positions` are the deltas it took in (first exclusive, last inclusive),
+`sources` what those were landed from, and `functions` what its derived columns were computed by. A caller adds
+`inputs` (tables) and `run`.
 """
 
 from __future__ import annotations
@@ -11,21 +14,75 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from headwater.errors import ConcurrentModificationError
+from headwater.errors import ConcurrentModificationError, TableVersionNotFoundError
 from headwater.metastore import Reading, Transaction
 from headwater.streams.fold.memory_pages import small_pages
+from headwater.streams.layout import LANCE, LINEAGE
 from headwater.streams.log.quarantine import quarantine
-from headwater.streams.reading.position_views import Published, newest_published, view_at
+from headwater.streams.reading.position_views import PositionView, Published, newest_published, view_at
 from headwater.streams.serving.derived_columns import computed
 from headwater.streams.serving.merge import digest_now
 from headwater.streams.serving.publish_tasks import Publish, fold_and_write
 from headwater.streams.serving.scd2 import History, publish_history
-from headwater.streams.serving.schema_evolution import evolve_copy, published_columns
 from headwater.streams.serving.serving_copy import Lake, Staged, Staging, finalize, on_top, open_version, set_aside
-from headwater.streams.serving.staged_rows import commit_rows, head_of, index_keys, record, tidied, withdraw
-from headwater.streams.serving.version_lineage import lineage_of
+from headwater.streams.serving.staged_rows import (
+    commit_rows,
+    evolve_copy,
+    head_of,
+    index_keys,
+    published_columns,
+    record,
+    tidied,
+    withdraw,
+)
 from headwater.streams.stream_lookup import Stream, open_in, open_stream
 from headwater.work import HERE, Runner
+
+MAX_FILES = 1_000
+"""So many files of a source are named; all of them are counted."""
+
+
+def lineage_of(view: PositionView, before: Published | None, made: Published) -> dict[str, Any]:
+    start = before.position if before is not None else 0
+    sources: dict[str, dict[str, Any]] = {}
+    for delta in view.after_base:
+        if delta.position <= start or "voids" in delta.properties:
+            continue
+        known = delta.properties
+        entry = sources.setdefault(str(known.get("source") or ""), {"files": {}, "deltas": 0})
+        entry["deltas"] += 1
+        if known.get("file"):
+            entry["files"][known["file"]] = None
+    return {
+        "positions": [start, made.position],
+        "sources": [_source(name, entry) for name, entry in sources.items()],
+        "functions": {
+            derived.name: {"function": derived.function, "identity": computed.identity}
+            for derived in view.stream.definition.derived
+            for computed in made.derived
+            if computed.name == derived.name
+        },
+    }
+
+
+def noted(snapshot: Reading, stream: Stream, version: int | None) -> dict[str, Any]:
+    """Return the lineage in a version's commit; of one that changed no rows, that of the publish before it.
+
+    11: there is no such version, or nothing was published yet.
+    """
+    last = snapshot.last_position(stream.path, format=LANCE, version=stream.version)
+    found = snapshot.deltas(stream.path, format=LANCE, version=stream.version)
+    known = {delta.position: delta.properties.get(LINEAGE) for delta in found}
+    wanted = last if version is None else version
+    if wanted not in known:
+        raise TableVersionNotFoundError(f"{stream.name} has no published version {wanted}; its newest is {last}.")
+    later = (known[number] for number in sorted(known, reverse=True) if number <= wanted)
+    return dict(next((lineage for lineage in later if lineage is not None), {}))
+
+
+def _source(name: str, entry: dict[str, Any]) -> dict[str, Any]:
+    files = list(entry["files"])
+    return {"source": name, "deltas": entry["deltas"], "files": files[:MAX_FILES], "file_count": len(files)}
 
 
 @dataclass(frozen=True)

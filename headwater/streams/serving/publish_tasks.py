@@ -22,10 +22,9 @@ from headwater.streams.fold.marks import encode_lines
 from headwater.streams.fold.memory_pages import small_pages
 from headwater.streams.fold.tombstones import TombstonesAndMarks, add_remembered, read_remembered, write_remembered
 from headwater.streams.fold.watermark import Watermark, decoded, encoded
-from headwater.streams.log.batch_lines import read_tail
 from headwater.streams.log.log_files import Logged, Share, bucket_count, narrowed
 from headwater.streams.log.quarantine import Quarantined
-from headwater.streams.reading.position_views import PositionView, Published
+from headwater.streams.reading.position_views import PositionView, Published, read_tail
 from headwater.streams.rows.hashing import MODULUS
 from headwater.streams.rows.input_rows import as_json
 from headwater.streams.rows.row_keys import Codes

@@ -1,7 +1,9 @@
-"""The functions of derived columns: where they lie, how they are imported, and what they are known by.
+"""The functions of derived columns: where they lie, how they are imported and called, and what they are known by.
 
 A function is known by its source text and its version. One beside a pipeline file is imported from that folder, which
 the column remembers, so that every verb finds it again. A plan reads the text and imports nothing from there.
+A function is called batch by batch. A class is made once in a process and an iterator function begun once, so a model
+is loaded once for all batches and tasks of the process. A call that fails is made again before it counts as failed.
 """
 
 from __future__ import annotations
@@ -13,13 +15,13 @@ import inspect
 import json
 import sys
 import tokenize
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from headwater.errors import InvalidInputError
+from headwater.errors import InvalidInputError, LanceNamespaceError
 from headwater.streams.definition import DERIVED, Definition, Derived
 from headwater.work.tasks import SENT, UserModule
 
@@ -202,3 +204,56 @@ def beside(folder: Path) -> Iterator[None]:
             made = sys.modules.get(file.stem)
             if getattr(made, "__file__", "") == str(file):
                 made.__dict__.setdefault(TEXT, text)
+
+
+ATTEMPTS = 3
+_ALIVE: dict[tuple[int, str], Callable[..., Any]] = {}
+"""What was made of classes and iterator functions in this process, by the function and its identity."""
+
+
+class Iterating:
+    """An iterator function: it takes a batch when it is asked for the next one, and yields one answer for each."""
+
+    def __init__(self, call: Callable[[Iterator[Any]], Iterator[Any]]) -> None:
+        self._waiting: list[Any] = []
+        self._answers = iter(call(self._source()))
+
+    def _source(self) -> Iterator[Any]:
+        while self._waiting:
+            yield self._waiting.pop()
+
+    def __call__(self, *given: Any) -> Any:
+        self._waiting = [given[0] if len(given) == 1 else given]
+        try:
+            return next(self._answers)
+        except StopIteration:
+            raise InvalidInputError("The function ended before its input did: yield one answer for each.") from None
+
+
+def called(function: Callable[..., Any], identity: str, inputs: Sequence[Any], what: str) -> Any:
+    """The answer to a batch of inputs; 13 names `what` failed, after several attempts."""
+    for attempt in range(1, ATTEMPTS + 1):
+        try:
+            return _alive(function, identity)(*inputs)
+        except LanceNamespaceError:
+            _ALIVE.pop((id(function), identity), None)
+            raise
+        except Exception as error:
+            _ALIVE.pop((id(function), identity), None)  # an iterator that failed has ended
+            if attempt == ATTEMPTS:
+                raise InvalidInputError(
+                    f"{what} failed {ATTEMPTS} times for a batch of {len(inputs[0]) if inputs else 0} rows: "
+                    f"{type(error).__name__}: {str(error)[:500]}"
+                ) from error
+    raise AssertionError("unreachable")
+
+
+def _alive(function: Callable[..., Any], identity: str) -> Callable[..., Any]:
+    """The function, or what a class or an iterator function has become in this process."""
+    if not (inspect.isclass(function) or inspect.isgeneratorfunction(function)):
+        return function
+    key = id(function), identity
+    if key not in _ALIVE:
+        made: Any = function if inspect.isclass(function) else Iterating
+        _ALIVE[key] = made() if inspect.isclass(function) else made(function)
+    return _ALIVE[key]

@@ -22,8 +22,8 @@ import pyarrow as pa
 from headwater.streams.definition import Definition
 from headwater.streams.rows.column_casts import has_decimals
 from headwater.streams.rows.input_rows import Given
-from headwater.streams.sources.connect_values import UNAVAILABLE, fields_of, is_unavailable, read_value, reads
 from headwater.streams.sources.format_output import UNREADABLE
+from headwater.streams.sources.message_values import UNAVAILABLE, fields_of, is_unavailable, read_value, reads
 
 UNSET: Any = msgspec.UNSET
 UPSERTS, DELETES, READS = frozenset("curCUR"), frozenset("dD"), frozenset("rR")
