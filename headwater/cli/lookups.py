@@ -27,9 +27,8 @@ from headwater.errors import (
 )
 from headwater.lance_manifest import COMMENT, columns_of
 from headwater.metastore import Delta, Metastore, Object, Snapshot
-from headwater.metastore.records.manifest_columns import columns_at
 from headwater.metastore.records.objects import time_of
-from headwater.metastore.records.serving_copy import LANCE_FORMAT
+from headwater.metastore.records.serving_copy import LANCE_FORMAT, columns_at
 from headwater.names import DELIMITER, ObjectId, format_name
 from headwater.references import follow
 from headwater.store import KeyNotFoundError, Store

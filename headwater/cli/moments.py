@@ -14,7 +14,7 @@ from headwater.cli.output import cell, is_terminal, show_record, show_records
 from headwater.cli.table_at import at
 from headwater.errors import InvalidInputError, TableTagNotFoundError, TransactionNotFoundError
 from headwater.metastore import Diff, LogChange, LogEntry, Object
-from headwater.metastore.records.log_summaries import summarized, summary_of, words_of
+from headwater.metastore.records.objects import summarized, summary_of, words_of
 from headwater.metastore.records.serving_copy import LANCE_FORMAT
 from headwater.names import format_name
 from headwater.wording import many

@@ -9,13 +9,13 @@ Metastore -> Transaction -> draft, edits (what it read, what it will change) -> 
 from headwater.metastore.commit.transaction import Transaction
 from headwater.metastore.metastore import Metastore
 from headwater.metastore.records.disk_records import DataFile
-from headwater.metastore.records.locator import Locator
 from headwater.metastore.records.objects import (
     Changed,
     Collected,
     Delta,
     Diff,
     HistoryEntry,
+    Locator,
     LogChange,
     LogEntry,
     Moved,

@@ -20,13 +20,11 @@ from headwater.metastore.commit.draft import Draft
 from headwater.metastore.commit.group_commit import Committer
 from headwater.metastore.commit.log import Log
 from headwater.metastore.commit.rules import Group, Header, compile_txn, conflict, refused
-from headwater.metastore.commit.saved_transaction import SavedTransaction
 from headwater.metastore.commit.table_parts import DELTA_FORMAT
-from headwater.metastore.commit.transaction import Transaction
+from headwater.metastore.commit.transaction import SavedTransaction, Transaction
 from headwater.metastore.commit.undo_deltas import Columns, Restores
 from headwater.metastore.records.disk_records import Revision
 from headwater.metastore.records.layout import MAX_LOCAL_KEY, MAX_REMOTE_KEY
-from headwater.metastore.records.locator import Locator
 from headwater.metastore.records.objects import (
     Collected,
     Delta,
@@ -35,6 +33,7 @@ from headwater.metastore.records.objects import (
     History,
     HistoryEntry,
     Keys,
+    Locator,
     LogEntry,
     NamedSnapshot,
     NamedSnapshots,
@@ -52,9 +51,8 @@ from headwater.metastore.state.history import find_transaction
 from headwater.metastore.state.slot_views import IndexView
 from headwater.metastore.state.snapshot import Path, Snapshot, log_entries
 from headwater.metastore.upkeep import verify
-from headwater.metastore.upkeep.collect import GRACE
+from headwater.metastore.upkeep.collect import GRACE, expire
 from headwater.metastore.upkeep.collect import Collection as GarbageCollection
-from headwater.metastore.upkeep.expiry import expire
 from headwater.metastore.upkeep.named_snapshots import Snapshots
 from headwater.names import format_name, object_id
 from headwater.retry import retry
@@ -125,7 +123,7 @@ class Metastore:
         return other
 
     def reopen(self, known: SavedTransaction) -> Transaction:
-        """Return a transaction that another process has begun and saved (`metastore/commit/saved_transaction.py`)."""
+        """Return a transaction that another process has begun and saved (`metastore/commit/transaction.py`)."""
         with self._log.lock:
             index = self._log.refresh()
             view = IndexView(index, known.base)

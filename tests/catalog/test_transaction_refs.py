@@ -25,7 +25,7 @@ from headwater.errors import (
 from headwater.metastore.records.ref_record import RefRecord, RefTarget, known_refs, with_change
 from headwater.names import ObjectId
 from headwater.namespace.transactions.ref_changes import RefFiles
-from headwater.registries.metastore.refs import RecordedRefs, ref_record_of
+from headwater.registries.metastore.mapping import RecordedRefs, ref_record_of
 from headwater.table_refs import TAG, Ref
 from tests.catalog.samples import ROWS
 

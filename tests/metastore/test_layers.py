@@ -17,8 +17,8 @@ from headwater.metastore.records.layout import CHECKPOINTS, LAYERS, SEGMENTS, ch
 from headwater.metastore.state import checkpoints, layers
 from headwater.metastore.state import checkpoints as checkpoints_module
 from headwater.metastore.state import index as index_module
-from headwater.metastore.state.folder_index import FolderIndex
 from headwater.metastore.state.index import Checkpoint, SlotIndex
+from headwater.metastore.state.index_maps import FolderIndex
 from headwater.store import CountingStore, LocalStore, Store, memory_store
 from tests.metastore.model import tree_of
 

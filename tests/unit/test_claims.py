@@ -88,7 +88,6 @@ SAME_MODULE = {
     "methods": "operations as `LanceNamespace` has them",
     "operations": "the operations of the protocol: as they are done, as verbs",
     "pipeline": "the verbs of the pipeline: their grammar, what they do",
-    "plans": "what an operation does, decided purely",
     "progress": "how far a job is: told, shown",
     "refs": "tags and branches",
     "registry": "seam 2, and two registries",

@@ -28,7 +28,6 @@ DATA = ("metastore", "streams", "tables", "registries", "namespace", "workers", 
 """Parts of the package that can answer a question about a catalog."""
 VALUES = {
     "headwater.metastore.records.objects",
-    "headwater.metastore.records.log_summaries",
     "headwater.tables.write.arrow",
 }
 """Modules of those parts that hold values, words about them, and rows in bytes."""

@@ -19,8 +19,7 @@ from headwater.errors import (
     ThrottlingError,
 )
 from headwater.metastore.commit.draft import Draft
-from headwater.metastore.commit.log import Log
-from headwater.metastore.commit.published_files import Files, files_of
+from headwater.metastore.commit.log import Files, Log, files_of
 from headwater.metastore.commit.rules import Group, Header, compile_txn, conflict, refused
 from headwater.metastore.records.disk_records import Slot, Txn
 from headwater.retry import retry

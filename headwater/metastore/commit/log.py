@@ -1,6 +1,8 @@
 """The log of commit slots: reading on, taking the next slot, checkpoints. The only order there is.
 
 A slot is an object created if absent; the number is the order. What a process knows is an index folded up to some slot.
+A slot holds all that the files of the published layout need, so these may be written after the commit, by anybody, any
+number of times.
 """
 
 from __future__ import annotations
@@ -8,7 +10,7 @@ from __future__ import annotations
 import contextlib
 import threading
 from collections import deque
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
 from functools import partial
 
 from headwater.clock import Clock
@@ -20,7 +22,6 @@ from headwater.errors import (
     ServiceUnavailableError,
     TransactionNotFoundError,
 )
-from headwater.metastore.commit.published_files import missing
 from headwater.metastore.commit.slot_rebuild import (
     beside,
     check_not_lost,
@@ -35,17 +36,84 @@ from headwater.metastore.records.disk_records import (
     CATALOG,
     SLOT,
     Slot,
+    TxnBody,
+    TxnChange,
+    TxnMapping,
     decode_slot,
     encode,
     is_collected,
     seal,
     unseal,
 )
-from headwater.metastore.records.layout import FORMAT, FORMAT_KEY, slot_folder, slot_key
+from headwater.metastore.records.layout import (
+    FORMAT,
+    FORMAT_KEY,
+    mapping_key,
+    revision_key,
+    slot_folder,
+    slot_key,
+    txn_key,
+)
 from headwater.metastore.state.checkpoints import Checkpoints
 from headwater.metastore.state.index import SlotIndex
 from headwater.retry import retry
 from headwater.store import KeyNotFoundError, Store, create, probe
+
+Files = list[tuple[str, bytes]]
+
+
+def files_of(number: int, slot: Slot, ordinal: int) -> Files:
+    """The revision files, the mapping files and last the transaction log file of one transaction of a slot."""
+    files: Files = []
+    txn = slot.transactions[ordinal]
+    for change in txn.changes:
+        files.append((revision_key(change.home, change.number, change.operation, txn.id), change.body))
+        if change.link:
+            files.append((revision_key(change.link, change.number, change.operation, txn.id), change.body))
+    for mapped in txn.mappings:
+        key = mapping_key(mapped.home, mapped.digest, mapped.number, mapped.operation, txn.id, mapped.object_id)
+        files.append((key, b""))
+    files.append((txn_key(txn.start, txn.id), txn_body(number, slot, ordinal)))
+    return files
+
+
+def txn_body(number: int, slot: Slot, ordinal: int) -> bytes:
+    """The content of a Transaction Log File."""
+    txn = slot.transactions[ordinal]
+    changes = tuple(TxnChange(c.operation, c.kind, c.home, c.number, c.path, c.link) for c in txn.changes)
+    mappings = tuple(TxnMapping(m.home, m.digest, m.number, m.operation, m.object_id) for m in txn.mappings)
+    body = TxnBody(
+        FORMAT,
+        txn.id,
+        txn.start,
+        number,
+        ordinal,
+        len(slot.transactions),
+        slot.time,
+        txn.message,
+        txn.author,
+        changes,
+        mappings,
+        slot.boundary,
+    )
+    return encode(body)
+
+
+def files_of_slot(number: int, slot: Slot) -> Iterator[tuple[str, bytes]]:
+    for ordinal in range(len(slot.transactions)):
+        yield from files_of(number, slot, ordinal)
+
+
+def missing(store: Store, number: int, slot: Slot) -> Files:
+    """The files of a slot that are not there, or not whole. The log file is written last: it vouches for the others
+    where a store writes in order, but not where it writes side by side, so every one is looked at."""
+    lost: Files = []
+    for key, data in files_of_slot(number, slot):
+        entry = store.head(key)
+        if entry is None or entry.size != len(data):
+            lost.append((key, data))
+    return lost
+
 
 MAX_READ_AHEAD = 256
 LOST_ANSWERS = 5

@@ -6,10 +6,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from headwater.errors import ConcurrentModificationError, InvalidInputError
-from headwater.metastore.commit.draft import AppendedDelta, Draft, DroppedDelta
-from headwater.metastore.commit.reads import (
+from headwater.metastore.commit.draft import (
+    AppendedDelta,
     ChildrenRead,
     DeltaRead,
+    Draft,
+    DroppedDelta,
     FolderRead,
     LogRead,
     MembersRead,

@@ -9,8 +9,7 @@ from typing import Any, Concatenate, ParamSpec, TypeVar
 
 from headwater.errors import InvalidInputError, TableVersionNotFoundError
 from headwater.metastore.commit import table_parts
-from headwater.metastore.commit.draft import AppendedDelta, Draft, DroppedDelta
-from headwater.metastore.commit.reads import DeltaRead
+from headwater.metastore.commit.draft import AppendedDelta, DeltaRead, Draft, DroppedDelta
 from headwater.metastore.commit.table_parts import DELTA_FORMAT
 from headwater.metastore.records.disk_records import own_properties
 from headwater.metastore.records.objects import Object, check_type, data_files

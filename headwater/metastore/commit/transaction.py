@@ -1,4 +1,7 @@
-"""An open transaction: it reads at one snapshot, and its writes become visible all at once, or never."""
+"""An open transaction: it reads at one snapshot, and its writes become visible all at once, or never.
+
+An open transaction can be saved as bytes, so that any process on the root can continue it.
+"""
 
 from __future__ import annotations
 
@@ -7,14 +10,14 @@ from contextlib import contextmanager
 from types import TracebackType
 from typing import Any
 
+import msgspec
+
 from headwater.clock import Clock
 from headwater.errors import InvalidInputError, TableTagNotFoundError
 from headwater.metastore.commit import edits, table_parts
-from headwater.metastore.commit.draft import AppendedDelta, Draft
+from headwater.metastore.commit.draft import AppendedDelta, DeltaRead, Draft, DroppedDelta, LogRead, Read
 from headwater.metastore.commit.log import Log
-from headwater.metastore.commit.reads import DeltaRead, LogRead
 from headwater.metastore.commit.rules import Header, refused
-from headwater.metastore.commit.saved_transaction import SavedTransaction, saved
 from headwater.metastore.commit.table_edits import TableEdits, locked
 from headwater.metastore.commit.table_parts import DELTA_FORMAT, FIRST_VERSION
 from headwater.metastore.commit.undo import Undo
@@ -22,11 +25,66 @@ from headwater.metastore.commit.undo_deltas import Columns, Restores, Void
 from headwater.metastore.records.disk_records import Revision, Txn, own_properties
 from headwater.metastore.records.layout import ROOT_NODE, snapshot_node
 from headwater.metastore.records.objects import Object, UndoStep
-from headwater.metastore.state.slot_views import Place, object_of, resolve_table
+from headwater.metastore.state.slot_views import IndexView, Item, Place, object_of, resolve_table
 from headwater.metastore.state.snapshot import Path
 from headwater.metastore.upkeep import named_snapshots as snapshots
 from headwater.names import check_new_name, object_id
 from headwater.table_refs import Ref, held_versions, is_written, read_refs
+
+
+class SavedTransaction(msgspec.Struct):
+    """A serialized open transaction: its reads, its changes, and the slot it began at."""
+
+    id: str
+    start: int
+    message: str
+    author: str
+    base: int
+    reads: list[Read]
+    items: dict[str, Item]
+    paths: dict[str, tuple[str, ...]]
+    names: list[tuple[str, str, str | None]]
+    moved: dict[str, dict[str, bool]]
+    new_parts: dict[str, list[str]]
+    appends: list[AppendedDelta]
+    dropped_deltas: list[DroppedDelta]
+
+    @property
+    def header(self) -> Header:
+        return Header(self.id, self.start, self.message, self.author)
+
+    def draft(self, view: IndexView) -> Draft:
+        """The draft over the index, which must know its base."""
+        return Draft(
+            view,
+            set(self.reads),
+            dict(self.items),
+            self.paths,
+            {(parent, digest): key for parent, digest, key in self.names},
+            self.moved,
+            self.new_parts,
+            self.appends,
+            self.dropped_deltas,
+        )
+
+
+def saved(header: Header, draft: Draft) -> SavedTransaction:
+    names: list[Any] = [(parent, digest, key) for (parent, digest), key in draft.names.items()]
+    return SavedTransaction(
+        header.id,
+        header.start,
+        header.message,
+        header.author,
+        draft.base.at,
+        sorted(draft.reads, key=repr),
+        draft.items,
+        draft.paths,
+        names,
+        draft.moved,
+        draft.new_parts,
+        draft.appends,
+        draft.dropped_deltas,
+    )
 
 
 class Transaction(TableEdits):

@@ -11,8 +11,8 @@ from typing import NamedTuple
 
 import msgspec
 
+from headwater.metastore.commit.draft import ChildrenRead, LogRead
 from headwater.metastore.commit.edits import PENDING
-from headwater.metastore.commit.reads import ChildrenRead, LogRead
 from headwater.metastore.commit.table_parts import DELTA_FORMAT
 from headwater.metastore.commit.undo_deltas import DeltaUndo
 from headwater.metastore.records.deltas import stream_of

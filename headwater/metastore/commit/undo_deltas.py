@@ -8,8 +8,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from headwater.errors import InvalidTableStateError
-from headwater.metastore.commit.draft import AppendedDelta, Draft, DroppedDelta
-from headwater.metastore.commit.reads import LogRead
+from headwater.metastore.commit.draft import AppendedDelta, Draft, DroppedDelta, LogRead
 from headwater.metastore.commit.table_parts import create_part
 from headwater.metastore.records.deltas import Segments, stream_of
 from headwater.metastore.records.disk_records import NewRevision, Txn, decode_delta

@@ -1,8 +1,13 @@
-"""Frozen values that the metastore returns (deltacat-storage-model.md, "Naming, Mutability, ...")."""
+"""Frozen values that the metastore returns (deltacat-storage-model.md, "Naming, Mutability, ..."), and their summaries.
+
+A `Locator` is the Canonical String of an object as a value. Summaries of transactions are for people: tables, versions
+and deltas, not the parts they are kept in. Pure.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
@@ -10,6 +15,58 @@ import msgspec
 
 from headwater.errors import InvalidInputError
 from headwater.metastore.records.disk_records import DataFile, DeltaBody
+from headwater.metastore.records.layout import canonical
+from headwater.metastore.records.serving_copy import LANCE_FORMAT
+
+
+@dataclass(frozen=True, order=True, slots=True)
+class Locator:
+    """The parts from the root to an object; the root has none.
+
+    Names up to a table, then: version; stream id and format; partition id and values; position.
+    `format` joins them by `|`; a `|` or a backslash inside a part is escaped by a backslash.
+    """
+
+    parts: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        if isinstance(self.parts, str) or not all(isinstance(part, str) for part in self.parts):
+            raise InvalidInputError(f"A locator has parts of text, not {self.parts!r}.")
+        object.__setattr__(self, "parts", tuple(self.parts))
+        if self.parts == ("",):
+            raise InvalidInputError("A locator of one empty part locates nothing: the root's has no part.")
+
+    @classmethod
+    def parse(cls, text: str) -> Locator:
+        """From a Canonical String; InvalidInput (13) for a backslash that escapes nothing."""
+        if not isinstance(text, str):
+            raise InvalidInputError(f"A Canonical String is text, not {text!r}.")
+        if not text:
+            return cls()
+        parts, part, rest = list[str](), "", iter(text)
+        for char in rest:
+            if char == "|":
+                parts.append(part)
+                part = ""
+                continue
+            if char == "\\":
+                char = next(rest, "")
+                if char not in ("|", "\\"):
+                    raise InvalidInputError(f"The locator {text[:200]!r} has a backslash that escapes nothing.")
+            part += char
+        return cls((*parts, part))
+
+    def format(self) -> str:
+        """The Canonical String."""
+        return canonical("", *self.parts) if self.parts else ""
+
+    def child(self, *parts: str) -> Locator:
+        """The locator of an object below, by its own parts."""
+        return Locator((*self.parts, *parts))
+
+    def __str__(self) -> str:
+        return self.format()
+
 
 DELTA_TYPES = ("append", "upsert", "delete")
 
@@ -301,3 +358,45 @@ def moment_ms(moment: datetime | float) -> int:
             raise InvalidInputError("A time to read at needs a time zone: use datetime.now(UTC) or the like.")
         return round(moment.timestamp() * 1000)
     return int(moment * 1000)
+
+
+PARTS = ("table_version", "stream", "partition")
+NOTES = "notes"
+"""The word for a change of what is kept with a table beside its rows: sources, readers, tags."""
+
+
+def is_version(change: LogChange) -> bool:
+    """Return True if a delta is a version of a Lance table."""
+    return change.kind == "delta" and f"/{LANCE_FORMAT}/" in change.key
+
+
+def words_of(change: LogChange) -> str:
+    """Return what was done to one object, without its name: `create table`, `version 3`, `drop delta 2`, `notes`."""
+    if change.kind in PARTS:
+        return NOTES
+    if change.kind != "delta":
+        return f"{_verb(change.operation)} {change.kind}"
+    told = f"{'version' if is_version(change) else 'delta'} {change.position}"
+    return told if change.operation == "create" else f"{_verb(change.operation)} {told}"
+
+
+def summarized(changes: Sequence[LogChange]) -> Iterator[LogChange]:
+    """Return the changes that a summary names: a part of a table only if nothing else of the table is, and once."""
+    said = {change.path for change in changes if change.kind not in PARTS}
+    for change in changes:
+        if change.kind not in PARTS or change.path not in said:
+            said.add(change.path)
+            yield change
+
+
+def summary_of(entry: HistoryEntry) -> str:
+    """Return what a transaction did to one object."""
+    if entry.kind in PARTS:
+        return NOTES
+    if entry.kind != "delta":
+        return f"{_verb(entry.operation)} {entry.kind}"
+    return f"version {entry.version}" if entry.version is not None else f"delta {entry.position}"
+
+
+def _verb(operation: str) -> str:
+    return {"update": "change", "delete": "drop"}.get(operation, operation)

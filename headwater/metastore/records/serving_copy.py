@@ -1,9 +1,19 @@
-"""Record of a table's Lance dataset: its stream of format `lance`, whose positions are Lance versions."""
+"""Record of a table's Lance dataset: its stream of format `lance`, whose positions are Lance versions.
+
+The columns of a table and their comments are read from the manifest of its newest version: no Lance is needed.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from typing import Any
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from headwater.errors import LanceNamespaceError
+from headwater.lance_manifest import columns_of
+from headwater.store import KeyNotFoundError, Store
+
+if TYPE_CHECKING:
+    from headwater.metastore.state.snapshot import Snapshot
 
 LANCE_FORMAT = "lance"
 LOCATION = "location"
@@ -70,3 +80,21 @@ def signs_near(folder: str) -> Iterator[str]:
 def _around(folder: str) -> Iterator[str]:
     steps = folder.split("/")
     return ("/".join(steps[:end]) for end in range(1, len(steps)))
+
+
+def columns_at(state: Snapshot, store: Store, table: Sequence[str]) -> Mapping[str, str]:
+    """Each column with its comment, or an empty text; none where there is no version or it cannot be read."""
+    try:
+        newest = state.newest_delta(list(table), format=LANCE_FORMAT)
+    except LanceNamespaceError:
+        return {}
+    if newest is None or not newest.files:
+        return {}
+    path = newest.files[0].path
+    staged = newest.properties.get("staged")
+    for key in [path, f"{path.rsplit('/_versions/', 1)[0]}/{staged}"] if staged else [path]:
+        try:
+            return columns_of(store.get(key))
+        except (KeyNotFoundError, LanceNamespaceError, ValueError):
+            continue
+    return {}

@@ -14,8 +14,8 @@ from headwater.metastore.records.serving_copy import (
     signs_at,
     signs_near,
 )
-from headwater.metastore.state.folder_index import folders_of
 from headwater.metastore.state.index import SlotIndex
+from headwater.metastore.state.index_maps import folders_of
 from headwater.metastore.state.slot_views import SlotView
 
 

@@ -23,10 +23,8 @@ from headwater.metastore.records.disk_records import (
     Slot,
     decode_body,
 )
-from headwater.metastore.state.folder_index import FolderIndex, folders_of
-from headwater.metastore.state.index_maps import Book, Pairs, Section
+from headwater.metastore.state.index_maps import Book, FolderIndex, Pairs, Section, SlotTimes, folders_of
 from headwater.metastore.state.layers import Layer, LayerEntry, Layers, Pages
-from headwater.metastore.state.slot_times import SlotTimes
 
 CHECKPOINT_CHANGES = 2000
 NAMED = ("namespace", "table")

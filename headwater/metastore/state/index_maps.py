@@ -1,17 +1,22 @@
 """The maps of an index: what was touched, in memory, over the layers of a checkpoint, which are read when asked for.
 
 Whoever changes what it got from a map says so (`mark`): the next checkpoint writes what was marked, and nothing else.
+Two maps have forms of their own: commit times of slots, which never decrease whatever the writers' clocks say, and
+dataset folders, by which the index finds the table that first had a dataset there, and the slot.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from array import array
+from bisect import bisect_right
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, Generic, TypeVar
 
 import msgspec
 
 from headwater.errors import CorruptFileError
-from headwater.metastore.records.disk_records import decode, encode
+from headwater.metastore.records.disk_records import Revision, decode, encode
+from headwater.metastore.records.serving_copy import LANCE_FORMAT, STREAM_TABLE, default_location, location_of, signs_at
 from headwater.metastore.state.layers import REMOVED, LayerEntry, Layers
 
 Value = TypeVar("Value")
@@ -194,3 +199,157 @@ class Pairs(Generic[Value]):
         if first not in self._held:
             self._loose.setdefault(first, {}).setdefault(second, other.of(first).get(second))
         self._book.mark(self.prefix + key)
+
+
+PREFIX = "t"
+_chunks = msgspec.msgpack.Decoder(bytes)
+
+
+class SlotTimes:
+    """The times of the slots from `boundary` to the newest one, in milliseconds."""
+
+    def __init__(self, book: Book) -> None:
+        self.boundary = 0
+        """The oldest slot that can still be read."""
+        self._book = book
+        self._held = array("q", [0])
+        self._first = 0
+        """The slot of the first that is held; those before are in the layers."""
+        self._forgot = False
+
+    @property
+    def last(self) -> int:
+        return self._held[-1]
+
+    def of(self, slot: int) -> int:
+        return self._held[slot - self._first] if slot >= self._first else self.all()[slot - self.boundary]
+
+    def slot_at(self, time_ms: int) -> int:
+        """The last slot not younger than a time."""
+        return self.boundary + bisect_right(self.all(), time_ms) - 1
+
+    def all(self) -> array[int]:
+        """The times of the slots from the boundary on."""
+        if self._first > self.boundary:
+            times = array("q", bytes(8 * (self._first - self.boundary)))
+            for key, raw in self._book.scan(PREFIX):
+                first, chunk = _slot_of(key), array("q")
+                chunk.frombytes(decode(_chunks, "checkpoint", raw))
+                begin, end = max(first, self.boundary), min(first + len(chunk), self._first)
+                if begin < end:
+                    times[begin - self.boundary : end - self.boundary] = chunk[begin - first : end - first]
+            self._held, self._first = times + self._held, self.boundary
+        return self._held
+
+    def add(self, time_ms: int) -> None:
+        """The time of the next slot."""
+        self._held.append(max(self._held[-1], time_ms))
+
+    def begin(self, slot: int, times: Sequence[int]) -> None:
+        """Those of the last slots up to this one are known, and no slot before them can be read."""
+        self.boundary = self._first = slot - len(times) + 1
+        self._held = array("q", times)
+
+    def forget_before(self, boundary: int) -> None:
+        """All of them are held by now (`all`)."""
+        del self._held[: boundary - self._first]
+        self.boundary = self._first = boundary
+        self._forgot = True
+
+    def take(self, other: SlotTimes) -> None:
+        """Those of another index of the same slot."""
+        self._held, self._first = other.all()[:], other.boundary
+
+    def changes(self) -> Iterator[LayerEntry]:
+        """Return the times for the next layer: those since the last one, or all if some were forgotten."""
+        base = self._book.base
+        first = max(base.slot + 1 if base is not None else 0, self.boundary)
+        if self._forgot and base is not None:
+            yield from ((key, REMOVED) for key in _keys(base.scan(PREFIX)) if _slot_of(key) < self.boundary)
+            first = self.boundary
+        if first <= self._book.slot:
+            yield f"{PREFIX}{first:020d}", msgspec.Raw(encode(self._held[first - self._first :].tobytes()))
+
+    def stand_on(self, slot: int) -> None:
+        """A checkpoint of this slot holds what `changes` said."""
+        self._forgot = self._forgot and slot < self._book.slot
+
+
+def _keys(entries: Iterable[LayerEntry]) -> Iterator[str]:
+    return (key for key, _ in entries)
+
+
+def _slot_of(key: str) -> int:
+    return int(key[len(PREFIX) :])
+
+
+_flags = msgspec.msgpack.Decoder(bool)
+
+
+class FolderIndex:
+    """The dataset folders of an index. The slots are known of those that came since the index began."""
+
+    def __init__(self, book: Book) -> None:
+        self.is_whole = True
+        """Whether `folders` has all of them; the layers of an old checkpoint do not."""
+        self.folders: Section[bool] = Section(book, "f", _flags)
+        """Where datasets are, or were in a past that is kept: the folder, and the object that says so."""
+        self._book = book
+        self._came: dict[str, dict[str, int] | tuple[str, int]] = {}
+        """By sign, each table that came to have a dataset there, and the slot. Mostly one. Those of the layers are
+        not among them."""
+
+    def come(self, key: str, folder: str, slot: int) -> None:
+        """An object says from this slot on that its dataset is in this folder."""
+        self.folders.put(f"{folder}{BETWEEN}{key}", True)
+        table = _table_of(key)
+        for sign in signs_at(folder):
+            known = self._came.get(sign)
+            if known is None:
+                self._came[sign] = table, slot
+                continue
+            if isinstance(known, tuple):
+                known = self._came[sign] = _by_table(known)
+            known[table] = max(slot, known.get(table, 0))
+
+    def leave(self, key: str, folder: str) -> None:
+        """No revision of the object that is kept names this folder."""
+        self.folders.put(f"{folder}{BETWEEN}{key}", None)
+
+    def take(self, entry: str) -> None:
+        """One of `folders` that no layer has came from another index."""
+        if self.folders.get(entry):
+            folder, _, key = entry.rpartition(BETWEEN)
+            self.come(key, folder, self._book.since)
+
+    def is_before(self, slot: int) -> bool:
+        """Return True if what came in a slot or after it may be known by the layers alone."""
+        return 0 < self._book.since >= slot
+
+    def tables_by(self, sign: str, since: int) -> list[str]:
+        """The tables that came to have a dataset of this sign in a slot or after it; they may be gone since."""
+        found = dict.fromkeys(_by_table(self._came.get(sign)))
+        if self.is_before(since):
+            prefix = self.folders.prefix + (sign if sign.endswith("/") else sign + BETWEEN)
+            found |= dict.fromkeys(_table_of(key.rpartition(BETWEEN)[2]) for key, _ in self._book.scan(prefix))
+        return list(found)
+
+    def came_by(self, sign: str) -> int:
+        """The last slot in which a table came to have a dataset of this sign."""
+        return max(_by_table(self._came.get(sign)).values(), default=self._book.since)
+
+
+def folders_of(kind: str, home: str, revision: Revision) -> tuple[str, ...]:
+    """Return the folders of a stream's dataset; of an unpublished stream table, those that its dataset will have."""
+    if kind == "stream" and revision.parts[1] == LANCE_FORMAT:
+        return (location_of(revision.properties, home),)
+    return (default_location(home),) if kind == "table_version" and STREAM_TABLE in revision.properties else ()
+
+
+def _table_of(key: str) -> str:
+    """The table that an object is a part of."""
+    return key.partition("/")[0]
+
+
+def _by_table(known: dict[str, int] | tuple[str, int] | None) -> dict[str, int]:
+    return dict([known]) if isinstance(known, tuple) else known or {}

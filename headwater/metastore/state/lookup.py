@@ -8,8 +8,7 @@ from headwater.errors import InvalidInputError, LanceNamespaceError, TableNotFou
 from headwater.metastore.commit.edits import last_dropped
 from headwater.metastore.commit.table_parts import find_partition, find_stream, find_version
 from headwater.metastore.records.deltas import Segments
-from headwater.metastore.records.locator import Locator
-from headwater.metastore.records.objects import Delta, Object
+from headwater.metastore.records.objects import Delta, Locator, Object
 from headwater.metastore.state.slot_views import (
     ROOT,
     Item,

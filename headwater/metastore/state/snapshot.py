@@ -26,7 +26,6 @@ from headwater.metastore.commit.table_parts import (
 )
 from headwater.metastore.records.disk_records import Node
 from headwater.metastore.records.layout import ROOT_NODE
-from headwater.metastore.records.locator import Locator
 from headwater.metastore.records.objects import (
     Delta,
     Deltas,
@@ -34,6 +33,7 @@ from headwater.metastore.records.objects import (
     DroppedFacts,
     History,
     Keys,
+    Locator,
     LogEntry,
     Object,
     Objects,

@@ -3,12 +3,15 @@
 The slots below the boundary give up their bodies but not their numbers, so a writer that was stalled for a year still
 finds its slot taken. Files are listed before the index is read: whatever is listed belongs to a slot the index knows.
 A dry run forgets in a copy of the index, and tells what would go.
+Before that, deltas of change logs that are past their retention are dropped, in all stream tables.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from datetime import timedelta
+from functools import partial
+from typing import NamedTuple
 
 import msgspec
 
@@ -17,6 +20,7 @@ from headwater.metastore.commit.draft import Draft
 from headwater.metastore.commit.group_commit import Committer
 from headwater.metastore.commit.log import Log
 from headwater.metastore.commit.rules import Header
+from headwater.metastore.commit.transaction import Transaction
 from headwater.metastore.records.disk_records import COLLECTED, DOOM, decode, encode, is_collected, seal, unseal
 from headwater.metastore.records.layout import (
     CHECKPOINTS,
@@ -27,13 +31,77 @@ from headwater.metastore.records.layout import (
     slot_key,
 )
 from headwater.metastore.records.objects import Collected, Removal
+from headwater.metastore.records.serving_copy import LANCE_FORMAT, READER_FORMAT, STREAM_TABLE
 from headwater.metastore.state.checkpoints import dump, load
 from headwater.metastore.state.index import SlotIndex
-from headwater.metastore.state.slot_views import IndexView
+from headwater.metastore.state.slot_views import IndexView, place_at
+from headwater.metastore.state.snapshot import Snapshot
 from headwater.metastore.upkeep.garbage import Garbage, PendingDeletes, kept_by, pending_by
 from headwater.metastore.upkeep.named_snapshots import Snapshots
+from headwater.metastore.upkeep.retention import expired, log_retention
 from headwater.metastore.upkeep.verify import snapshot_records
+from headwater.names import format_name
 from headwater.store import KeyNotFoundError, Store
+
+Run = Callable[[Callable[[Transaction], None], str], None]
+WHY = "it was published longer ago than log_retention"
+
+
+class ChangeLog(NamedTuple):
+    """The change log of a stream table's version, and where its readers' positions are kept."""
+
+    path: tuple[str, ...]
+    version: str
+    readers: tuple[str, ...]
+    expired: tuple[int, ...]
+
+
+def expire(run: Run, now: Callable[[], Snapshot], now_ms: int, dry_run: bool) -> list[Removal]:
+    """Drop them, a transaction for each table; their files go once the drop is behind the boundary as well."""
+    done: list[Removal] = []
+    for log in expired_logs(now(), now_ms):
+        if not dry_run:
+            run(partial(_drop, now, log, now_ms), f"collect the log of {format_name(log.path)}")
+        done += (Removal("delta", f"{format_name(log.path)}@{position}", WHY) for position in log.expired)
+    return done
+
+
+def _drop(now: Callable[[], Snapshot], log: ChangeLog, now_ms: int, tx: Transaction) -> None:
+    for reader in log.readers:
+        tx.get_stream(log.path, reader, version=log.version)  # one that steps back meanwhile is a conflict
+    for position in expired_log(now(), log.path, log.version, now_ms).expired:
+        tx.drop_delta(log.path, position, version=log.version)
+
+
+def expired_logs(snapshot: Snapshot, now_ms: int) -> Iterator[ChangeLog]:
+    """Every stream table's change log of which something may go."""
+    view = snapshot.view
+    for node in view.index.nodes():
+        if node.kind == "table_version" and STREAM_TABLE in node.versions[-1].properties and view.item(node.key):
+            place = place_at(view, node.key.split("/")[0])
+            if place is not None:
+                found = expired_log(snapshot, place.path, node.id, now_ms)
+                if found.expired:
+                    yield found
+
+
+def expired_log(snapshot: Snapshot, path: tuple[str, ...], version: str, now_ms: int) -> ChangeLog:
+    """The deltas of one log that nothing needs any more."""
+    streams = {stream.id: stream for stream in snapshot.streams(path, version)}
+    formats = {str(stream.parts[1]) for stream in streams.values()}
+    readers = [stream for stream in streams.values() if stream.parts[1] == READER_FORMAT]
+    if LANCE_FORMAT not in formats or "delta" not in formats:
+        return ChangeLog(path, version, (), ())
+    kept = log_retention(snapshot.get_table_version(path, version).properties)
+    positions = [int(position) for reader in readers for position in reader.properties.values()]
+    found = expired(
+        snapshot.deltas(path, format=LANCE_FORMAT, version=version),
+        snapshot.deltas(path, version=version),
+        now_ms - int(kept.total_seconds() * 1000),
+        positions,
+    )
+    return ChangeLog(path, version, tuple(reader.id for reader in readers), tuple(found))
+
 
 GRACE = timedelta(days=7)
 Removals = list[Removal]

@@ -9,8 +9,7 @@ from collections import defaultdict
 from collections.abc import Iterator
 
 from headwater.errors import CorruptFileError, InvalidTableStateError, LanceNamespaceError
-from headwater.metastore.commit.log import Log
-from headwater.metastore.commit.published_files import files_of_slot
+from headwater.metastore.commit.log import Log, files_of_slot
 from headwater.metastore.commit.slot_rebuild import strays
 from headwater.metastore.records.deltas import RULE, Stored, delta_key, read_deltas
 from headwater.metastore.records.disk_records import (

@@ -2,12 +2,14 @@
 
 Lance looks for newer manifests before it commits, and goes on from what other writers made meanwhile. Where only data
 files are written there is nothing to go on from, so however long a transaction is open, its appends fit.
+At the commit these rows go on top of whatever version is newest then. Their data files stay; only manifests are
+written. Everything else that the transaction read or wrote must be as it was, so it is as if it had begun later.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 from lance_namespace import InsertIntoTableResponse
@@ -15,11 +17,13 @@ from lance_namespace import InsertIntoTableResponse
 from headwater.decoding.bounds import check_schema
 from headwater.errors import ConcurrentModificationError
 from headwater.imports import lance
+from headwater.metastore.commit.draft import AppendedDelta
 from headwater.metastore.sessions import NewRows, TransactionSession
 from headwater.model import Table
 from headwater.names import ObjectId
 from headwater.namespace.registered import RegisteredNamespace
 from headwater.registries.metastore.registry import MetastoreRegistry
+from headwater.retry import retry
 from headwater.tables.commit.committer import fragment_from
 from headwater.tables.handle import TableHandle
 from headwater.tables.translate import translating
@@ -27,6 +31,11 @@ from headwater.tables.write.arrow import Counted
 from headwater.tables.write.data_files import BYTES_PER_FILE, ROWS_PER_FILE
 from headwater.tables.write.input_rows import fit
 from headwater.types import written_schema
+
+if TYPE_CHECKING:
+    from lance.fragment import FragmentMetadata
+
+    from headwater.namespace.metastore import MetastoreNamespace
 
 
 def collect_rows(
@@ -130,3 +139,73 @@ def _ids(fields: Any) -> list[Any]:
 def newest_of(inside: RegisteredNamespace, table: Table) -> int:
     records = inside.versions.records
     return records.newest_version(table.id) if records is not None else 0
+
+
+MAX_REBASES = 50
+Ready = tuple["MetastoreNamespace", list[Fitted]]
+
+
+def commit(namespace: MetastoreNamespace, inside: MetastoreNamespace) -> MetastoreNamespace:
+    """Commit a transaction; the catalog inside it as it was committed at last. 14 names what others changed."""
+    if session_of(inside).tx.changes_root:
+        namespace.mirror.prepare()
+    done = _commit(namespace, inside)
+    namespace.catch_up(session_of(done))
+    return done
+
+
+def _commit(namespace: MetastoreNamespace, inside: MetastoreNamespace) -> MetastoreNamespace:
+    begun = session_of(inside)
+    if not begun.unstaged:
+        try:
+            begun.tx.commit()
+            return inside
+        except ConcurrentModificationError:
+            if not begun.appended:
+                raise
+
+    def look() -> Ready:
+        after = rebased(namespace, begun)
+        rows = (*_staged_rows(namespace, begun), *begun.unstaged.values())
+        return after, [fit_rows(after, each) for each in rows]
+
+    def act(ready: Ready) -> MetastoreNamespace:
+        after, fitted = ready
+        for each in fitted:
+            stage_rows(after, each)
+        session_of(after).tx.commit()
+        begun.tx.rollback()
+        return after
+
+    return retry(namespace.clock, MAX_REBASES, look, act, longest=6)
+
+
+def rebased(namespace: MetastoreNamespace, begun: TransactionSession) -> MetastoreNamespace:
+    """The same transaction over the newest state, without the rows that it only appends; 14 if others were first."""
+    again = namespace.metastore.resume(begun.tx, newest=True, without=begun.appended)
+    return namespace.within(again, begun.postponed)
+
+
+def _staged_rows(namespace: MetastoreNamespace, begun: TransactionSession) -> list[NewRows]:
+    """Return the rows that the transaction's versions append to tables, as Lance wrote them."""
+    if not begun.appended:
+        return []
+    before = namespace.within(namespace.metastore.resume(begun.tx, newest=False))
+    appends = [each for each in begun.tx.appended() if each.stream in begun.appended]
+    return [_new_rows(before, each) for each in appends]
+
+
+def _new_rows(before: MetastoreNamespace, append: AppendedDelta) -> NewRows:
+    id = ObjectId(tuple(append.path))
+    table = before.operations.find_table(id)
+    handle = before.handle(table)
+    assert append.wanted is not None
+    known = {fragment.fragment_id for fragment in handle.open(append.wanted - 1).get_fragments()}
+    dataset = handle.open(append.wanted)
+    new = (item.metadata for item in dataset.get_fragments() if item.fragment_id not in known)
+    return NewRows(id, table.location, tuple(_unnumbered(metadata).to_json() for metadata in new), fields_of(dataset))
+
+
+def _unnumbered(metadata: FragmentMetadata) -> FragmentMetadata:
+    """A fragment as it was before a commit gave it an id and row ids."""
+    return lance.fragment.FragmentMetadata(0, metadata.files, metadata.physical_rows)

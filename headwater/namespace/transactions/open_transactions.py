@@ -26,12 +26,11 @@ from headwater.errors import (
     ThrottlingError,
     TransactionNotFoundError,
 )
-from headwater.metastore.commit.saved_transaction import SavedTransaction
+from headwater.metastore.commit.transaction import SavedTransaction
 from headwater.metastore.records.layout import OPEN
 from headwater.metastore.sessions import NewRows, Postponed, TransactionSession
 from headwater.names import ObjectId
-from headwater.namespace.transactions.appended_rows import session_of
-from headwater.namespace.transactions.rebased_appends import commit
+from headwater.namespace.transactions.appended_rows import commit, session_of
 from headwater.store import Entry, KeyNotFoundError, create
 
 if TYPE_CHECKING:

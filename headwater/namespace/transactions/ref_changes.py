@@ -41,7 +41,7 @@ from headwater.metastore.sessions import TransactionSession
 from headwater.model import Table
 from headwater.namespace.transactions.appended_rows import newest_of, session_of
 from headwater.namespace.versions import TableVersions
-from headwater.registries.metastore.refs import RecordedRefs, ref_record_of
+from headwater.registries.metastore.mapping import RecordedRefs, ref_record_of
 from headwater.table_refs import (
     BRANCH,
     BRANCH_TREE,

@@ -32,12 +32,12 @@ from headwater.registries.metastore.mapping import (
     has_stream,
     newest_version,
     record_of,
+    ref_record_of,
     settled,
     table_of,
     texts,
     version_of,
 )
-from headwater.registries.metastore.refs import ref_record_of
 from headwater.registries.refusals import fed_by_its_log
 from headwater.streams.stream_lookup import drop_stream, followers, rename_stream
 

@@ -34,10 +34,10 @@ from headwater.registries.metastore.mapping import (
     is_fed,
     kept_columns,
     newest_version,
+    ref_record_of,
     texts,
     with_newest,
 )
-from headwater.registries.metastore.refs import ref_record_of
 from headwater.registries.refusals import fed_by_its_log
 from headwater.registry import Capabilities, Kind, Registry
 from headwater.retry import ATTEMPTS, retry

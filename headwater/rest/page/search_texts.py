@@ -14,7 +14,7 @@ from lance_namespace import LanceNamespace
 
 from headwater.errors import LanceNamespaceError
 from headwater.metastore import Metastore, Object
-from headwater.metastore.records.manifest_columns import columns_at
+from headwater.metastore.records.serving_copy import columns_at
 from headwater.rest.auth.object_rights import Projection
 from headwater.rest.call import Call
 from headwater.rest.page.page_facts import Hit, SearchFacts
