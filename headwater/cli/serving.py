@@ -10,7 +10,7 @@ from typing import Any
 from lance_namespace import LanceNamespace
 
 from headwater.adapter import AdaptedNamespace
-from headwater.adapter.loading import check_answers
+from headwater.adapter.adapted import check_answers
 from headwater.cli.consent import ask
 from headwater.cli.output import show
 from headwater.cli.target import properties_of, say

@@ -11,7 +11,7 @@ from functools import partial
 from typing import Any
 
 from headwater.catalog.streams import CatalogStream
-from headwater.errors import ConcurrentModificationError, error_for
+from headwater.errors import ConcurrentModificationError, error_for, many
 from headwater.metastore import Transaction
 from headwater.pipeline.progress import NOBODY, Teller
 from headwater.streams.log.landing import APPEND, UPSERT, BatchOrigin, Landed, Landing, LandingReport, rows_so_far
@@ -21,7 +21,6 @@ from headwater.streams.sources.files import SourceFile, naming
 from headwater.streams.sources.formats import SNAPSHOT, in_batches, total
 from headwater.streams.sources.intake import Intake, gathered, prepare_chunk
 from headwater.streams.stream_lookup import no_deletes, open_in
-from headwater.wording import many
 from headwater.work import Json, Runner, Task, guarded, runner_of
 
 ROW_BYTES = 200

@@ -11,7 +11,7 @@ import msgpack  # type: ignore[import-untyped]
 from headwater.clock import SeededClock
 from headwater.metastore import Metastore
 from headwater.metastore.records import disk_records as records
-from headwater.metastore.records.disk_records import layout
+from headwater.metastore.records import layout
 
 PAGE = Path(__file__).parents[2] / "docs" / "formats" / "metastore.md"
 N, T = "795b929e-9a9a-40fd-aa7b-5bf55eb561a4", "9b08923d-10c6-4fd9-94b2-b8fda02f34a6"

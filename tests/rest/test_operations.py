@@ -27,10 +27,10 @@ from headwater.errors import (
 from headwater.names import ObjectId
 from headwater.rest.auth.keys import create_key
 from headwater.rest.client import connect_rest
-from headwater.rest.metrics import Metrics, add, render
 from headwater.rest.reply import context_headers
 from headwater.rest.server import RunningServer, bind, create_app, start_in_thread
 from headwater.rest.settings import Limits, Settings
+from headwater.rest.status_pages import Metrics, add, render
 from headwater.store import memory_store
 from tests.rest.samples import PEOPLE, Serve, ipc
 

@@ -10,9 +10,9 @@ import pytest
 
 from headwater.metastore import Metastore
 from headwater.streams import StreamTable
-from headwater.streams.reading.fresh_reads import fresh_reads as reading
+from headwater.streams.reading import fresh_reads as reading
+from headwater.streams.reading import scan_tasks as dividing
 from headwater.streams.reading.fresh_reads import read
-from headwater.streams.reading.fresh_reads import scan_tasks as dividing
 from headwater.streams.reading.position_views import view_at
 from headwater.streams.reading.scan_tasks import read_touched, read_untouched
 from headwater.streams.serving.serving_copy import find_rows, open_version

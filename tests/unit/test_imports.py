@@ -15,7 +15,6 @@ LAYERS = (
         "clock",
         "names",
         "paging",
-        "wording",
         "protobuf",
         "lance_manifest",
         "table_refs",
