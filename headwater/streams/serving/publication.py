@@ -24,13 +24,12 @@ from headwater.streams.serving.derived_columns import computed
 from headwater.streams.serving.merge import digest_now
 from headwater.streams.serving.publish_tasks import Publish, fold_and_write
 from headwater.streams.serving.scd2 import History, publish_history
+from headwater.streams.serving.schema_evolution import evolve_copy, published_columns
 from headwater.streams.serving.serving_copy import Lake, Staged, Staging, finalize, on_top, open_version, set_aside
 from headwater.streams.serving.staged_rows import (
     commit_rows,
-    evolve_copy,
     head_of,
     index_keys,
-    published_columns,
     record,
     tidied,
     withdraw,

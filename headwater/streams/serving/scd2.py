@@ -29,6 +29,7 @@ from headwater.streams.reading.position_views import PositionView, Published, ne
 from headwater.streams.rows.hashing import MODULUS
 from headwater.streams.rows.row_keys import Codes, KeyIndex, flat
 from headwater.streams.serving.publish_tasks import packed, task_count, unpacked
+from headwater.streams.serving.schema_evolution import evolve_copy, published_columns
 from headwater.streams.serving.serving_copy import (
     CatalogLocation,
     Lake,
@@ -44,10 +45,8 @@ from headwater.streams.serving.staged_rows import (
     Changes,
     NewFragments,
     commit_rows,
-    evolve_copy,
     head_of,
     index_keys,
-    published_columns,
     record,
     rows_digest,
     withdraw,

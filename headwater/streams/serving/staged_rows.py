@@ -1,12 +1,8 @@
-"""Changed rows as the next staged version of a serving copy, and staged versions as deltas of its `lance` stream.
-
-Before its rows, the serving copy follows its table's schema: staged versions drop, rename, widen and add columns.
-"""
+"""Changed rows as the next staged version of a serving copy, and staged versions as deltas of its `lance` stream."""
 
 from __future__ import annotations
 
-import itertools
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -19,7 +15,6 @@ from headwater.metastore import Reading, Transaction
 from headwater.metastore.commit.draft import AppendedDelta
 from headwater.metastore.records.ref_record import REFS_FORMAT, parse_record
 from headwater.metastore.records.serving_copy import PUBLISHED
-from headwater.streams.definition import Definition
 from headwater.streams.layout import LANCE, LINEAGE
 from headwater.streams.reading.position_views import Computed, Published
 from headwater.streams.rows.hashing import digest_of, hash_rows
@@ -50,6 +45,7 @@ from headwater.work import Runner, Task
 
 if TYPE_CHECKING:
     from lance.fragment import FragmentMetadata
+
 
 KEY_SEGMENTS = 8
 """A BTREE on a key is built in at most this many segments: a look-up reads a page of each."""
@@ -306,79 +302,3 @@ def stale_rows(dataset: Any, column: Computed) -> int:
 
 def rows_digest(rows: pa.Table) -> int:
     return digest_of(hash_rows(rows.columns, rows.num_rows))
-
-
-PASSING = "__hw_passing_"
-
-
-def published_columns(definition: Definition) -> tuple[tuple[int, str], ...]:
-    """Field ids and names, as a publish remembers them."""
-    return tuple((column.id, column.name) for column in definition.columns)
-
-
-def evolve_copy(lake: Lake, stream: Stream, staging: Staging, before: Published) -> Any:
-    """The dataset with the present columns. Each step is a staged version on top of the one before."""
-    dataset = open_staging(lake, stream, staging)
-    definition, known = stream.definition, dict(before.columns)
-    present = {column.id for column in definition.columns}
-    dropped = [name for id, name in before.columns if id not in present]
-    dropped += _other_derived(dataset, definition, before)
-    if dropped:
-        dataset.drop_columns(dropped)
-    _rename(dataset, {known[c.id]: c.name for c in definition.columns if known.get(c.id, c.name) != c.name})
-    for column in definition.columns:
-        if column.id in known and dataset.schema.field(column.name).type != column.type:
-            _widen(dataset, column.name, column.type)
-    added = [column.field for column in definition.columns if column.id not in known]
-    computed = {each.name for each in before.derived}
-    new = [field.name for field in added] + [each.name for each in definition.derived if each.name not in computed]
-    _rename(dataset, _set_aside(dataset.schema.names, new))
-    added += [definition.shown[each.name] for each in definition.derived if each.name not in dataset.schema.names]
-    if added:
-        dataset.add_columns(pa.schema(added))
-    return dataset
-
-
-def _other_derived(dataset: Any, definition: Definition, before: Published) -> list[str]:
-    """Derived columns that are no more, or are of another type."""
-    wanted = {each.name: each.type for each in definition.derived}
-    return [each.name for each in before.derived if wanted.get(each.name) != dataset.schema.field(each.name).type]
-
-
-def _set_aside(there: Sequence[str], wanted: Sequence[str]) -> dict[str, str]:
-    """New names of columns that clients added under names that the table has now: theirs have a number."""
-    taken, names = {*there, *wanted}, dict[str, str]()
-    for name in wanted:
-        if name in there:
-            names[name] = next(new for number in itertools.count(1) if (new := f"{name}_{number}") not in taken)
-            taken.add(names[name])
-    return names
-
-
-def _rename(dataset: Any, names: dict[str, str]) -> None:
-    """By way of other names where one takes a name that another has."""
-    if set(names) & set(names.values()):
-        passing = {old: f"{PASSING}{place}" for place, old in enumerate(names)}
-        dataset.alter_columns(*({"path": old, "name": new} for old, new in passing.items()))
-        names = {passing[old]: new for old, new in names.items()}
-    if names:
-        dataset.alter_columns(*({"path": old, "name": new} for old, new in names.items()))
-
-
-def _widen(dataset: Any, name: str, kind: Any) -> None:
-    """Lance casts no column that has an index: the one on a key is made again by the publish."""
-    for index in dataset.describe_indices():
-        if name in index.field_names:
-            dataset.drop_index(index.name)
-    wider = _wider(name, dataset.schema.field(name).type, kind)
-    dataset.alter_columns(*({"path": path, "data_type": each} for path, each in wider))
-
-
-def _wider(path: str, old: Any, new: Any) -> Iterator[tuple[str, Any]]:
-    """Return the fields to cast, by path: Lance casts no struct, but its fields."""
-    if not pa.types.is_struct(new):
-        yield path, new
-        return
-    for field in new:
-        if old.field(field.name).type != field.type:
-            yield from _wider(f"{path}.`{field.name}`", old.field(field.name).type, field.type)
