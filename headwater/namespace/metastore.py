@@ -41,8 +41,9 @@ from headwater.streams.definition import Definition
 from headwater.streams.layout import DELTA
 from headwater.streams.log.undo import undo_transaction
 from headwater.streams.reading.position_views import Published
+from headwater.streams.serving.publication import publish_tables
 from headwater.streams.serving.serving_copy import CatalogLocation, Lake, catalog_location, lake
-from headwater.streams.table import StreamTable, create_stream_table, publish_tables
+from headwater.streams.table import StreamTable, create_stream_table
 from headwater.table_refs import BRANCH, TAG, Ref, branch_of
 from headwater.tables.columns.fields import parse_path
 from headwater.work import HERE, Runner

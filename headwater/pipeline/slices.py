@@ -27,7 +27,7 @@ from headwater.sql.slicing import Equal, NotInSlicesError, Slicing, slicing_of
 from headwater.sql.spark_parser import SqlError, UnsupportedSqlError
 from headwater.streams.definition import CHANGE_COLUMNS
 from headwater.streams.log.landing import BatchOrigin, LandingReport
-from headwater.streams.serving.serving_copy import in_list
+from headwater.streams.serving.copy_rows import in_list
 from headwater.streams.sources.formats import SNAPSHOT
 
 MAX_PUSHED = 4096

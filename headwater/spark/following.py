@@ -31,7 +31,8 @@ from headwater.streams.reading.change_feed import INSERT, changes, grouped, walk
 from headwater.streams.reading.position_views import collected, view_at
 from headwater.streams.reading.readers import readers, set_reader
 from headwater.streams.reading.scan_tasks import read_touched, read_untouched
-from headwater.streams.serving.serving_copy import Lake, filtered, open_version
+from headwater.streams.serving.copy_rows import filtered
+from headwater.streams.serving.serving_copy import Lake, open_version
 from headwater.streams.stream_lookup import Stream, another, open_stream
 from headwater.tables.scan.changes import TIMESTAMP, TYPE, VERSION
 from headwater.tables.scan.parts import LogPart, Piece, Positions

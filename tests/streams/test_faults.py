@@ -16,7 +16,8 @@ import pytest
 from headwater.errors import LanceNamespaceError
 from headwater.metastore import Metastore
 from headwater.store import Crash, CrashesAtStore, LocalStore, LosesAnswerStore
-from headwater.streams.table import StreamTable, publish_tables
+from headwater.streams.serving.publication import publish_tables
+from headwater.streams.table import StreamTable
 
 BATCH: list[dict[str, Any]] = [{"id": 1, "at": 2, "note": "new"}, {"id": None, "at": 1}, {"id": 3, "at": 1}]
 BEFORE, AFTER = [(1, "old"), (2, "old")], [(1, "new"), (2, "old"), (3, None)]

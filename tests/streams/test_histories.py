@@ -211,7 +211,7 @@ def test_keys_of_every_type_are_found_by_every_way_of_looking(metastore: Metasto
     table.delete([(first, 1)])
     assert sorted(row["at"] for row in table.to_arrow().to_pylist()) == [2] * (len(choices) - 1)
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr("headwater.streams.serving.serving_copy.KEYS_PER_PAGE", 0)  # an index is always worth its pages
+        patched.setattr("headwater.streams.serving.copy_rows.KEYS_PER_PAGE", 0)  # an index is always worth its pages
         published = table.publish()
     assert (published.rows, table.count(), table.verify()) == (len(choices) - 1, len(choices) - 1, [])
     table.upsert(rows(0, keys.slice(0, 1)))  # below its tombstone

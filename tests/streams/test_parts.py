@@ -15,7 +15,8 @@ from headwater.streams.reading import scan_tasks as dividing
 from headwater.streams.reading.fresh_reads import read
 from headwater.streams.reading.position_views import view_at
 from headwater.streams.reading.scan_tasks import read_touched, read_untouched
-from headwater.streams.serving.serving_copy import find_rows, open_version
+from headwater.streams.serving.copy_rows import find_rows
+from headwater.streams.serving.serving_copy import open_version
 
 DERIVED = '{"function": "tests.streams.features:embed", "inputs": ["text"], "type": "float32[2]", "version": "1"}'
 

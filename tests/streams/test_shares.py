@@ -21,7 +21,8 @@ from headwater.streams.log.log_files import ROW_GROUP, Share, bucket_count, row_
 from headwater.streams.reading.position_views import Published
 from headwater.streams.serving import publish_tasks as shares
 from headwater.streams.serving import scd2
-from headwater.streams.table import StreamTable, publish_tables
+from headwater.streams.serving.publication import publish_tables
+from headwater.streams.table import StreamTable
 from headwater.work import LocalRunner, Task
 from tests.streams import features
 from tests.streams.histories import History, histories

@@ -23,7 +23,8 @@ from headwater.streams.log.log_files import Share, narrowed
 from headwater.streams.reading.position_views import PositionView, Published, read_tail
 from headwater.streams.rows.hashing import hash_array
 from headwater.streams.rows.row_keys import Codes, KeyIndex
-from headwater.streams.serving.serving_copy import Lake, filtered, find_rows, judging, open_version
+from headwater.streams.serving.copy_rows import filtered, find_rows, judging
+from headwater.streams.serving.serving_copy import Lake, open_version
 from headwater.tables.columns.fields import ROW_ADDRESS, ROW_ID
 from headwater.tables.expressions import check_sql
 from headwater.tables.scan.bounded_reads import live_batches

@@ -17,7 +17,8 @@ from headwater.streams.log.log_files import Share, read_log
 from headwater.streams.reading.fresh_reads import base_names, check_columns, in_schema, output, shown_state
 from headwater.streams.reading.position_views import PositionView
 from headwater.streams.rows.row_keys import KeyIndex
-from headwater.streams.serving.serving_copy import Lake, filtered, open_version
+from headwater.streams.serving.copy_rows import filtered
+from headwater.streams.serving.serving_copy import Lake, open_version
 from headwater.tables.expressions import check_sql
 from headwater.tables.scan.bounded_reads import live_batches
 

@@ -22,6 +22,7 @@ from headwater.streams.layout import backfill_folder
 from headwater.streams.log.log_files import narrowed
 from headwater.streams.reading.position_views import Computed, Published, newest_published
 from headwater.streams.serving.compaction import coverage, due
+from headwater.streams.serving.copy_rows import files_of
 from headwater.streams.serving.derived_columns import renewed, with_derived
 from headwater.streams.serving.publication import Publication, stage
 from headwater.streams.serving.publish_tasks import packed, unpacked
@@ -30,7 +31,6 @@ from headwater.streams.serving.serving_copy import (
     Lake,
     Staging,
     catalog_location,
-    files_of,
     on_top,
     open_staging,
     open_version,

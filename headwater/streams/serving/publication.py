@@ -10,14 +10,22 @@ Each publish records its lineage in its commit. `positions` are the deltas it to
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from typing import Any
 
-from headwater.errors import ConcurrentModificationError, TableVersionNotFoundError
+from headwater.errors import (
+    ConcurrentModificationError,
+    InvalidInputError,
+    TableVersionNotFoundError,
+)
 from headwater.metastore import Reading, Transaction
+from headwater.metastore.sessions import PresentSession, Session
+from headwater.names import format_name
 from headwater.streams.fold.memory_pages import small_pages
-from headwater.streams.layout import LANCE, LINEAGE
+from headwater.streams.layout import LANCE, LINEAGE, QUARANTINE
 from headwater.streams.log.quarantine import quarantine
 from headwater.streams.reading.position_views import PositionView, Published, newest_published, view_at
 from headwater.streams.serving.derived_columns import computed
@@ -180,3 +188,54 @@ def _staged(
     history = publish_history(lake, tx, stream, view, before, runner) if stream.definition.keeps_history else None
     withdraw(tx, stream, staging, stream, made.position)
     return Publication(published, True, tuple(staging.staged), history)
+
+
+def check_once(paths: Sequence[Sequence[str]]) -> None:
+    """Error 13 for a table that is named twice."""
+    twice = [format_name(path) for path, count in Counter(tuple(path) for path in paths).items() if count > 1]
+    if twice:
+        raise InvalidInputError(f"{', '.join(twice)} is named twice: a publish takes each table once.")
+
+
+def publish_tables(
+    lake: Lake,
+    paths: Sequence[Sequence[str]],
+    lineage: Mapping[str, Mapping[str, Any]] | None = None,
+    runner: Runner = HERE,
+    session: Session | None = None,
+) -> list[Published]:
+    """Publish tables in one transaction, so that all are new at one slot; in the open one of a session if it has one.
+
+    `lineage` says by dotted name what else the rows of a table come from; it is kept with the published version.
+    `runner`: the place in which rows are folded and written, but not in an open transaction.
+    """
+    check_once(paths)
+    where = session or PresentSession(lake.metastore)
+    where.check_writable()
+    if where.transaction is not None:
+        return where.within(lambda tx: _publish_within(replace(lake, own=tx), paths, lineage or {}))
+
+    def work(tx: Transaction) -> list[Publication]:
+        return [stage(lake, tx, path, (lineage or {}).get(format_name(path)), runner) for path in paths]
+
+    names = ", ".join(format_name(path) for path in paths)
+    done = where.change(work, f"publish {names}")
+    for path, publication in zip(paths, done, strict=True):
+        finish(lake, path, publication)
+    return [publication.published for publication in done]
+
+
+def _publish_within(
+    lake: Lake, paths: Sequence[Sequence[str]], lineage: Mapping[str, Mapping[str, Any]]
+) -> list[Published]:
+    """Publish in the open transaction what its tables hold by then, with what the transaction has landed itself.
+
+    Where it has landed nothing in a table, what others land meanwhile waits for the next publish, as always.
+    Quarantines come last: the publish of their table may land rows in them.
+    """
+    tx, made = lake.own, dict[Sequence[str], Published]()
+    assert tx is not None
+    for path in sorted(paths, key=lambda path: path[-1].endswith(QUARANTINE)):
+        with nullcontext() if tx.appended(path) else tx.unbound_logs(path):
+            made[path] = stage(lake, tx, path, lineage.get(format_name(path))).published
+    return [made[path] for path in paths]

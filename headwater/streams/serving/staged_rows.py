@@ -20,6 +20,7 @@ from headwater.streams.reading.position_views import Computed, Published
 from headwater.streams.rows.hashing import digest_of, hash_rows
 from headwater.streams.rows.row_keys import Codes
 from headwater.streams.serving.compaction import due, index_added, rewritten
+from headwater.streams.serving.copy_rows import delete_rows, files_of, write_rows
 from headwater.streams.serving.row_ids import KeptIds, created_versions, kept
 from headwater.streams.serving.serving_copy import (
     CatalogLocation,
@@ -28,14 +29,11 @@ from headwater.streams.serving.serving_copy import (
     Staging,
     catalog_location,
     commit,
-    delete_rows,
-    files_of,
     manifest_of,
     open_staged,
     open_staging,
     place_of,
     version_record,
-    write_rows,
 )
 from headwater.streams.stream_lookup import Stream
 from headwater.table_refs import BRANCH, TAG
