@@ -15,7 +15,6 @@ from typing import Any, TypeVar
 from headwater.errors import InvalidInputError, InvalidTableStateError
 from headwater.metastore.commit.transaction import Transaction
 from headwater.metastore.metastore import Metastore
-from headwater.metastore.records.objects import NamedSnapshot
 from headwater.metastore.records.ref_record import KnownRefs, RefRecord
 from headwater.metastore.records.serving_copy import LANCE_FORMAT
 from headwater.metastore.state.snapshot import Path, Reading, Snapshot
@@ -98,10 +97,6 @@ class Session(ABC):
         self.check_writable()
         return work(None)
 
-    @abstractmethod
-    def snapshot(self, name: str, tables: Sequence[Path] | None) -> NamedSnapshot | None:
-        """Pin the newest state of tables under a name; in a transaction that of its own slot, and return None."""
-
     def known_refs(
         self, record: RefRecord | None, read: Callable[[RefRecord], KnownRefs], settle: Callable[[RefRecord], KnownRefs]
     ) -> KnownRefs | None:
@@ -169,9 +164,6 @@ class PresentSession(Session):
         work(tx)
         tx.commit()
 
-    def snapshot(self, name: str, tables: Sequence[Path] | None) -> NamedSnapshot | None:
-        return self._metastore.snapshot(name, tables)
-
     def known_refs(
         self, record: RefRecord | None, read: Callable[[RefRecord], KnownRefs], settle: Callable[[RefRecord], KnownRefs]
     ) -> KnownRefs | None:
@@ -194,9 +186,6 @@ class PastSession(Session):
         raise self._refused()
 
     def commit(self, message: str, work: Work[object], changes: Iterable[Change] = ()) -> None:
-        raise self._refused()
-
-    def snapshot(self, name: str, tables: Sequence[Path] | None) -> NamedSnapshot | None:
         raise self._refused()
 
     def check_writable(self) -> None:
@@ -257,9 +246,6 @@ class TransactionSession(Session):
         except BaseException:
             self.unstaged, self.postponed = unstaged, postponed
             raise
-
-    def snapshot(self, name: str, tables: Sequence[Path] | None) -> NamedSnapshot | None:
-        return self.join(lambda tx: tx.snapshot(name, tables))
 
     def known_refs(
         self, record: RefRecord | None, read: Callable[[RefRecord], KnownRefs], settle: Callable[[RefRecord], KnownRefs]

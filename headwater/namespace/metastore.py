@@ -365,7 +365,14 @@ class MetastoreNamespace(RegisteredNamespace):
 
     def snapshot(self, name: str, tables: Sequence[Sequence[str]] | None = None) -> NamedSnapshot | None:
         """Pin the newest state of all tables, or of these; in a transaction that of its own slot, and return None."""
-        return self.session.snapshot(name, tables)
+
+        def pin(tx: Transaction | None) -> NamedSnapshot | None:
+            if tx is None:
+                return self.metastore.snapshot(name, tables)
+            tx.snapshot(name, tables)
+            return None
+
+        return self.session.within(pin)
 
     def snapshots(self) -> list[NamedSnapshot]:
         return self.metastore.snapshots(self.session.transaction)

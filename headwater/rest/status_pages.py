@@ -75,7 +75,7 @@ class Metrics:
         buckets[bisect_left(BUCKETS, seconds)] += 1
         self._seconds[operation] = self._seconds.get(operation, 0.0) + seconds
 
-    def snapshot(self, retries: int) -> Counts:
+    def counts(self, retries: int) -> Counts:
         return Counts(
             requests={
                 f"{op}|{status}|{'' if code is None else code}": n for (op, status, code), n in self._requests.items()
@@ -92,13 +92,13 @@ class Metrics:
         if self._folder is not None:
             path = self._folder / f"{os.getpid()}.json"
             temporary = path.with_suffix(".tmp")
-            temporary.write_bytes(msgspec.json.encode(self.snapshot(retries)))
+            temporary.write_bytes(msgspec.json.encode(self.counts(retries)))
             temporary.replace(path)
 
     def text(self, retries: int) -> bytes:
         """The sum over all workers, as Prometheus reads it."""
         self.publish(retries)
-        snapshots = [self.snapshot(retries)]
+        snapshots = [self.counts(retries)]
         if self._folder is not None:
             snapshots = [_read(path) for path in sorted(self._folder.glob("*.json"))]
         return render(add(snapshots)).encode()

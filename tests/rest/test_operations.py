@@ -79,7 +79,7 @@ def test_counts_of_several_processes_add_up() -> None:
     first.count("A", True, 200, None, 0.002)
     second.count("A", True, 200, None, 3.0)
     second.count("B", False, 404, 4, 99.0)
-    text = render(add([first.snapshot(1), second.snapshot(2)]))
+    text = render(add([first.counts(1), second.counts(2)]))
     assert 'headwater_requests_total{operation="A",status="200",code=""} 2' in text
     assert 'headwater_request_seconds_sum{operation="A"} 3.002000' in text
     assert "headwater_retries_total 3" in text
