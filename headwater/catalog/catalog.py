@@ -18,12 +18,11 @@ from headwater.catalog.transport import Moment, Remote, Transport, read_log, tra
 from headwater.config import Opening
 from headwater.errors import InvalidInputError, LanceNamespaceError, NamespaceNotFoundError
 from headwater.metastore import LogEntry
-from headwater.metastore.objects import Collected, Diff, History, HistoryEntry, NamedSnapshot, Undone
+from headwater.metastore.records.objects import Collected, Diff, History, HistoryEntry, NamedSnapshot, Undone
 from headwater.names import ObjectId, check_delimiter, format_name, object_id, parse_name
-from headwater.namespace.abilities import abilities_of
+from headwater.namespace.abilities import abilities_of, write_rows
 from headwater.namespace.mirror import MirrorState
 from headwater.namespace.requests import build, format_moment
-from headwater.namespace.row_streams import write_rows
 from headwater.namespace.versions import VersionProblem
 from headwater.notebook import ShownList
 from headwater.paging import all_pages

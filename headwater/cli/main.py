@@ -17,7 +17,7 @@ from headwater.cli.consent import NotAgreedError
 from headwater.cli.output import visible
 from headwater.cli.parsing import read
 from headwater.errors import ERRORS, ErrorCode, LanceNamespaceError
-from headwater.imports import leave_out_pandas
+from headwater.imports import import_little
 
 INTERNAL_EXIT = 1
 MALFORMED_EXIT = 2
@@ -36,7 +36,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             return answer(line[1:])
         args = read(line)
         if arguments is None and args.command.group == READS:
-            leave_out_pandas()
+            import_little()
         status = int(runner(args.command.runner)(args) or 0)
         sys.stdout.flush()
         return status

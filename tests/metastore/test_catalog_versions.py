@@ -124,8 +124,8 @@ def test_deleted_versions_are_gone_and_their_numbers_go_on_or_come_again(catalog
 
 
 def test_versions_go_on_after_the_deltas_of_many_are_sealed(catalog: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("headwater.metastore.index.CHECKPOINT_CHANGES", 8)
-    monkeypatch.setattr("headwater.metastore.commit.aside", lambda work: work())
+    monkeypatch.setattr("headwater.metastore.state.index.CHECKPOINT_CHANGES", 8)
+    monkeypatch.setattr("headwater.metastore.commit.group_commit.aside", lambda work: work())
     make(catalog, "t", versions=12)
     other = reopened(catalog)
     assert numbers(other) == list(range(12, 0, -1))

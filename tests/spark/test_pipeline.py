@@ -16,7 +16,7 @@ from pyspark.sql import SparkSession
 from headwater.catalog import Catalog
 from headwater.errors import InvalidInputError
 from headwater.pipeline import executors, index, ingest, jobs, publish, read_pipeline, run_pipeline
-from headwater.streams.checks import Check
+from headwater.streams.log.checks import Check
 from headwater.work import SparkRunner, runners
 from tests.pipeline.shop import Shop
 from tests.pipeline.source_database import create, follow

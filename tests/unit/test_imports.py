@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import importlib
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -15,7 +16,6 @@ LAYERS = (
         "clock",
         "names",
         "paging",
-        "wording",
         "protobuf",
         "lance_manifest",
         "table_refs",
@@ -104,3 +104,11 @@ def test_the_map_of_the_page_can_be_read_downwards_alone() -> None:
 def test_an_import_that_points_up_is_named_with_its_line() -> None:
     assert upward(PACKAGE / "config.py") == []
     assert HEIGHT["store"] < HEIGHT["registries"] < HEIGHT["namespace"] < HEIGHT["cli"]
+
+
+def test_a_function_that_is_named_by_a_text_exists() -> None:
+    """Tasks and workers find their functions by name, which no type checker follows."""
+    texts = (path.read_text() for path in PACKAGE.rglob("*.py"))
+    named = {found for text in texts for found in re.findall(r'"(headwater(?:\.\w+)+):(\w+)"', text)}
+    assert len(named) > 10
+    assert not [f"{module}:{name}" for module, name in named if not hasattr(importlib.import_module(module), name)]
