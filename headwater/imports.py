@@ -2,18 +2,23 @@
 generated client, about a second of CPU that a look-up at the command line has no use for.
 
     lance_namespace.errors            loaded alone: our errors are these classes, and need nothing else of the package
-    lance_namespace_urllib3_client    imported when somebody needs it, its validators built when they are first used
+    lance_namespace_urllib3_client    imported when somebody needs it: a module of it when a name of that is first used,
+                                      a validator when it first checks something
 
     lance                             imported when something of it is first used: a server that only names things
                                       never does
-    sqlglot, duckdb                   the same: only SQL uses them, and they come with an extra
+    sqlglot, duckdb, rich             the same: for SQL, which comes with an extra, and for a terminal
+    pandas                            left out of programs that only read: pyarrow imports it for any array of Python
+                                      values, which is half of the CPU of a short command
 
 Nothing is left out or changed: who calls or makes something gets it checked as ever. If the package has been imported
 already, there is nothing to save.
 """
 
 from __future__ import annotations
+import __future__
 
+import ast
 import functools
 import importlib
 import importlib.util
@@ -22,12 +27,14 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from importlib.abc import Loader, MetaPathFinder
 from importlib.machinery import ModuleSpec
-from types import ModuleType
+from types import CodeType, ModuleType
 from typing import TYPE_CHECKING, Any
 
 PROTOCOL = "lance_namespace"
 ERRORS = f"{PROTOCOL}.errors"
 CLIENT = "lance_namespace_urllib3_client"
+PACKAGES = (PROTOCOL, CLIENT, f"{CLIENT}.models")
+"""The packages whose `__init__` imports every module of the client."""
 
 
 def prepare() -> None:
@@ -50,11 +57,25 @@ def _load_errors() -> None:
     spec.loader.exec_module(module)
 
 
+def leave_out_pandas() -> None:
+    """Let nobody find pandas in this process. Only for a program that calls no function of a user."""
+    if "pandas" not in sys.modules:
+        sys.meta_path.insert(0, _NoPandas())
+
+
+class _NoPandas(MetaPathFinder):
+    """Raises for pandas what an environment without it would."""
+
+    def find_spec(self, name: str, path: Sequence[str] | None, target: ModuleType | None = None) -> None:
+        if name == "pandas":
+            raise ModuleNotFoundError("pandas is left out of commands that only read", name=name)
+
+
 class _Finder(MetaPathFinder):
-    """Finds the two packages as everybody would, and has them loaded by `_Loader`."""
+    """Finds the two packages and the client's modules as everybody would, and has them loaded by `_Loader`."""
 
     def find_spec(self, name: str, path: Sequence[str] | None, target: ModuleType | None = None) -> ModuleSpec | None:
-        if name not in (PROTOCOL, CLIENT):
+        if name not in (PROTOCOL, CLIENT) and not name.startswith(f"{CLIENT}."):
             return None
         sys.meta_path.remove(self)
         try:
@@ -78,9 +99,49 @@ class _Loader(Loader):
 
     def exec_module(self, module: ModuleType) -> None:
         with built_when_used():
-            self._loader.exec_module(module)
+            if module.__name__ in PACKAGES:
+                _run_without_models(module, self._loader)
+            else:
+                self._loader.exec_module(module)
         if module.__name__ == PROTOCOL and ERRORS in sys.modules:
             module.errors = sys.modules[ERRORS]  # type: ignore[attr-defined]
+
+
+def _run_without_models(package: ModuleType, loader: Any) -> None:
+    """Run the `__init__` of a package. A name that it takes from the client's modules is imported at its first use.
+
+    Annotations stay texts. A name that the code itself uses is imported at once.
+    """
+    homes: dict[str, tuple[str, str]] = {}
+    own = []
+    for line in ast.parse(loader.get_source(package.__name__)).body:
+        if isinstance(line, ast.ImportFrom) and (line.module or "").startswith(f"{CLIENT}."):
+            homes.update({alias.asname or alias.name: (str(line.module), alias.name) for alias in line.names})
+        else:
+            own.append(line)
+    texts = __future__.annotations.compiler_flag
+    code = compile(ast.Module(own, []), str(package.__file__), "exec", texts, dont_inherit=True)
+
+    def find(name: str) -> Any:
+        if name not in homes:
+            raise AttributeError(f"module {package.__name__!r} has no attribute {name!r}")
+        module, attribute = homes[name]
+        found = getattr(importlib.import_module(module), attribute)
+        setattr(package, name, found)
+        return found
+
+    package.__getattr__ = find  # type: ignore[method-assign]
+    package.__dir__ = lambda: sorted({*package.__dict__, *homes})  # type: ignore[method-assign]
+    for name in homes.keys() & set(_names_used(code)):
+        find(name)
+    exec(code, package.__dict__)
+
+
+def _names_used(code: CodeType) -> Iterator[str]:
+    yield from code.co_names
+    for constant in code.co_consts:
+        if isinstance(constant, CodeType):
+            yield from _names_used(constant)
 
 
 @contextmanager
@@ -89,6 +150,9 @@ def built_when_used() -> Iterator[None]:
     import pydantic
 
     call, config = pydantic.validate_call, pydantic.BaseModel.model_config
+    if config.get("defer_build"):  # a module that another one of the client imports
+        yield
+        return
     pydantic.validate_call = _later(call)
     pydantic.BaseModel.model_config = {**config, "defer_build": True}
     try:
@@ -128,6 +192,11 @@ class _WhenUsed:
             return importlib.import_module(f"{self._package}.{name}")  # a module that the package itself leaves alone
 
 
+def when_used(module: str) -> Any:
+    """Return a module that is imported when something of it is first asked for."""
+    return _WhenUsed(module)
+
+
 def warm() -> None:
     """Import `lance` now, so that its first use does not wait."""
     _ = lance.LanceDataset
@@ -139,6 +208,7 @@ if TYPE_CHECKING:
     import lance.optimize
 else:
     lance = _WhenUsed("lance")
-sqlglot: Any = _WhenUsed("sqlglot")
-exp: Any = _WhenUsed("sqlglot.expressions")
-duckdb: Any = _WhenUsed("duckdb")
+sqlglot = when_used("sqlglot")
+exp = when_used("sqlglot.expressions")
+duckdb = when_used("duckdb")
+rich = when_used("rich")

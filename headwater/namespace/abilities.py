@@ -103,4 +103,5 @@ class Able(Protocol):
 
 def abilities_of(namespace: LanceNamespace) -> CatalogAbilities:
     """Return the abilities that a catalog declares; without a declaration, those of the interface alone."""
-    return namespace.abilities() if isinstance(namespace, Able) else CatalogAbilities()
+    declare: Callable[[], CatalogAbilities] | None = getattr(namespace, "abilities", None)
+    return CatalogAbilities() if declare is None else declare()
