@@ -8,6 +8,10 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
+from tests.unit.parsing import IN_ONE_PROCESS, parsed
+
+pytestmark = IN_ONE_PROCESS
+
 PACKAGE = Path(__file__).parents[2] / "headwater"
 LAYERS = (
     (
@@ -67,7 +71,7 @@ def upward(path: Path) -> list[str]:
 
 def imports_of(path: Path) -> Iterator[tuple[int, str]]:
     """The modules of ours that one imports, each with its line."""
-    for node in ast.parse(path.read_text()).body:
+    for node in parsed(path).body:
         modules = [node.module or ""] if isinstance(node, ast.ImportFrom) else []
         modules += [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
         if isinstance(node, ast.ImportFrom) and node.module == "headwater":
