@@ -14,6 +14,7 @@ from headwater.errors import TableColumnNotFoundError, TableIndexNotFoundError
 from headwater.names import format_name
 from headwater.namespace.requests import build
 from headwater.paging import all_pages
+from headwater.wording import did_you_mean
 
 SCALAR_TYPES = ("BTREE", "BITMAP", "LABEL_LIST", "FTS", "INVERTED", "NGRAM", "ZONEMAP", "BLOOM_FILTER", "RTREE")
 
@@ -56,7 +57,9 @@ class Indices(Listed):
         return ((item.index_name, item) for item in all_pages(self._namespace.list_table_indices, request, "indexes"))
 
     def _missing(self, name: str) -> KeyError:
-        return _MissingIndexError(f"Table {format_name(self._id)} has no index {name[:200]!r}.")
+        return _MissingIndexError(
+            f"Table {format_name(self._id)} has no index {name[:200]!r}.{did_you_mean(name, self)}"
+        )
 
 
 class _MissingIndexError(Missing, TableIndexNotFoundError):
