@@ -150,6 +150,11 @@ def bucket_count(rows: int, landed: int) -> int:
     return count
 
 
+def divides(landed: int) -> bool:
+    """Return True if a batch of so many rows has several buckets where its table is large enough."""
+    return landed >= 2 * LEAST_GROUP
+
+
 def _order(definition: Definition, events: Events, buckets: int) -> tuple[Codes, list[list[int]]]:
     """The order of the rows in the file, and how many are in each bucket: [bucket, rows]."""
     if not definition.keys:

@@ -21,7 +21,7 @@ from headwater.streams.definition import VALID_FROM as FROM
 from headwater.streams.definition import VALID_TO as TO
 from headwater.streams.definition import Column, Definition, from_properties, to_properties
 from headwater.streams.events import Rules
-from headwater.streams.evolving import evolve_copy, published_columns
+from headwater.streams.evolving import published_columns
 from headwater.streams.feed import TxnStep, difference, steps
 from headwater.streams.grouping import Codes, KeyIndex, flat
 from headwater.streams.hashing import MODULUS
@@ -50,6 +50,7 @@ from headwater.streams.writing import (
     index_keys,
     record,
     rows_digest,
+    stage_columns,
     withdraw,
     write_rows_of,
 )
@@ -105,7 +106,7 @@ def publish_history(
     with on_top(staging, history):
         dataset = open_version(lake, history, *head) if head else None
         if dataset is not None and known is not None and known.schema_id != history.definition.schema_id:
-            dataset = evolve_copy(lake, history, staging, known)
+            dataset = stage_columns(lake, history, staging, known, runner)
         staged = staging.staged[-1] if staging.staged else None
         work = HistoryWork(stream, history, view, known, before, snapshot.slot, head, staged)
         new = _written(lake, snapshot, work, dataset, runner)

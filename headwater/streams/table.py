@@ -584,9 +584,9 @@ class StreamTable(Frames):
                 return version + (done is not None)
         raise AssertionError("unreachable")
 
-    def compact(self) -> bool:
-        """Write fragments of the serving copy anew that have lost many rows; whether there were any."""
-        done = self.run(lambda tx: stage_compaction(self._lake(), tx, self.path), f"compact {self.name}")
+    def compact(self, runner: Runner = HERE) -> bool:
+        """Write fragments of the serving copy again that have lost many rows; False: there were none."""
+        done = self.run(lambda tx: stage_compaction(self._lake(), tx, self.path, runner), f"compact {self.name}")
         if done is not None:
             finish(self._lake(), self.path, done)
         return done is not None
@@ -606,9 +606,9 @@ class StreamTable(Frames):
             finish(self._lake(), self.path, done)
         return done is not None
 
-    def update_indices(self) -> bool:
-        """Add to the indices of the serving copy the rows they lack; whether there were any."""
-        done = self.run(lambda tx: stage_indices(self._lake(), tx, self.path), f"indices of {self.name}")
+    def update_indices(self, runner: Runner = HERE) -> bool:
+        """Add to the indices of the serving copy the rows that they lack; False: they lack none."""
+        done = self.run(lambda tx: stage_indices(self._lake(), tx, self.path, runner), f"indices of {self.name}")
         if done is not None:
             finish(self._lake(), self.path, done)
         return done is not None

@@ -15,6 +15,7 @@ from headwater.metastore import Reading, Transaction
 from headwater.metastore.draft import AppendedDelta
 from headwater.metastore.ref_record import REFS_FORMAT, parse_record
 from headwater.metastore.serving_copy import PUBLISHED
+from headwater.streams.evolving import is_widened
 from headwater.streams.grouping import Codes
 from headwater.streams.hashing import digest_of, hash_rows
 from headwater.streams.kept_ids import KeptIds, created_versions, kept
@@ -31,17 +32,18 @@ from headwater.streams.serving_copy import (
     delete_rows,
     files_of,
     manifest_of,
+    on_top,
     open_staged,
     open_staging,
     place_of,
     version_record,
     write_rows,
 )
-from headwater.streams.tidying import due, index_added, rewritten
+from headwater.streams.tidying import due, index_added, rewritten, rows_to_tidy
 from headwater.table_refs import BRANCH, TAG
 from headwater.tables.commit.committer import fragment_from
 from headwater.tables.indices import NewIndex, default_name, divided, segment_from_json, segment_of
-from headwater.work import Runner, Task
+from headwater.work import Runner, Task, named
 
 if TYPE_CHECKING:
     from lance.fragment import FragmentMetadata
@@ -196,13 +198,64 @@ def index_segment(
     return segment_of(open_staged(location.lake(), stream, staged), index, fragments)
 
 
-def tidied(
-    lake: Lake, stream: Stream, staging: Staging, dataset: Any, stale_to: int, changed: int | None = None
-) -> None:
-    """Tidy the staged copy: worn and small fragments in one version on top, rows for the indices in another.
+def stage_on(
+    runner: Runner, lake: Lake, stream: Stream, staging: Staging, dataset: Any, rows: int, stage: str, *arguments: Any
+) -> Any:
+    """Stage versions on top of the newest one, here or by one task of the runner; return the dataset after it.
 
-    `changed`: as much as a publish of so many rows pays.
+    `rows`: the number of rows that the work reads. `stage`: a function of this package by name, which takes the lake,
+    the stream, the staging, the dataset and the arguments.
     """
+    if not rows or runner.in_driver(rows):
+        named(stage)(lake, stream, staging, dataset, *arguments)
+        return dataset
+    known = staging.known
+    version = known[0].version - 1 if known else staging.version
+    about = (catalog_location(lake), stream, version, known, staging.own, stage, arguments)
+    what = f"{stage.rpartition(':')[2].replace('_', ' ')} of {stream.name}"
+    (answer,) = runner.run([Task("headwater.streams.writing:stage_there", about)], what)
+    staging.staged += [Staged(*each) for each in answer]
+    return open_staging(lake, stream, staging)
+
+
+def stage_there(
+    location: CatalogLocation,
+    stream: Stream,
+    version: int,
+    known: Sequence[Staged],
+    own: str,
+    stage: str,
+    arguments: Sequence[Any],
+) -> list[list[Any]]:
+    """Stage versions on an executor and return them: the driver commits their manifests with its own."""
+    lake = location.lake()
+    staging = Staging(lake, stream, version, own=own)
+    staging.staged += known
+    with on_top(staging, stream):
+        named(stage)(lake, stream, staging, open_staging(lake, stream, staging), *arguments)
+    staging.synced()
+    return [[each.version, each.key, each.size, each.digest] for each in staging.staged[len(known) :]]
+
+
+def stage_columns(lake: Lake, stream: Stream, staging: Staging, before: Published, runner: Runner) -> Any:
+    """Give the copy the present columns of its table, and return it; a task casts the values of widened ones."""
+    dataset = open_staging(lake, stream, staging)
+    rows = before.rows if is_widened(stream, dataset, before) else 0
+    work = "headwater.streams.evolving:evolve_copy"
+    return stage_on(runner, lake, stream, staging, dataset, rows, work, before)
+
+
+def tidied(
+    lake: Lake, stream: Stream, staging: Staging, dataset: Any, stale_to: int, changed: int | None, runner: Runner
+) -> None:
+    """Tidy the staged copy, here or by a task. `changed`: as much as a publish of so many rows pays."""
+    rows = rows_to_tidy(dataset, due(dataset, stale_to, changed=changed))
+    if rows:
+        stage_on(runner, lake, stream, staging, dataset, rows, "headwater.streams.writing:tidy", stale_to, changed)
+
+
+def tidy(lake: Lake, stream: Stream, staging: Staging, dataset: Any, stale_to: int, changed: int | None) -> None:
+    """Write worn and small fragments again as one version on top, and rows for the indices as another."""
     fragments = due(dataset, stale_to, changed=changed)
     place = place_of(lake, stream)
     operation = rewritten(dataset, lake.store.get(staging.newest), fragments, place) if fragments else None

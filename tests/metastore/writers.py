@@ -1,8 +1,7 @@
-"""What the writer processes of the tests do. Light to import: each process starts anew and imports this."""
+"""What the writer processes of the tests do. Light to import: each process imports this."""
 
 from __future__ import annotations
 
-import multiprocessing
 import os
 import signal
 from collections.abc import Callable
@@ -11,10 +10,9 @@ from typing import Any
 from headwater.errors import ConcurrentModificationError, InternalError, LanceNamespaceError
 from headwater.metastore import Metastore, Transaction
 from headwater.store import CrashesAtStore, LocalStore, Store
+from tests.children import PROCESSES
 
 WRITERS = 8
-PROCESSES = multiprocessing.get_context("forkserver")
-PROCESSES.set_forkserver_preload([__name__])
 
 
 def in_processes(target: Callable[..., None], *args: Any) -> list[Any]:

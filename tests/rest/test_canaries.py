@@ -264,7 +264,7 @@ def test_a_server_process_shows_its_secret_neither_to_callers_nor_to_neighbours(
     root, audit = str(tmp_path / "lake"), tmp_path / "audit.log"
     seed(opened("compat", root, {}), flat=False)
     property = "storage.secret_access_key=env:LAKE_SECRET"
-    with ServeProcess(root, "--port", "0", "--property", property, "--audit-log", str(audit)) as server:
+    with ServeProcess(root, "--port", "0", "--property", property, "--audit-log", str(audit), fresh=True) as server:
         with httpx.Client(base_url=server.url, timeout=120) as client:
             ears.listen("create", client.post("/v1/table/made/create", content=ipc(PEOPLE)))
             ears.listen("describe", client.post("/v1/table/made/describe", json=BODIES["DescribeTable"]))

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import pyspark
 import pytest
 
 from examples.cluster.standalone import cluster
@@ -110,6 +111,18 @@ def test_a_cluster_whose_workers_lack_the_package_is_one_sentence_and_nothing_is
     assert "lack headwater" in told[0]
     assert "PYSPARK_PYTHON" in told[0]
     assert not (tmp_path / "shop" / "shop").exists()
+
+
+def test_a_pipeline_is_a_job_of_spark_submit(master: str, tmp_path: Path) -> None:
+    file, here = readme(tmp_path / "on-spark"), readme(tmp_path / "embedded")
+    submit = Path(pyspark.__file__).parent / "bin" / "spark-submit"
+    values = {"PYTHONPATH": str(ROOT), "PYSPARK_PYTHON": sys.executable, "PYSPARK_DRIVER_PYTHON": sys.executable}
+    command = [str(submit), "--master", master, str(ROOT / "examples" / "cluster" / "job.py"), str(file)]
+    done = subprocess.run(command, env={**os.environ, **values}, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr[-3000:]
+    assert [line for line in done.stdout.splitlines() if line.startswith("view mart.sales") and "executors" in line]
+    assert headwater("run", str(here), "--engine", "embedded").returncode == 0
+    assert rows_of(Catalog(str(file.parent / "shop"))) == rows_of(Catalog(str(here.parent / "shop")))
 
 
 THROUGH_CONNECT = """
