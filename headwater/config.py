@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Any
 
 import headwater
 from headwater.clock import Clock, SystemClock
-from headwater.errors import InvalidInputError, NamespaceNotFoundError, UnsupportedOperationError
+from headwater.errors import InvalidInputError, LanceNamespaceError, NamespaceNotFoundError, UnsupportedOperationError
 from headwater.metastore import Metastore
 from headwater.metastore.commit.slot_rebuild import check_not_lost, is_metastore
 from headwater.metastore.records.layout import TXNS
@@ -232,6 +232,14 @@ def repair(found: Resolved) -> list[str]:
     if not store.slot:
         raise NamespaceNotFoundError(f"There is no metastore at {found.shown}.")
     return written
+
+
+def is_catalog(folder: str) -> bool:
+    """Return True for a folder that is the root of a catalog, also of one that is damaged."""
+    try:
+        return look(resolve(folder)) in (There.DIRECTORY, There.METASTORE)
+    except LanceNamespaceError:
+        return True
 
 
 class Opening:

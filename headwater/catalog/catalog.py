@@ -11,8 +11,9 @@ import pyarrow as pa
 from lance_namespace import LanceNamespace
 
 from headwater import notebook
-from headwater.arguments import check_options, checked
+from headwater.arguments import check_options, checked, suggesting
 from headwater.catalog.table import CatalogTable
+from headwater.catalog.table_parts import near_name
 from headwater.catalog.transactions import MAX_RUNS, Batch, CatalogTransaction, run
 from headwater.catalog.transport import Moment, Remote, Transport, read_log, transport_of
 from headwater.config import Opening
@@ -36,6 +37,7 @@ Name = str | Sequence[str]
 Answer = TypeVar("Answer")
 
 
+@suggesting(near_name)
 @checked
 class Catalog:
     """A catalog by path, URI, profile name, or an open `LanceNamespace`.

@@ -20,6 +20,7 @@ from headwater.errors import (
 from headwater.names import ObjectId, format_name
 from headwater.namespace.requests import build
 from headwater.paging import all_pages
+from headwater.wording import closest_path, did_you_mean
 
 
 class Tags(MutableMapping[str, int]):
@@ -34,7 +35,7 @@ class Tags(MutableMapping[str, int]):
         try:
             return int(self._namespace.get_table_tag_version(request).version)
         except TableTagNotFoundError as missing:
-            raise _MissingTagError(str(missing)) from None
+            raise _MissingTagError(f"{missing}{did_you_mean(name, self)}") from None
 
     def __setitem__(self, name: str, version: int) -> None:
         if name in self:
@@ -114,7 +115,15 @@ class Branches(Listed):
         )
 
     def _missing(self, name: str) -> KeyError:
-        return _MissingBranchError(f"Table {format_name(self._id)} has no branch {name[:200]!r}.")
+        return _MissingBranchError(
+            f"Table {format_name(self._id)} has no branch {name[:200]!r}.{did_you_mean(name, self)}"
+        )
+
+
+def near_name(catalog: Any, name: Any) -> str | None:
+    """Return the full name of the table or namespace that is most like a name that does not exist."""
+    near = closest_path(catalog._id(name).names, lambda parent: [*catalog.namespaces(parent), *catalog.tables(parent)])
+    return None if near is None else format_name(near)
 
 
 class Missing(KeyError):
@@ -173,7 +182,9 @@ class Indices(Listed):
         return ((item.index_name, item) for item in all_pages(self._namespace.list_table_indices, request, "indexes"))
 
     def _missing(self, name: str) -> KeyError:
-        return _MissingIndexError(f"Table {format_name(self._id)} has no index {name[:200]!r}.")
+        return _MissingIndexError(
+            f"Table {format_name(self._id)} has no index {name[:200]!r}.{did_you_mean(name, self)}"
+        )
 
 
 class _MissingIndexError(Missing, TableIndexNotFoundError):

@@ -18,6 +18,7 @@ from headwater.cli.output import visible
 from headwater.cli.parsing import read
 from headwater.errors import ERRORS, ErrorCode, LanceNamespaceError
 from headwater.imports import import_little
+from headwater.wording import MEANT
 
 INTERNAL_EXIT = 1
 MALFORMED_EXIT = 2
@@ -69,8 +70,9 @@ def meant(args: argparse.Namespace, error: LanceNamespaceError) -> str:
     """The message, with the nearest right name where a wrong one was given."""
     from headwater.cli.near import nearest  # only a mistake pays for the search
 
-    near = nearest(args, error)
-    return f"{error} Did you mean {near}?" if near else str(error)
+    text = str(error)
+    near = nearest(args, error) if MEANT not in text else None
+    return f"{text} {MEANT} {near}?" if near else text
 
 
 def _complain(args: argparse.Namespace, text: str, code: int) -> None:

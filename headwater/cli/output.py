@@ -23,12 +23,13 @@ HIDDEN = ("id",)
 MIN_WIDTH, GAP = 6, 3
 SHORT_VECTOR = 3
 MAX_CELL = 200
+_UNITS = ("kB", "MB", "GB", "TB")
 _JOINERS = "\u200c\u200d"
 _STEPS = ((60, "s", 1), (3600, "min", 60), (86_400, "h", 3600), (30 * 86_400, "days", 86_400))
 
 
 class Bytes(int):
-    """A size: a number for programs, in MB for people."""
+    """A size: a number for programs, in kB, MB or GB for people."""
 
 
 def is_terminal() -> bool:
@@ -232,7 +233,11 @@ def ago(value: datetime, now: datetime | None = None) -> str:
 
 
 def size(count: int) -> str:
-    return f"{count / 1_000_000:,.1f} MB" if count >= 100_000 else f"{count:,} bytes"
+    """Return a number of bytes for people: 512 bytes, 1.5 kB, 12.3 MB, 4.0 GB."""
+    if count < 1000:
+        return f"{count} bytes"
+    power = min((len(str(count)) - 1) // 3, len(_UNITS))
+    return f"{count / 1000**power:,.1f} {_UNITS[power - 1]}"
 
 
 def lines(value: Any, indent: str = "") -> Iterator[str]:

@@ -183,7 +183,7 @@ def run_token(args: argparse.Namespace) -> int:
         show(shown(changed, clock.now_ms()), args.json)
         return 0
     if args.action == "revoke":
-        ask(args, f"Key {args.id} is revoked for good.")
+        ask(args, f"This will revoke the key {args.id} for good.")
         show({"revoked": revoke_key(store, clock, args.id).id}, args.json)
         return 0
     records = [shown(record, clock.now_ms()) for record in list_keys(store)]

@@ -5,7 +5,6 @@ Everything that the file may say stands here; a name that is not known is refuse
 
 from __future__ import annotations
 
-import difflib
 import hashlib
 import json
 import tomllib
@@ -26,6 +25,7 @@ from headwater.streams.rows.column_types import parse_type
 from headwater.streams.serving.user_functions import with_folder
 from headwater.streams.sources.formats import FORMATS, check_format
 from headwater.tables.indices import index_type
+from headwater.wording import did_you_mean
 from headwater.work.engines import PipelineEngine, parse_engine
 
 SECTIONS = ("pipeline", "source", "table", "view", "publish")
@@ -273,9 +273,7 @@ def in_order(views: Sequence[ViewSpec]) -> list[ViewSpec]:
 def _known(values: Mapping[str, Any], names: Sequence[str], where: str) -> None:
     for name in values:
         if name not in names:
-            near = difflib.get_close_matches(name, names, 1)
-            meant = f" Did you mean {near[0]!r}?" if near else ""
-            raise InvalidInputError(f"{where} has no {name!r}.{meant} It has: {', '.join(names)}.")
+            raise InvalidInputError(f"{where} has no {name!r}.{did_you_mean(name, names)} It has: {', '.join(names)}.")
 
 
 def _section(values: Mapping[str, Any], name: str) -> Mapping[str, Any]:

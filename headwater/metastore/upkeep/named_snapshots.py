@@ -58,6 +58,7 @@ from headwater.metastore.state.slot_views import (
 )
 from headwater.metastore.upkeep.retention import base_of
 from headwater.names import object_id
+from headwater.wording import did_you_mean
 
 FILE, SLOT, TABLES = "file", "slot", "tables"
 """Properties of a record: the id of its file, and the slot it is of; or, if that is its transaction's own, the ids of
@@ -89,7 +90,8 @@ class Snapshots:
         item = IndexView(self.log.index, self.log.index.slot).item(snapshot_node(name))
         if item is None:
             known = sorted(found.revision.name for found in alive(self.log.index))
-            raise TableTagNotFoundError(f"There is no snapshot {name!r}; known: {', '.join(known[:20]) or 'none'}.")
+            listed = f"{did_you_mean(name, known)} Known: {', '.join(known[:20]) or 'none'}."
+            raise TableTagNotFoundError(f"There is no snapshot {name!r}.{listed}")
         return item.revision
 
     def read(self, revision: Revision) -> Read:

@@ -92,17 +92,22 @@ def get_table_stats(table: TableHandle, request: GetTableStatsRequest) -> GetTab
     """GetTableStats: rows and fragment lengths count what is not deleted. Errors 19, 22 branch."""
     dataset = table.open(branch=request.branch)
     with translating(table, "read the statistics of"):
-        lengths = sorted(fragment.metadata.num_rows for fragment in dataset.get_fragments())
-        return GetTableStatsResponse(
-            total_bytes=sum(field.bytes_on_disk for field in dataset.stats.data_stats().fields),
-            num_rows=sum(lengths),
-            num_indices=len(dataset.describe_indices()),
-            fragment_stats=FragmentStats(
-                num_fragments=len(lengths),
-                num_small_fragments=sum(length < SMALL_FRAGMENT_ROWS for length in lengths),
-                lengths=summary(lengths),
-            ),
-        )
+        return statistics(dataset)
+
+
+def statistics(dataset: lance.LanceDataset) -> GetTableStatsResponse:
+    """Return the numbers of rows, bytes, fragments and indices of one version of a table."""
+    lengths = sorted(fragment.metadata.num_rows for fragment in dataset.get_fragments())
+    return GetTableStatsResponse(
+        total_bytes=sum(field.bytes_on_disk for field in dataset.stats.data_stats().fields),
+        num_rows=sum(lengths),
+        num_indices=len(dataset.describe_indices()),
+        fragment_stats=FragmentStats(
+            num_fragments=len(lengths),
+            num_small_fragments=sum(length < SMALL_FRAGMENT_ROWS for length in lengths),
+            lengths=summary(lengths),
+        ),
+    )
 
 
 def summary(lengths: list[int]) -> FragmentSummary:

@@ -19,7 +19,6 @@ from headwater.errors import (
     NamespaceNotFoundError,
     TableNotFoundError,
     TableVersionNotFoundError,
-    many,
 )
 from headwater.metastore import DataFile, Metastore, Reading, Transaction
 from headwater.metastore.commit.draft import AppendedDelta
@@ -40,6 +39,7 @@ from headwater.streams.rows.input_rows import Given, as_json
 from headwater.streams.rows.row_keys import Codes, KeyIndex
 from headwater.streams.stream_lookup import Stream, open_in
 from headwater.tables.partitions import transformed
+from headwater.wording import many
 
 UPSERT, APPEND = "upsert", "append"
 Written = tuple[tuple[Any, ...] | None, DataFile, LogFile]
