@@ -29,8 +29,8 @@ from headwater.paging import all_pages
 from headwater.sql import catalog_queries as queries
 from headwater.streams.definition import define, fields_of
 from headwater.tables.write.input_rows import fit, reader_of
-from headwater.verbs import history as past
-from headwater.verbs.catalog_objects import AlterNamespaceProperties, RenameNamespace
+from headwater.verbs import catalog as past
+from headwater.verbs.catalog import AlterNamespaceProperties, RenameNamespace
 
 Name = str | Sequence[str]
 Answer = TypeVar("Answer")

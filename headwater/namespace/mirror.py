@@ -26,8 +26,15 @@ from headwater.names import DELIMITER, ROOT
 from headwater.namespace.versions import TableVersions
 from headwater.registries.layout import MANIFEST, MIRROR_MARKER
 from headwater.registries.manifest.freshness import freshness_of
-from headwater.registries.manifest.settings import MANAGEMENT, MIRROR, READER_FLAGS, UPGRADED, UPGRADING, WRITER_FLAGS
-from headwater.registries.manifest.state import ManifestSnapshot
+from headwater.registries.manifest.state import (
+    MANAGEMENT,
+    MIRROR,
+    READER_FLAGS,
+    UPGRADED,
+    UPGRADING,
+    WRITER_FLAGS,
+    ManifestSnapshot,
+)
 from headwater.registries.manifest.table import ManifestTable
 from headwater.registries.metastore.mapping import newest_version
 from headwater.registries.metastore.registry import below
