@@ -21,7 +21,6 @@ from headwater.metastore.records.disk_records import (
     SEGMENT,
     DeltaBody,
     decode,
-    decode_delta,
     decode_slot,
     encode,
     seal,
@@ -34,7 +33,7 @@ from headwater.store import KeyNotFoundError, Store
 
 CACHED_SEGMENTS = 4
 RULE = 2
-"""Which slots seal: by rule 2 every so many changes; rule 1 waited longer in large catalogs."""
+"""The rule by which slots seal a segment, as each run records it: every so many changes."""
 
 
 class Stored(msgspec.Struct, frozen=True, array_like=True, gc=False):
@@ -53,7 +52,7 @@ class DeltaRun(msgspec.Struct, frozen=True, array_like=True, gc=False):
     last: int
     first_slot: int
     last_slot: int
-    rule: int = 1
+    rule: int = RULE
 
 
 class DeltaLog(msgspec.Struct, array_like=True, gc=False):
@@ -78,7 +77,7 @@ class DeltaLog(msgspec.Struct, array_like=True, gc=False):
         """Move the tail into a run of this segment; what it held is handed back, to be written."""
         sealed, self.tail = self.tail, []
         first, last = sealed[0], sealed[-1]
-        self.runs.append(DeltaRun(segment, first.position, last.position, first.slot, last.slot, RULE))
+        self.runs.append(DeltaRun(segment, first.position, last.position, first.slot, last.slot))
         return sealed
 
     def visible(self, stored: Stored, at: int) -> bool:
@@ -102,7 +101,7 @@ class Segments:
     def flush(self) -> None:
         """Write the pending segments that no other process has written; their content is the same for all."""
         for number in list(self.pending):
-            key = segment_key(number, RULE)
+            key = segment_key(number)
             if self.store.head(key) is None:
                 self.store.put(key, seal(SEGMENT, encode(self.pending[number])))
             self.pending.pop(number, None)
@@ -110,16 +109,16 @@ class Segments:
     def let_go(self) -> None:
         """Forget the older pending segments that have been written by whoever took their slot."""
         for number in sorted(self.pending)[:-1]:
-            if self.store.head(segment_key(number, RULE)) is not None:
+            if self.store.head(segment_key(number)) is not None:
                 del self.pending[number]
 
     def read(self, stream: str, run: DeltaRun) -> list[Stored]:
         """The deltas of one run. A damaged segment is read from the slots it was made of, while they are kept."""
-        pending = self.pending.get(run.segment) if run.rule == RULE else None
+        pending = self.pending.get(run.segment)
         if pending is not None:
             return pending.get(stream, [])
         try:
-            return self._load(segment_key(run.segment, run.rule), stream)
+            return self._load(segment_key(run.segment), stream)
         except CorruptFileError as damaged:
             return self._from_slots(stream, run, damaged)
 
@@ -221,11 +220,6 @@ def _before(stored: list[Stored], position: int | None) -> list[Stored]:
 def find_stored(segments: Segments, stream: str, log: DeltaLog, position: int, at: int) -> Stored | None:
     found = next(read_deltas(segments, stream, log, position - 1, at), None)
     return found if found is not None and found.position == position else None
-
-
-def find_delta(segments: Segments, stream: str, log: DeltaLog, position: int, at: int) -> DeltaBody | None:
-    found = find_stored(segments, stream, log, position, at)
-    return None if found is None else decode_delta(stream, found.body)
 
 
 LOG_RETENTION = "30 days"
