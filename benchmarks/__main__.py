@@ -17,6 +17,7 @@ BENCHMARKS = (
     "pipeline",
     "pipeline_reads",
     "pipeline_views",
+    "pipeline_cluster",
     "spark",
 )
 

@@ -134,13 +134,13 @@ def merged_by_hand(spark: Any, events: str, target: str) -> None:
     newest.where("last.op <> 'd'").select("last.after.*").write.parquet(target)
 
 
-def session() -> Any:
+def session(memory: str = "2g") -> Any:
     from pyspark.sql import SparkSession
 
     from headwater.spark.build import ensure_jar
 
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
-    builder: Any = SparkSession.builder.master("local[2]").config("spark.driver.memory", "2g")
+    builder: Any = SparkSession.builder.master("local[2]").config("spark.driver.memory", memory)
     builder = builder.config("spark.ui.enabled", "false").config("spark.sql.shuffle.partitions", "4")
     for key, value in (("sql.execution.arrow.maxRecordsPerBatch", "65536"), ("headwater.python", sys.executable)):
         builder = builder.config(f"spark.{key}", value)  # as `configure` sets it

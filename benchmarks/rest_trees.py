@@ -5,8 +5,7 @@
 
 Each tree serves a metastore catalog of its own to one client. A round is a number of one request; the CPU time of all
 processes of the server is read before and after it. A ratio above 1 says that this tree is slower. A run of all
-requests writes `results/rest-trees.md`. With `taskset -c 0 chrt -f 5` before the command, which takes root, what else
-runs on the machine counts little.
+requests writes `results/rest-trees.md`.
 """
 
 from __future__ import annotations
@@ -83,15 +82,21 @@ class Served:
         """Read one answer, with as little work of the client as there can be: it shares the machine's caches."""
         read = b""
         while (end := read.find(b"\r\n\r\n")) < 0:
-            read += self._connection.recv(1 << 20)
+            read += self._receive(path)
         head, parts, size = read[:end].lower(), [read[end + 4 :]], len(read) - end - 4
         length = head.partition(b"content-length:")[2].split(b"\r")[0]
-        while size < int(length) if length else not parts[-1].endswith(b"0\r\n\r\n"):
-            parts.append(self._connection.recv(1 << 20))
+        while size < int(length) if length else b"".join(parts[-2:])[-5:] != b"0\r\n\r\n":
+            parts.append(self._receive(path))
             size += len(parts[-1])
         if not head.startswith(b"http/1.1 2"):
             raise RuntimeError(f"{path}: {head!r} {parts[0][:300]!r}")
         return b"".join(parts)
+
+    def _receive(self, path: str) -> bytes:
+        data = self._connection.recv(1 << 20)
+        if not data:
+            raise RuntimeError(f"{path}: the server ended the connection in the middle of its answer")
+        return data
 
     def _prepare(self) -> dict[str, Callable[[], object]]:
         """Make the tables, and return the requests by name."""

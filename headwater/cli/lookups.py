@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import json
 import urllib.error
-import urllib.request
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -25,6 +24,7 @@ from headwater.errors import (
     UnsupportedOperationError,
     error_for,
 )
+from headwater.imports import when_used
 from headwater.lance_manifest import COMMENT, columns_of
 from headwater.metastore import Delta, Metastore, Object, Snapshot
 from headwater.metastore.records.objects import time_of
@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from headwater.model import Table
     from headwater.namespace.registry_kinds import DirectoryNames
 
+http = when_used("urllib.request")
 Names = Sequence[str]
 PAGE = 1000
 TIMEOUT = 60
@@ -196,9 +197,9 @@ class ServerLookups:
         url = f"{self._uri}{path}?{urlencode({**asked, 'delimiter': self._delimiter})}"
         body = b"{}" if method == "POST" else None
         headers = {"Accept": "application/json", "Content-Type": "application/json", **self._headers}
-        request = urllib.request.Request(url, data=body, headers=headers, method=method)
+        request = http.Request(url, data=body, headers=headers, method=method)
         try:
-            with urllib.request.urlopen(request, timeout=TIMEOUT) as answer:
+            with http.urlopen(request, timeout=TIMEOUT) as answer:
                 return json.load(answer)
         except urllib.error.HTTPError as error:
             raise _refused(error, self._uri) from None

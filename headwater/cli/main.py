@@ -17,10 +17,13 @@ from headwater.cli.consent import NotAgreedError
 from headwater.cli.output import visible
 from headwater.cli.parsing import read
 from headwater.errors import ERRORS, ErrorCode, LanceNamespaceError
+from headwater.imports import import_little
 
 INTERNAL_EXIT = 1
 MALFORMED_EXIT = 2
 INTERRUPTED_EXIT = 130
+READS = "look"
+"""The group of verbs that only read, and so call no function of a user."""
 INVALID_INPUT = int(ErrorCode.INVALID_INPUT)
 
 
@@ -32,6 +35,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if line[:1] == [COMPLETE]:
             return answer(line[1:])
         args = read(line)
+        if arguments is None and args.command.group == READS:
+            import_little()
         status = int(runner(args.command.runner)(args) or 0)
         sys.stdout.flush()
         return status

@@ -9,9 +9,9 @@ from __future__ import annotations
 import struct
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from operator import add
 from typing import Any
 
-import numpy as np
 import pyarrow as pa
 
 from headwater.decoding.bounds import (
@@ -86,8 +86,7 @@ def read_arrow_path(path: str, bounds: Bounds = FILES) -> pa.RecordBatchReader:
 
 
 def is_arrow_file(data: Body) -> bool:
-    buffer = _buffer(data)
-    return buffer.slice(0, min(6, buffer.size)).to_pybytes() == FILE_MAGIC
+    return bytes(memoryview(data)[: len(FILE_MAGIC)]) == FILE_MAGIC
 
 
 def read_schema(data: Body) -> pa.Schema:
@@ -122,12 +121,12 @@ def _checked_reader(
 ) -> pa.RecordBatchReader:
     with reading(what):
         size, is_packed = _walk(buffer, bounds, blocks, alone)
-        schema = pa.ipc.open_stream(buffer).schema
-        check_schema(schema)
+        reader = pa.ipc.open_stream(buffer)
+        check_schema(reader.schema)
         if accept is not None:
             accept(size)
     keep = not is_packed or size <= KEPT_BYTES
-    return pa.RecordBatchReader.from_batches(schema, _batches(buffer, bounds, what, keep))
+    return pa.RecordBatchReader.from_batches(reader.schema, _batches(reader, buffer, bounds, what, keep))
 
 
 def _walk(buffer: pa.Buffer, bounds: Bounds, blocks: int | None = None, alone: bool = False) -> tuple[int, bool]:
@@ -174,27 +173,29 @@ def _messages(messages: pa.MessageReader) -> Iterator[pa.Message]:
             return
 
 
-def _batches(buffer: pa.Buffer, bounds: Bounds, what: str, keep: bool) -> Iterator[pa.RecordBatch]:
+def _batches(
+    reader: pa.RecordBatchReader, buffer: pa.Buffer, bounds: Bounds, what: str, keep: bool
+) -> Iterator[pa.RecordBatch]:
     """Yield the batches after all of them were validated. `keep`: they are held in between, not decoded again."""
     kept = []
     with reading(what):
-        for batch in _validated(buffer, bounds):
+        for batch in _validated(reader, bounds.most(buffer.size), buffer.size):
             if keep:
                 kept.append(batch)
     yield from kept if keep else pa.ipc.open_stream(buffer)
 
 
-def _validated(buffer: pa.Buffer, bounds: Bounds) -> Iterator[pa.RecordBatch]:
-    reader = pa.ipc.open_stream(buffer)
+def _validated(reader: pa.RecordBatchReader, most: int, sent: int) -> Iterator[pa.RecordBatch]:
+    """Yield valid batches of a body of `sent` bytes, whose repeated values may take `most` bytes."""
     repeating = [place for place, field in enumerate(reader.schema) if repeats(field.type)]
     total = 0
     for batch in reader:
         if repeating:  # else a batch holds what its message says
             batch.validate()
             total += sum(unpacked_bytes(batch.column(place)) for place in repeating)
-            if total > bounds.most(buffer.size):
+            if total > most:
                 raise InvalidInputError(
-                    f"A body of {buffer.size} bytes holds {total} bytes when its views, dictionaries and runs are "
+                    f"A body of {sent} bytes holds {total} bytes when its views, dictionaries and runs are "
                     "written out: send it in smaller parts."
                 )
         batch.validate(full=True)
@@ -258,24 +259,23 @@ def batch_size(message: pa.Message) -> BatchSize | None:
             return None
         batch = _indirect(data, inner)
     rows = _long(data, _field(data, batch, _BATCH_LENGTH))
-    nodes = _pairs(data, batch, _BATCH_NODES)[:, 0]
-    if rows < 0 or (len(nodes) and int(nodes.min()) < 0):
+    lengths = (rows, *_pairs(data, batch, _BATCH_NODES)[::2])
+    if min(lengths) < 0:
         raise struct.error("negative length")
-    longest = max(rows, int(nodes.max())) if len(nodes) else rows
     is_compressed = _field(data, batch, _BATCH_COMPRESSION) is not None
     size = _body_bytes(_pairs(data, batch, _BATCH_BUFFERS), message.body, is_compressed)
-    return BatchSize(longest, size, is_compressed, id, is_delta)
+    return BatchSize(max(lengths), size, is_compressed, id, is_delta)
 
 
-def _body_bytes(buffers: Any, body: pa.Buffer | None, is_compressed: bool) -> int:
-    if not len(buffers):
+def _body_bytes(buffers: tuple[int, ...], body: pa.Buffer | None, is_compressed: bool) -> int:
+    if not buffers:
         return 0
-    offsets, lengths, end = buffers[:, 0], buffers[:, 1], 0 if body is None else body.size
-    if int(buffers.min()) < 0 or int(lengths.max()) > end or int((end - lengths - offsets).min()) < 0:
+    offsets, lengths, end = buffers[::2], buffers[1::2], 0 if body is None else body.size
+    if min(buffers) < 0 or max(map(add, offsets, lengths)) > end:
         raise struct.error("a buffer lies outside its message")
     if not is_compressed or body is None:
-        return int(lengths.sum())
-    return sum(_real_length(body, offset, length) for offset, length in buffers.tolist())
+        return sum(lengths)
+    return sum(_real_length(body, offset, length) for offset, length in zip(offsets, lengths, strict=True))
 
 
 def _real_length(body: pa.Buffer, offset: int, length: int) -> int:
@@ -288,16 +288,16 @@ def _real_length(body: pa.Buffer, offset: int, length: int) -> int:
     return length if real == -1 else int(real)
 
 
-def _pairs(data: bytes, batch: int, number: int) -> Any:
-    """A vector of pairs of 64-bit numbers: the nodes (length, nulls) or the buffers (offset, length) of a batch."""
+def _pairs(data: bytes, batch: int, number: int) -> tuple[int, ...]:
+    """Return the 64-bit numbers of the nodes (length, nulls) or the buffers (offset, length) of a batch, in turns."""
     at = _field(data, batch, number)
     if at is None:
-        return np.empty((0, 2), np.int64)
+        return ()
     vector = _indirect(data, at)
     (count,) = struct.unpack_from("<I", data, vector)
     if vector + 4 + 16 * count > len(data):
         raise struct.error("a vector lies outside its message")
-    return np.frombuffer(data, "<i8", 2 * count, vector + 4).reshape(-1, 2)
+    return struct.unpack_from(f"<{2 * count}q", data, vector + 4)
 
 
 def _indirect(data: bytes, at: int) -> int:

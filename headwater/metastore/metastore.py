@@ -170,14 +170,19 @@ class Metastore:
         message: str = "",
         author: str | None = None,
         attempts: int = MAX_RUNS,
+        refresh: bool = True,
     ) -> Answer:
-        """Run `work` in a transaction and commit it; on a conflict again in a new one, at most `attempts` times."""
+        """Run `work` in a transaction and commit it; on a conflict again in a new one, at most `attempts` times.
+
+        Without `refresh` the first one begins with the state that this process knows.
+        """
+        known = iter([refresh])
 
         def act(tx: Transaction) -> Answer:
             with tx:
                 return work(tx)
 
-        return retry(self.clock, attempts, lambda: self.transaction(message, author), act, longest=6)
+        return retry(self.clock, attempts, lambda: self.transaction(message, author, next(known, True)), act, longest=6)
 
     def undrop(self, path: Path) -> Object:
         """Bring back what was dropped last at this path, with all that the same transaction dropped below it."""

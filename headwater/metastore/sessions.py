@@ -85,8 +85,11 @@ class Session(ABC):
         """Return the state that is read now. Without `refresh`, the newest that this process knows."""
 
     @abstractmethod
-    def change(self, work: Work[Answer], message: str) -> Answer:
-        """Have `work` change the open transaction, or one of its own, which is repeated when it conflicts."""
+    def change(self, work: Work[Answer], message: str, refresh: bool = True) -> Answer:
+        """Have `work` change the open transaction, or one of its own, which is repeated when it conflicts.
+
+        Without `refresh` its own begins with the state that this process knows: the caller has just asked for it.
+        """
 
     @abstractmethod
     def commit(self, message: str, work: Work[object], changes: Iterable[Change] = ()) -> None:
@@ -156,8 +159,8 @@ class PresentSession(Session):
     def state(self, refresh: bool = True) -> Snapshot:
         return self._metastore.now(refresh=refresh)
 
-    def change(self, work: Work[Answer], message: str) -> Answer:
-        return self._metastore.run(work, message)
+    def change(self, work: Work[Answer], message: str, refresh: bool = True) -> Answer:
+        return self._metastore.run(work, message, refresh=refresh)
 
     def commit(self, message: str, work: Work[object], changes: Iterable[Change] = ()) -> None:
         tx = self._metastore.transaction(message, refresh=False)
@@ -182,7 +185,7 @@ class PastSession(Session):
     def state(self, refresh: bool = True) -> Snapshot:
         return self._snapshot
 
-    def change(self, work: Work[Answer], message: str) -> Answer:
+    def change(self, work: Work[Answer], message: str, refresh: bool = True) -> Answer:
         raise self._refused()
 
     def commit(self, message: str, work: Work[object], changes: Iterable[Change] = ()) -> None:
@@ -226,7 +229,7 @@ class TransactionSession(Session):
     def state(self, refresh: bool = True) -> Transaction:
         return self.tx
 
-    def change(self, work: Work[Answer], message: str) -> Answer:
+    def change(self, work: Work[Answer], message: str, refresh: bool = True) -> Answer:
         return self.join(work)
 
     def commit(self, message: str, work: Work[object], changes: Iterable[Change] = ()) -> None:

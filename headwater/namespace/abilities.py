@@ -9,7 +9,8 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any, Protocol, cast, runtime_checkable
 
 import pyarrow as pa
 from lance_namespace import LanceNamespace, QueryTableRequest
@@ -108,7 +109,13 @@ class Able(Protocol):
 
 def abilities_of(namespace: LanceNamespace) -> CatalogAbilities:
     """Return the abilities that a catalog declares; without a declaration, those of the interface alone."""
-    return namespace.abilities() if isinstance(namespace, Able) else CatalogAbilities()
+    return cast(Able, namespace).abilities() if _declares(type(namespace)) else CatalogAbilities()
+
+
+@lru_cache(maxsize=64)
+def _declares(kind: type) -> bool:
+    """Return True for a class of catalogs that is `Able`. To look through its methods is dear, so it is done once."""
+    return issubclass(kind, Able)
 
 
 def write_rows(namespace: LanceNamespace, method: str, request: Any, reader: pa.RecordBatchReader) -> Any:

@@ -1,23 +1,27 @@
 """Change data taken in: read, parsed, checked and written by tasks of a runner, and committed by the driver in order.
 
-A file that makes the table evolve is committed with the change of the table. Tasks prepare the files after it again.
+A file that makes the table evolve is committed with the change of the table. Tasks prepare the files after it again. If
+a part of a batch does, tasks prepare the other parts again with the columns that it adds.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from functools import partial
-from typing import Any
+from typing import Any, TypeVar
 
 from headwater.catalog.streams import CatalogStream
 from headwater.errors import ConcurrentModificationError, error_for, many
 from headwater.metastore import Transaction
 from headwater.pipeline.progress import NOBODY, Teller
+from headwater.streams.definition import from_properties
 from headwater.streams.log.landing import APPEND, UPSERT, BatchOrigin, Landed, Landing, LandingReport, rows_so_far
 from headwater.streams.log.prepared_landing import EvolvedError, PreparedLanding
-from headwater.streams.reading.position_views import view_at
+from headwater.streams.reading.position_views import PositionView, view_at
 from headwater.streams.sources.files import SourceFile, naming
+from headwater.streams.sources.format_output import StateNeededError
 from headwater.streams.sources.formats import SNAPSHOT, in_batches, total
 from headwater.streams.sources.intake import Intake, gathered, prepare_chunk
 from headwater.streams.stream_lookup import no_deletes, open_in
@@ -28,6 +32,9 @@ ROW_BYTES = 200
 TASKS_PER_CORE = 4
 ATTEMPTS = 20
 """The number of times that a call prepares its files again because other writers changed the table."""
+T = TypeVar("T")
+INTAKE = "headwater.streams.sources.intake"
+"""The module whose functions tasks run."""
 BATCH = "batch"
 """In place of a digest: a batch of a stream is known by its query and number alone, as Spark repeats it exactly."""
 
@@ -36,7 +43,7 @@ def ingest_files(runner: Runner, stream: CatalogStream, intake: Intake, tell: Te
     """Take files in their order, each in a transaction of its own; on a table with a lateness all in one."""
     size = sum(file.size for file in intake.files)
     tell.stage(f"take {many(len(intake.files), 'file')} into {stream.name}", len(intake.files), size)
-    if runner.in_driver(-(-size // ROW_BYTES)) or intake.truncates:
+    if runner.in_driver(-(-size // ROW_BYTES)):
         return _here(stream, intake, tell)
     if len(in_batches(stream, intake.files, intake.format)) < len(intake.files):
         return _together(runner, stream, intake, tell)
@@ -46,7 +53,11 @@ def ingest_files(runner: Runner, stream: CatalogStream, intake: Intake, tell: Te
         if not left:
             return reports
         reports += _in_order(runner, stream, replace(intake, files=left), tell)
-    raise ConcurrentModificationError(f"Others change {stream.name} all the time: take the files again.")
+    raise _changed(stream)
+
+
+def _changed(stream: CatalogStream) -> ConcurrentModificationError:
+    return ConcurrentModificationError(f"Others change {stream.name} all the time: take the data again.")
 
 
 def _here(stream: CatalogStream, intake: Intake, tell: Teller) -> list[LandingReport]:
@@ -62,45 +73,77 @@ def _here(stream: CatalogStream, intake: Intake, tell: Teller) -> list[LandingRe
 def _in_order(runner: Runner, stream: CatalogStream, intake: Intake, tell: Teller) -> list[LandingReport]:
     """Prepare files by tasks and commit them until one does not fit the table any more; return the reports so far."""
     reports: list[LandingReport] = []
-    files = intake.files[:1] if intake.needs_state else intake.files
-    prepared, position = _prepared(runner, stream, intake, files, intake.needs_state)
+    is_snapshot = intake.format == SNAPSHOT
+    files = intake.files[:1] if is_snapshot else intake.files
+    prepared, position = _prepared(runner, stream, intake, files, is_snapshot)
     for file, each in zip(files, prepared, strict=True):
         if each is None:  # it is compared with the rows that the files before it have made
             (each,), position = _prepared(runner, stream, intake, [file], True)
         landing = _landing(stream, intake, file, each)
-        compared = intake.format == SNAPSHOT and not stream.definition.sequence
-        work = partial(_land_compared, landing, stream, position) if compared else landing
-        verb = UPSERT if stream.definition.keys else APPEND
         try:
             with naming(file):
-                report = stream.report(stream.run(work, f"{verb} {stream.name}"))
+                report = stream.report(_landed(stream, intake, landing, position))
         except EvolvedError:
             break
         reports.append(_told(tell, file, report))
     return reports
 
 
-def _land_compared(landing: Landing, stream: CatalogStream, position: int, tx: Transaction) -> Landed:
-    """Land what was compared with the state at a position, if the log still ends there."""
-    found = open_in(tx, stream.path)
-    if tx.last_position(found.path, version=found.version) != position:
-        raise EvolvedError
-    return landing(tx)
+def _landed(stream: CatalogStream, intake: Intake, work: Callable[[Transaction], T], position: int) -> T:
+    """Commit a landing. What was compared with a state that nothing orders lands only if the log still ends there.
+
+    `position`: that of the state. Raises EvolvedError if the data has to be prepared again.
+    """
+    is_compared = intake.format == SNAPSHOT and not stream.definition.sequence
+
+    def act(tx: Transaction) -> T:
+        found = open_in(tx, stream.path)
+        if is_compared and tx.last_position(found.path, version=found.version) != position:
+            raise EvolvedError
+        return work(tx)
+
+    return stream.run(act, f"{UPSERT if stream.definition.keys else APPEND} {stream.name}")
 
 
 def _together(runner: Runner, stream: CatalogStream, intake: Intake, tell: Teller) -> list[LandingReport]:
-    """Prepare the files by tasks and commit them as one batch; in this process if only some make the table evolve."""
-    prepared, _ = _prepared(runner, stream, intake, intake.files, False)
-    landings: list[Landing] = []
-    if any(each is None for each in prepared):  # it is compared with the rows that are there
-        return _here(stream, intake, tell)
-    for file, each in zip(intake.files, prepared, strict=True):
-        landings.append(_landing(stream, intake, file, each, landings[0] if landings else None))
-    try:
-        reports = stream.land_together(landings, intake.files)
-    except EvolvedError:
-        return _here(stream, intake, tell)
-    return [_told(tell, file, report) for file, report in zip(intake.files, reports, strict=True)]
+    """Prepare the files by tasks and commit them as one batch."""
+
+    def prepared(intake: Intake) -> list[Json]:
+        made, _ = _prepared(runner, stream, intake, intake.files, False)
+        unread = [file for file, each in zip(intake.files, made, strict=True) if each is None]
+        more = iter(_prepared(runner, stream, intake, unread, True)[0] if unread else ())
+        return [_checked(each if each is not None else next(more)) for each in made]
+
+    for _ in range(ATTEMPTS):
+        found, landings = _agreed(prepared, intake), list[Landing]()
+        for file, each in zip(intake.files, found, strict=True):
+            landings.append(_landing(stream, intake, file, each, landings[0] if landings else None))
+        try:
+            reports = stream.land_together(landings, intake.files)
+        except EvolvedError:
+            continue
+        return [_told(tell, file, report) for file, report in zip(intake.files, reports, strict=True)]
+    raise _changed(stream)
+
+
+def _agreed(prepare: Callable[[Intake], list[Json]], intake: Intake) -> list[Json]:
+    """Prepare the parts of a batch until all have the columns that any of them makes the table evolve to."""
+    known = None
+    while True:
+        found = prepare(intake)
+        evolved = [each["evolved"] for each in found]
+        if all(each == evolved[0] for each in evolved):
+            return found
+        known = next(each for each in evolved if each not in (None, known))
+        intake = replace(intake, evolved=from_properties(known))
+
+
+def _checked(prepared: Json | None) -> Json:
+    """Return what a task prepared, or raise its error."""
+    assert prepared is not None
+    if "error" in prepared:
+        raise error_for(*prepared["error"])
+    return prepared
 
 
 def _told(tell: Teller, file: SourceFile, report: LandingReport) -> LandingReport:
@@ -111,10 +154,7 @@ def _told(tell: Teller, file: SourceFile, report: LandingReport) -> LandingRepor
 def _landing(
     stream: CatalogStream, intake: Intake, file: SourceFile, prepared: Json | None, joins: Landing | None = None
 ) -> PreparedLanding:
-    assert prepared is not None
-    if "error" in prepared:
-        raise error_for(*prepared["error"])
-    return _prepared_landing(stream, intake, prepared, intake.origin(file), joins)
+    return _prepared_landing(stream, intake, _checked(prepared), intake.origin(file), joins)
 
 
 def _prepared_landing(
@@ -135,8 +175,8 @@ def _prepared(
     known, at = rows_so_far(snapshot, opened), stream.namespace.location()
     size = max(1, -(-len(files) // (TASKS_PER_CORE * runner.cores)))
     groups = [files[start : start + size] for start in range(0, len(files), size)]
-    one, own = "headwater.streams.sources.intake:prepare_files", replace(intake, files=())
-    tasks = [Task(one, (at, opened, own, tuple(group), known, view)) for group in groups]
+    own = replace(intake, files=())
+    tasks = [Task(f"{INTAKE}:prepare_files", (at, opened, own, tuple(group), known, view)) for group in groups]
     answers = runner.run(tasks, f"take {many(len(files), 'file')} into {stream.name}")
     position = view.position if view is not None else 0
     return [each for answer in answers for each in answer["files"]], position
@@ -145,40 +185,54 @@ def _prepared(
 def ingest_frame(frame: Any, stream: CatalogStream, intake: Intake, runner: Runner | None = None) -> LandingReport:
     """Take a data frame: a partition by each task, about a million rows in a file, all of them in one transaction.
 
-    The rows of a frame have no order: where two have the same key and sequence, either may win. The driver collects
-    formats that need the state, and frames of which only some parts make the table evolve.
+    The rows of a frame have no order: where two have the same key and sequence, either may win. One task takes all of a
+    frame that is compared with the state of the table.
     """
     runner = runner_of(frame.sparkSession) if runner is None else runner
-    if intake.needs_state or intake.format == "debezium":
-        return _by_driver(frame, stream, intake)
+    for _ in range(ATTEMPTS):
+        found, position = _of_frame(frame, stream, intake, runner)
+        origins = [BatchOrigin(intake.source)] * len(found)
+        if found and intake.token is not None:
+            origins[0] = BatchOrigin(intake.source, intake.token, None, BATCH)  # the first stands for all of them
+        landings: list[PreparedLanding] = []
+        for each, origin in zip(found, origins, strict=True):
+            landings.append(_prepared_landing(stream, intake, each, origin, landings[0] if landings else None))
+        try:
+            landed = _landed(stream, intake, partial(_land_all, landings), position)
+        except EvolvedError:
+            continue
+        return total([stream.report(each) for each in landed]) if landed else LandingReport(stream.position)
+    raise _changed(stream)
+
+
+def _land_all(landings: Sequence[Landing], tx: Transaction) -> list[Landed]:
+    """Land the parts of a frame, unless the first of them finds that the batch was taken before."""
+    landed: list[Landed] = []
+    for landing in landings:
+        landed.append(landing(tx))
+        if landed[0].duplicate is not None:
+            break
+    return landed
+
+
+def _of_frame(frame: Any, stream: CatalogStream, intake: Intake, runner: Runner) -> tuple[list[Json], int]:
+    """Return what tasks made of the rows of a frame, and the position of the state that these were compared with."""
     opened, snapshot = stream.opened()
     place, known = stream.namespace.location(), rows_so_far(snapshot, opened)
-    arguments = (place, opened, intake, known, runner.in_driver(1))
-    made = runner.map(frame, Task("headwater.streams.sources.intake:prepare_rows", arguments))
-    found = list(gathered(made, partial(guarded, prepare_chunk, place.lake(), opened, intake, known)))
-    failed = next((each["error"] for each in found if "error" in each), None)
-    if failed is not None:
-        raise error_for(*failed)
-    origins = [BatchOrigin(intake.source)] * len(found)
-    if found and intake.token is not None:
-        origins[0] = BatchOrigin(intake.source, intake.token, None, BATCH)  # the first stands for all of them
-    landings: list[PreparedLanding] = []
-    for each, origin in zip(found, origins, strict=True):
-        landings.append(_prepared_landing(stream, intake, each, origin, landings[0] if landings else None))
 
-    def work(tx: Transaction) -> list[Landed]:
-        first = [landing(tx) for landing in landings[:1]]
-        if first and first[0].duplicate is not None:
-            return first
-        return first + [landing(tx) for landing in landings[1:]]
+    def prepared(intake: Intake, view: PositionView | None = None) -> list[Json]:
+        whole = frame if view is None else frame.coalesce(1)
+        about = (opened, intake, known, view)
+        made = runner.map(whole, Task(f"{INTAKE}:prepare_rows", (place, *about, view is None and runner.in_driver(1))))
+        if not made and view is not None:  # a snapshot without rows deletes all
+            made = runner.run([Task(f"{INTAKE}:prepare_table", (place, *about, frame.limit(0).toArrow()))])
+        found = list(gathered(made, partial(guarded, prepare_chunk, place.lake(), *about)))
+        if None in found:
+            raise StateNeededError
+        return [_checked(each) for each in found]
 
-    try:
-        landed = stream.run(work, f"{UPSERT if opened.definition.keys else APPEND} {stream.name}")
-    except EvolvedError:
-        return _by_driver(frame, stream, intake)
-    return total([stream.report(each) for each in landed]) if landed else LandingReport(stream.position)
-
-
-def _by_driver(frame: Any, stream: CatalogStream, intake: Intake) -> LandingReport:
-    options = {"strict": intake.strict, "checks": intake.checks, **intake.options}
-    return stream.ingest(frame.toArrow(), intake.format, intake.source, intake.token, **options)
+    with suppress(StateNeededError):
+        if intake.format != SNAPSHOT:
+            return _agreed(prepared, intake), 0
+    view = view_at(snapshot, opened)
+    return prepared(intake, view), view.position

@@ -27,6 +27,7 @@ from headwater.pipeline.planning import is_indexed
 from headwater.pipeline.progress import NOBODY, Teller
 from headwater.streams.layout import HISTORY
 from headwater.tables.indices import BUILD_OPTIONS, index_type
+from headwater.work import Runner
 
 PREFIX = "maintain."
 YES, NO = "yes", "no"
@@ -105,7 +106,7 @@ def index(
         kind = type or index_type_of(stream.definition.shown[column].type)
         stream.create_index(column, kind, name, runner, **options)
     else:
-        stream.update_indices()
+        stream.update_indices(runner)
     after = stream.published
     report = Report("index", stream.name, coverage=stream.coverage())
     if after is not None:
@@ -126,30 +127,31 @@ def maintain(
     `files` counts what the collection removed; `keep` is its retention (seven days).
     """
     began = time.perf_counter()
-    lake = open_lake(spark, catalog)
+    runner = runner_for(spark, tell)
+    so_far, lake = runner.done, open_lake(spark, catalog)
     check_here(lake)
     metastore = metastore_of(lake.namespace).metastore
     names = [name for name in tables or tuple(lake) if not name.endswith(HISTORY)]  # its table's publishes keep it
     tell.stage("maintain", len(names))
     parts = []
     for name in names:
-        parts.append(_maintained(lake, name, policy_of(properties_for(lake, name), name)))
+        parts.append(_maintained(lake, name, policy_of(properties_for(lake, name), name), runner))
         tell.step()
     removed = metastore.collect(keep)
-    report = summed("maintain", parts, began)
-    return dataclasses.replace(report, table="", files=removed.data + removed.published, parts=tuple(parts))
+    report, files = summed("maintain", parts, began), removed.data + removed.published
+    return dataclasses.replace(report, table="", files=files, parts=tuple(parts), where=runner.done - so_far)
 
 
-def _maintained(lake: Catalog, name: str, policy: Policy) -> Report:
+def _maintained(lake: Catalog, name: str, policy: Policy, runner: Runner) -> Report:
     table = lake[name]
     if not isinstance(table, CatalogStream):
         if policy.compact:
             table.optimize(**({} if policy.keep_days is None else {"keep_days": policy.keep_days}))
         return Report("maintain", name)
-    rewritten = policy.compact and table.compact()
+    rewritten = policy.compact and table.compact(runner)
     covered = table.coverage() if policy.missing is not None else {}
     if any(part < 1 - (policy.missing or 0) for part in covered.values()):
-        table.update_indices()
+        table.update_indices(runner)
     if policy.collect:
         table.collect()
     published = table.published

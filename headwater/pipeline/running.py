@@ -19,7 +19,7 @@ from headwater.catalog.transactions import metastore_of
 from headwater.config import load_profile
 from headwater.errors import ConcurrentModificationError, InvalidInputError, LanceNamespaceError, many
 from headwater.pipeline.columns import infer_columns
-from headwater.pipeline.facts import gather, located, moment_of, storage_of, wanted_properties
+from headwater.pipeline.facts import gather, located, moment_of, schema_of, storage_of, wanted_properties
 from headwater.pipeline.grammar import Pipeline, TableSpec, ViewSpec, naming_section
 from headwater.pipeline.jobs import (
     Report,
@@ -48,7 +48,7 @@ from headwater.pipeline.planning import (
 )
 from headwater.pipeline.progress import NOBODY, Teller
 from headwater.pipeline.view_tables import MadeView, make_anew, remember
-from headwater.pipeline.views import Say, ViewMoment, make_view
+from headwater.pipeline.views import Say, ViewMoment, check_view, make_view
 from headwater.spark.failures import naming_failures
 from headwater.streams.definition import Definition, Derived, define, derived_of
 from headwater.streams.log.checks import try_checks
@@ -199,6 +199,9 @@ def carry_out(
     for name, files in plan.undone.items():
         say(f"{name}: {many(len(files), 'undone file')} left out until they change: {', '.join(files[:3])}")
     with beside(pipeline.folder):
+        if failed is None:
+            with naming_failures():
+                _check_views(running, plan)
         _carry_out(running, plan)
     for report in running.reports:
         for text in late_warnings(report):
@@ -383,6 +386,29 @@ STEPS: dict[str, Callable[[_Running, Step], None]] = {
 # Views --------------------------------------------------------------------------------------------------------------
 
 
+def _check_views(running: _Running, plan: Plan) -> None:
+    """Raise an error for a view whose SQL the engine refuses, before anything is written."""
+    wanted = {step.table for step in plan.steps if step.do == VIEW}
+    there = set(running.catalog) if wanted and running.catalog.is_there else set()
+    specs = {spec.name: spec for spec in running.pipeline.tables}
+    names = {*there, *specs, *(view.name for view in running.pipeline.views)}
+
+    def columns(name: str) -> pa.Schema | None:
+        if name in there:
+            return schema_of(running.catalog[name])
+        spec = specs.get(name)
+        if spec is None or spec.schema is None:
+            return None  # known when its rows are
+        return pa.schema(list(define(spec.schema, spec.keys, spec.sequence, (), spec.properties).shown.values()))
+
+    for view in running.pipeline.views:
+        if view.name in wanted:
+            found = {name: columns(name) for name in inputs_of(view, names)}
+            known = {name: schema for name, schema in found.items() if schema is not None}
+            if len(known) == len(found):
+                check_view(view, known, running.spark)
+
+
 def _make_views(running: _Running, names: Sequence[str], anew: Collection[str]) -> None:
     """Compute views at the slot of the tables' publish, one after another, and publish them at one slot."""
     done: list[tuple[MadeView, ViewSpec, Mapping[str, list[Any]]]] = []
@@ -394,7 +420,7 @@ def _make_views(running: _Running, names: Sequence[str], anew: Collection[str]) 
         inputs = inputs_of(view, set(at))
         tables = {each: at[each] for each in inputs}
         moment = ViewMoment(at, slot, inputs)
-        made = make_view(running.catalog, view, moment, running.spark.spark, running.say, view.name in anew)
+        made = make_view(running.catalog, view, moment, running.spark, running.say, view.name in anew)
         found = {each: _input(table) for each, table in tables.items()}
         done.append((made, view, {each: moment_of(at, each) for each in inputs}))
         lineage[view.name] = {"inputs": found, "sql": view.sql, "run": running.run}

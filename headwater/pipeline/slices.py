@@ -44,8 +44,11 @@ def land_slices(
 ) -> MadeView:
     """Make the view's table follow the changes of its inputs since it was made. NotInSlicesError: as a whole, instead.
 
-    `run`: the engine of this pipeline, `engine` its name. `most`: rows of the changed keys that may be read here.
+    `run`: the engine of this pipeline, `engine` its name. `most`: rows of the changed keys that may be read here; None:
+    any number.
     """
+    if most == 0:
+        raise NotInSlicesError("driver_rows is 0, and the rows of changed keys would pass the driver")
     stream = catalog[view.name]
     if not isinstance(stream, CatalogStream):
         raise NotInSlicesError("it is a plain table")
@@ -109,8 +112,11 @@ class _Slices:
         meant = table.deltas(after)
         voided = {place for delta in meant for place in delta.properties.get("voids", ()) if place <= after}
         meant += [delta for delta in table.deltas() if delta.position in voided] if voided else []
-        if sum(file.rows or 0 for delta in meant for file in delta.files) > limit:
+        changed = sum(file.rows or 0 for delta in meant for file in delta.files)
+        if changed > limit:
             raise NotInSlicesError(f"more than a quarter of {name} changed")
+        if self.most is not None and changed > self.most:
+            raise NotInSlicesError(f"more than {self.most} rows of {name} changed (driver_rows)")
         wanted = self.slicing.matched[name]
         try:
             found = table.changes(after)
@@ -118,8 +124,8 @@ class _Slices:
             raise NotInSlicesError(f"the changes of {name} are collected") from None
         if not set(wanted) <= set(found.schema.names):
             raise NotInSlicesError(f"a computed column of {name} tells which rows it joins")
-        changed: pa.Table = found.drop_columns(CHANGE_COLUMNS)
-        return changed
+        rows: pa.Table = found.drop_columns(CHANGE_COLUMNS)
+        return rows
 
     def keys(self, changed: Mapping[str, pa.Table]) -> pa.Table:
         """The keys of the view that changed rows have to do with."""
@@ -183,7 +189,7 @@ class _Slices:
         limit = self.most + 1 if self.most is not None else None
         found: pa.Table = table.to_arrow(self._some(name, columns), " AND ".join(conditions) or None, limit)
         if limit is not None and found.num_rows == limit:
-            raise NotInSlicesError(f"the changed keys have more than {self.most} rows of {name}")
+            raise NotInSlicesError(f"the changed keys have more than {self.most} rows of {name} (driver_rows)")
         return found
 
 

@@ -1,7 +1,7 @@
 """Views of many rows: Spark runs the SQL over rows that executors read, and executors write what differs.
 
-The driver sees no row, but for those of a few keys (see slices). The result is compared with the view's present state
-by a join on the keys, and the differences land in one transaction.
+The driver sees no row, but for up to `driver_rows` rows of changed keys (see slices). The result is compared with the
+view's present state by a join on the keys, and the differences land in one transaction.
 """
 
 from __future__ import annotations
@@ -24,19 +24,20 @@ from headwater.spark.table_frames import Readable, frame_of, readable
 from headwater.sql.spark_parser import SqlError, query_text, with_tables
 from headwater.streams.sources.intake import Intake
 from headwater.types import arrow_type, spark_schema
-from headwater.work import runner_of
+from headwater.work import Runner
 
-LARGE_VIEW_ROWS = 1_000_000
-"""With so many rows in its inputs a view is Spark's, if there is a session."""
+LASTING = ("UNRESOLVED_ROUTINE", "WRONG_NUM_ARGS", "PARSE_", "INVALID_SQL_SYNTAX", "UNSUPPORTED_FEATURE")
+"""Conditions of Spark's errors that no column which a table gets later can mend, by how their names begin."""
 OP = "__headwater_op"
 OLD, NEW, THERE = "__headwater_old_", "__headwater_new", "__headwater_there"
 
 
 def land_by_spark(
-    spark: Any, catalog: Catalog, view: ViewSpec, inputs: Mapping[str, Readable], anew: bool = False
+    runner: Runner, catalog: Catalog, view: ViewSpec, inputs: Mapping[str, Readable], anew: bool = False
 ) -> MadeView:
     """Make the view's table hold what its SQL gives now. SqlError: Spark does not take the SQL, or not compare it."""
-    frames = {name: partial(frame_of, spark, found, runner_of(spark).cores) for name, found in inputs.items()}
+    spark = runner.spark
+    frames = {name: partial(frame_of, spark, found, runner.cores) for name, found in inputs.items()}
     with _asked(spark, view.sql, frames) as frame:
         check_named(view, frame.columns)
         total, distinct = _counted(frame, view)
@@ -44,10 +45,24 @@ def land_by_spark(
         columns = {field.name: arrow_type(json.loads(field.dataType.json())) for field in frame.schema}
         stream = view_table(catalog, view, pa.schema(list(columns.items())), anew)
         before = stream.position
-        events = _differences(spark, stream, frame, catalog.slot)
+        events = _differences(runner, stream, frame, catalog.slot)
         with naming_section(f"The view {view.name}"):
-            landed = ingest_frame(events, stream, Intake((), "op", VIEW_SOURCE, True, (), {"op_column": OP}))
+            landed = ingest_frame(events, stream, Intake((), "op", VIEW_SOURCE, True, (), {"op_column": OP}), runner)
         return MadeView(stream, landed, before, BY_SPARK)
+
+
+def check_sql(spark: Any, sql: str, schemas: Mapping[str, pa.Schema]) -> None:
+    """Raise SqlError for SQL that Spark refuses whatever columns its tables get, such as an unknown function."""
+    from pyspark.sql.types import StructType
+
+    kinds = {name: StructType.fromJson(spark_schema(schema)) for name, schema in schemas.items()}
+    try:
+        with _asked(spark, sql, {name: partial(spark.createDataFrame, [], kind) for name, kind in kinds.items()}):
+            return
+    except SqlError as error:
+        condition = getattr(error.__cause__, "getCondition", lambda: None)()
+        if (condition or "").startswith(LASTING):
+            raise
 
 
 def slice_by_spark(spark: Any, query: Any, tables: Mapping[str, pa.Table]) -> pa.Table:
@@ -80,7 +95,7 @@ def _asked(spark: Any, sql: str, inputs: Mapping[str, Callable[[], Any]]) -> Any
             frame = spark.sql(with_tables(sql, names))
             kinds = [field.dataType.simpleString() for field in frame.schema]
         except AnalysisException as error:
-            raise SqlError(f"Spark does not take it: {str(error).splitlines()[0][:300]}") from None
+            raise SqlError(f"Spark does not take it: {str(error).splitlines()[0][:300]}") from error
         if any("map<" in kind for kind in kinds):
             raise SqlError("Spark does not compare maps.")
         frame = frame.persist(StorageLevel.DISK_ONLY)  # it is looked at twice, and may be as large as its inputs
@@ -97,7 +112,7 @@ def _counted(frame: Any, view: ViewSpec) -> tuple[int, int]:
     return frame.count(), keys.distinct().count()
 
 
-def _differences(spark: Any, stream: CatalogStream, frame: Any, slot: int) -> Any:
+def _differences(runner: Runner, stream: CatalogStream, frame: Any, slot: int) -> Any:
     """Upserts of rows that are new or different, deletes of those that are not there any more."""
     from pyspark.sql import functions as F
     from pyspark.sql.types import StructType
@@ -108,7 +123,7 @@ def _differences(spark: Any, stream: CatalogStream, frame: Any, slot: int) -> An
     new = frame.select(*(F.col(_quoted(each.name)).cast(each.dataType).alias(each.name) for each in kinds))
     if not stream.position:
         return new.withColumn(OP, F.lit("u"))
-    held = frame_of(spark, readable(stream, slot), runner_of(spark).cores)
+    held = frame_of(runner.spark, readable(stream, slot), runner.cores)
     old = held.select(*(F.col(_quoted(name)).alias(f"{OLD}{name}") for name in names)).withColumn(THERE, F.lit(True))
     new = new.withColumn(NEW, F.lit(True))
 

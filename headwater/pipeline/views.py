@@ -7,7 +7,8 @@ anything but the tables that the SQL names.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -31,6 +32,7 @@ from headwater.pipeline.view_tables import (
 from headwater.sql.embedded import EmbeddedEngine, opened
 from headwater.sql.slicing import NotInSlicesError, slicing_of
 from headwater.sql.spark_parser import SqlError, UnsupportedSqlError, check_quotes
+from headwater.work import Runner, runner_of
 
 Say = Callable[[str], None]
 
@@ -51,27 +53,53 @@ class ViewMoment:
 def make_view(
     catalog: Catalog, view: ViewSpec, moment: ViewMoment, spark: Any = None, say: Say = _nobody, anew: bool = False
 ) -> MadeView:
-    """Make the view's table hold what its SQL gives of its inputs at one moment. `anew`: whatever it was before."""
-    try:
+    """Make the view's table hold what its SQL gives of its inputs at one moment. `anew`: whatever it was before.
+
+    `spark`: a session, a runner of one with its own `driver_rows`, or None, which computes in this process.
+    """
+    runner = runner_of(spark)
+    with _naming(view):
         if view.name in catalog and not anew:
             try:
-                return _in_slices(catalog, view, moment, spark)
+                return _in_slices(catalog, view, moment, runner)
             except (NotInSlicesError, UnsupportedOperationError) as why:
                 say(f"view {view.name}: recomputed, {why}")
-        return as_a_whole(catalog, view, moment, spark, anew)
+        return as_a_whole(catalog, view, moment, runner, anew)
+
+
+def check_view(view: ViewSpec, schemas: Mapping[str, pa.Schema], runner: Runner) -> None:
+    """Raise an error for SQL that the engine refuses whatever becomes of its tables, before a run writes anything.
+
+    `schemas`: the columns of its tables so far. A run may add columns and widen them, so what these tell is no error.
+    """
+    with _naming(view):
+        if runner.spark is not None:
+            from headwater.pipeline.spark_views import check_sql
+
+            check_sql(runner.spark, view.sql, schemas)
+            return
+        with opened() as engine, suppress(SqlError):
+            _run(engine, view.sql, {name: schema.empty_table() for name, schema in schemas.items()})
+
+
+@contextmanager
+def _naming(view: ViewSpec) -> Iterator[None]:
+    """Name the view in errors of its SQL."""
+    try:
+        yield
     except SqlError as error:
         raise InvalidInputError(f"The SQL of the view {view.name} cannot be run: {error}") from None
     except UnsupportedSqlError as error:
-        raise UnsupportedOperationError(f"The SQL of the view {view.name} cannot be run. {error}") from None
+        told = f"The SQL of the view {view.name} cannot be run. {error}: use --engine spark."
+        raise UnsupportedOperationError(told) from None
 
 
-def _in_slices(catalog: Catalog, view: ViewSpec, moment: ViewMoment, spark: Any) -> MadeView:
-    if spark is not None:
+def _in_slices(catalog: Catalog, view: ViewSpec, moment: ViewMoment, runner: Runner) -> MadeView:
+    if runner.spark is not None:
         from headwater.pipeline import spark_views
 
-        run: Run = partial(spark_views.slice_by_spark, spark)
-        most = spark_views.LARGE_VIEW_ROWS
-        return land_slices(catalog, moment.catalog, view, moment.inputs, run, BY_SPARK, most)
+        run: Run = partial(spark_views.slice_by_spark, runner.spark)
+        return land_slices(catalog, moment.catalog, view, moment.inputs, run, BY_SPARK, runner.driver_rows)
     with opened() as engine:
         return land_slices(catalog, moment.catalog, view, moment.inputs, partial(_run, engine), EMBEDDED, None)
 
@@ -82,16 +110,16 @@ def _run(engine: EmbeddedEngine, query: Any, tables: Mapping[str, Any]) -> pa.Ta
     return engine.query(query)
 
 
-def as_a_whole(catalog: Catalog, view: ViewSpec, moment: ViewMoment, spark: Any, anew: bool) -> MadeView:
+def as_a_whole(catalog: Catalog, view: ViewSpec, moment: ViewMoment, runner: Runner, anew: bool) -> MadeView:
     """Compute all of a view, and write what differs."""
     at, inputs = moment.catalog, moment.inputs
     schemas = {name: schema_of(at[name]) for name in inputs}
     check_quotes(view.sql, (column for schema in schemas.values() for column in schema.names))
-    if spark is not None:
+    if runner.spark is not None:
         from headwater.pipeline.spark_views import land_by_spark
         from headwater.spark.table_frames import readable
 
-        return land_by_spark(spark, catalog, view, {name: readable(at[name], moment.slot) for name in inputs}, anew)
+        return land_by_spark(runner, catalog, view, {name: readable(at[name], moment.slot) for name in inputs}, anew)
     columns = _named(view, schemas)
     tables = {name: at[name].to_arrow(columns.get(name)) for name in inputs}
     with opened() as engine:

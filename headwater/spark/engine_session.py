@@ -140,7 +140,7 @@ def _without_warnings() -> Iterator[None]:
 def _beside(given: Any, engine: PipelineEngine, say: Say) -> Iterator[Any]:
     """Yield a new session of the same Spark; the given one keeps its settings and views."""
     check_pandas()
-    session = given.newSession()
+    active, session = _running(), _new_session(given)
     wanted = dict(engine.settings)
     if engine.master:
         wanted["spark.master"] = engine.master
@@ -159,7 +159,19 @@ def _beside(given: Any, engine: PipelineEngine, say: Say) -> Iterator[Any]:
                 session.client.close()
         else:
             with contextlib.suppress(Exception):  # a Spark that has gone away has no session to go on with
-                given.createDataFrame([], "nothing int")  # which makes a session the thread's active one again
+                (active or given).createDataFrame([], "nothing int")  # which makes a session the active one again
+
+
+def _new_session(given: Any) -> Any:
+    """Return a new session beside the given one. `RDD.toDF`, which PySpark binds to the newest, stays with its own."""
+    if getattr(given, "_sc", None) is None:
+        return given.newSession()
+    from pyspark import RDD
+
+    bound: Any = RDD.toDF
+    session = given.newSession()
+    RDD.toDF = bound
+    return session
 
 
 def _is_taken(session: Any, given: Any, key: str, value: str) -> bool:

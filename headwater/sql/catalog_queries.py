@@ -73,10 +73,7 @@ def run(
     except SqlError as error:
         raise InvalidInputError(f"The query cannot be run: {error}") from None
     except UnsupportedSqlError as error:
-        told = (
-            f'The embedded engine does not compute {error.construct} as Spark does: ask Spark, or in dialect="duckdb".'
-        )
-        raise UnsupportedOperationError(told) from None
+        raise UnsupportedOperationError(f'{error}: ask Spark, or in dialect="duckdb".') from None
 
 
 def check_native(sql: str) -> None:

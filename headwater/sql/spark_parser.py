@@ -20,11 +20,13 @@ class SqlError(InvalidInputError):
 
 
 class UnsupportedSqlError(UnsupportedOperationError):
-    """Error 0: SQL that the embedded engine does not compute with the meaning that it has in Spark."""
+    """Error 0: SQL that the embedded engine does not compute with the meaning that it has in Spark.
+
+    A caller adds the remedy, which differs: a view can run on Spark, a check runs in the embedded engine everywhere.
+    """
 
     def __init__(self, construct: str) -> None:
-        super().__init__(f"The embedded engine does not compute {construct} as Spark does: use --engine spark.")
-        self.construct = construct
+        super().__init__(f"The embedded engine does not compute {construct} as Spark does")
 
 
 @lru_cache(maxsize=1)

@@ -12,7 +12,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
-from functools import cached_property
+from functools import cached_property, lru_cache
 from math import prod
 from typing import Any
 
@@ -92,6 +92,11 @@ class Definition:
     @cached_property
     def schema(self) -> pa.Schema:
         return pa.schema([column.field for column in self.columns])
+
+    @cached_property
+    def nullable_schema(self) -> pa.Schema:
+        """The columns with NULL allowed, which a row that is missing one, or a delete, has there."""
+        return pa.schema([pa.field(column.name, column.type) for column in self.columns])
 
     @cached_property
     def by_name(self) -> dict[str, Column]:
@@ -279,17 +284,31 @@ def from_properties(properties: Mapping[str, Any]) -> Definition | None:
     known = properties.get(STREAM)
     if not isinstance(known, Mapping):
         return None
-    schema = pa.ipc.read_schema(pa.py_buffer(base64.b64decode(known["schema"])))
-    columns = tuple(Column(field_id(each) or 0, each.name, each.type, each.nullable) for each in schema)
-    return Definition(
-        columns,
+    return _decode(
+        known["schema"],
         tuple(known["keys"]),
         tuple(known["sequence"]),
         tuple(PartitionField(*entry) for entry in known["partition_by"]),
-        {name: text for name, text in properties.items() if name != STREAM},
+        tuple((name, text) for name, text in properties.items() if name != STREAM),
         known["next_id"],
         known["schema_id"],
     )
+
+
+@lru_cache(maxsize=256)
+def _decode(
+    schema: str,
+    keys: tuple[str, ...],
+    sequence: tuple[str, ...],
+    partition_by: tuple[PartitionField, ...],
+    properties: tuple[tuple[str, str], ...],
+    next_id: int,
+    schema_id: int,
+) -> Definition:
+    """Return a definition by its parts as they are stored. Every call on a table asks for it, so it is kept."""
+    fields = pa.ipc.read_schema(pa.py_buffer(base64.b64decode(schema)))
+    columns = tuple(Column(field_id(each) or 0, each.name, each.type, each.nullable) for each in fields)
+    return Definition(columns, keys, sequence, partition_by, dict(properties), next_id, schema_id)
 
 
 def encode_schema(definition: Definition) -> str:

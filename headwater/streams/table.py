@@ -272,7 +272,7 @@ class StreamTable(StreamReads):
     @landing
     def _land(self, data: Given, verb: str, origin: BatchOrigin, **options: Any) -> LandingReport:
         work = Landing(self._metastore, self.path, data, verb, origin=origin, before=self._snapshot(), **options)
-        return self.report(self.run(work, f"{verb} {self.name}"))
+        return self.report(self._session.change(work, f"{verb} {self.name}", refresh=False))
 
     def report(self, landed: Landed) -> LandingReport:
         """Return the report of a landing."""
@@ -401,9 +401,9 @@ class StreamTable(StreamReads):
                 return version + (done is not None)
         raise AssertionError("unreachable")
 
-    def compact(self) -> bool:
-        """Write fragments of the serving copy anew that have lost many rows; whether there were any."""
-        done = self.run(lambda tx: stage_compaction(self._lake(), tx, self.path), f"compact {self.name}")
+    def compact(self, runner: Runner = HERE) -> bool:
+        """Write fragments of the serving copy again that have lost many rows; False: there were none."""
+        done = self.run(lambda tx: stage_compaction(self._lake(), tx, self.path, runner), f"compact {self.name}")
         if done is not None:
             finish(self._lake(), self.path, done)
         return done is not None
@@ -423,9 +423,9 @@ class StreamTable(StreamReads):
             finish(self._lake(), self.path, done)
         return done is not None
 
-    def update_indices(self) -> bool:
-        """Add to the indices of the serving copy the rows they lack; whether there were any."""
-        done = self.run(lambda tx: stage_indices(self._lake(), tx, self.path), f"indices of {self.name}")
+    def update_indices(self, runner: Runner = HERE) -> bool:
+        """Add to the indices of the serving copy the rows that they lack; False: they lack none."""
+        done = self.run(lambda tx: stage_indices(self._lake(), tx, self.path, runner), f"indices of {self.name}")
         if done is not None:
             finish(self._lake(), self.path, done)
         return done is not None

@@ -1,7 +1,7 @@
 """The one way to executors: a `Task` is a value, and a `Runner` runs tasks in this process or on Spark."""
 
 from headwater.work.runners import HERE, JarRunner, LocalRunner, SparkRunner, runner_of
-from headwater.work.tasks import DRIVER, DRIVER_ROWS, EMBEDDED, EXECUTORS, Json, Runner, Task, Where, guarded
+from headwater.work.tasks import DRIVER, DRIVER_ROWS, EMBEDDED, EXECUTORS, Json, Runner, Task, Where, guarded, named
 
 __all__ = [
     "DRIVER",
@@ -17,5 +17,6 @@ __all__ = [
     "Task",
     "Where",
     "guarded",
+    "named",
     "runner_of",
 ]

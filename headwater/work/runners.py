@@ -26,6 +26,7 @@ class LocalRunner:
 
     spark: Any = None
     cores = 1
+    driver_rows: int | None = None
     done = Where(EMBEDDED)
 
     def in_driver(self, rows: int, calls_functions: bool = False) -> bool:
@@ -51,12 +52,12 @@ class _Elsewhere:
     def __init__(self, spark: Any, cores: int, driver_rows: int, progress: Progress | None) -> None:
         self.spark = spark
         self.cores = cores
-        self.driver_rows = driver_rows
+        self.driver_rows: int | None = driver_rows
         self.progress = progress
         self.done = Where()
 
     def in_driver(self, rows: int, calls_functions: bool = False) -> bool:
-        return not calls_functions and rows <= self.driver_rows and self.driver_rows > 0
+        return not calls_functions and rows <= (self.driver_rows or -1)
 
     def _begin(self, tasks: Sequence[Task], what: str) -> None:
         if self.progress is not None and what:

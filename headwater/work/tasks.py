@@ -150,6 +150,11 @@ class Runner(Protocol):
         ...
 
     @property
+    def driver_rows(self) -> int | None:
+        """The number of rows that the caller's process may touch in a step; None: any."""
+        ...
+
+    @property
     def done(self) -> Where:
         """All jobs and tasks so far. The difference of two values is what a step took."""
         ...

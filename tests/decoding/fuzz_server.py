@@ -94,7 +94,7 @@ def served() -> Iterator[ServeProcess]:
         with Catalog(f"{folder}/lake") as catalog:
             catalog.create_table("a.t", rows)
             catalog.create_stream_table("a.s", rows.schema).append(rows)
-        with ServeProcess(f"{folder}/lake", "--port", "0", "--data-workers", str(THREADS)) as server:
+        with ServeProcess(f"{folder}/lake", "--port", "0", "--no-access-log", "--data-workers", str(THREADS)) as server:
             yield server
 
 

@@ -31,9 +31,10 @@ from headwater.store import (
     WrappedStore,
     memory_store,
 )
+from tests.children import PROCESSES
 from tests.metastore.model import tree_of
 from tests.metastore.published_reader import read
-from tests.metastore.writers import PROCESSES, committing, count_until_killed, killed, prepare, work
+from tests.metastore.writers import committing, count_until_killed, killed, prepare, work
 
 
 def drop(tx: Transaction) -> None:

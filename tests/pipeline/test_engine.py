@@ -199,6 +199,14 @@ def test_a_master_that_is_not_there_is_unavailable(
     assert (status, "No Spark answers at" in told, "s3cret" in told) == (7, True, False)
 
 
+def test_sql_that_the_embedded_engine_refuses_is_one_sentence_before_anything_is_written(
+    shop: Shop, capsys: pytest.CaptureFixture[str]
+) -> None:
+    shop.file.write_text(shop.file.read_text().replace("count(*)", "no_such(customer)"))
+    status, told = refused(shop, capsys, "--engine", "embedded")
+    assert (status, "mart.spend" in told, "no_such()" in told, told.endswith("use --engine spark.")) == (5, *[True] * 3)
+
+
 def test_the_runtime_of_the_wheel_is_used_only_where_there_is_no_other(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

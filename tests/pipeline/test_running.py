@@ -19,7 +19,7 @@ from headwater.errors import ConcurrentModificationError, InvalidInputError
 from headwater.metastore import Metastore, Transaction
 from headwater.pipeline import plan_pipeline, read_pipeline, run_pipeline, undo
 from headwater.pipeline.lineage import downstream, latest, open_lineage, upstream
-from tests.faults.children import PROCESSES
+from tests.children import PROCESSES
 from tests.pipeline.shop import SPEND, Shop
 
 pytest.importorskip("duckdb")

@@ -11,16 +11,21 @@ import signal
 import sys
 import threading
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+import pyarrow.compute as pc
 from pyspark.sql import SparkSession
 from pyspark.sql.functions import udf
 
 from headwater.catalog import Catalog
 from headwater.pipeline import backfill, index, ingest, publish
+from headwater.pipeline.grammar import ViewSpec
+from headwater.pipeline.views import ViewMoment, make_view
 from headwater.spark import configure
-from headwater.work import SparkRunner
+from headwater.work import SparkRunner, Task
 
 ACTS = '''
 import os, signal, time
@@ -99,14 +104,19 @@ def column(function: str, version: str) -> dict[str, str]:
     return {"column.size": json.dumps(told)}
 
 
-def kill_an_executor(spark: Any, mark: Path) -> None:
-    """Kill an executor of this very driver once a task runs."""
+def kill_an_executor(spark: Any, mark: Path, group: str = "") -> None:
+    """Kill an executor of this very driver once a task runs.
+
+    `group`: a group of jobs; the executor is killed once a whole stage of it is done, with the shuffle that it wrote.
+    """
     port = spark.sparkContext.getConf().get("spark.driver.port")
     tracker = spark.sparkContext.statusTracker()
     limit = time.monotonic() + 120
     while time.monotonic() < limit:
-        stages = [tracker.getStageInfo(stage) for stage in tracker.getActiveStageIds()]
-        if any(stage is not None and stage.numActiveTasks for stage in stages):
+        jobs = [tracker.getJobInfo(job) for job in tracker.getJobIdsForGroup(group)] if group else []
+        ids = [id for job in jobs if job is not None for id in job.stageIds] if group else tracker.getActiveStageIds()
+        stages = [stage for id in ids if (stage := tracker.getStageInfo(id)) is not None]
+        if any(each.numCompletedTasks == each.numTasks if group else each.numActiveTasks for each in stages):
             break
         time.sleep(0.01)
     for folder in Path("/proc").glob("[0-9]*"):
@@ -119,6 +129,24 @@ def kill_an_executor(spark: Any, mark: Path) -> None:
             os.kill(int(folder.name), signal.SIGKILL)
             mark.touch()
             return
+
+
+class KillingRunner(SparkRunner):
+    """A runner that loses an executor in the job whose words begin with `word`."""
+
+    def __init__(self, spark: Any, word: str, mark: Path) -> None:
+        super().__init__(spark, driver_rows=0)
+        self.word, self.mark = word, mark
+
+    def run(self, tasks: Sequence[Task], what: str = "") -> list[Any]:
+        if not what.startswith(self.word):
+            return super().run(tasks, what)
+        killer = threading.Thread(target=kill_an_executor, args=(self.spark, self.mark))
+        killer.start()
+        try:
+            return super().run(tasks, what)
+        finally:
+            killer.join()
 
 
 def twins(spark: Any, catalog: Catalog) -> None:
@@ -165,6 +193,30 @@ def dead(spark: Any, catalog: Catalog, marks: Path) -> None:
     backfill(SparkRunner(spark, driver_rows=0), catalog, "raw.dead", batch=1_000)
 
 
+def past_and_view(spark: Any, catalog: Catalog, marks: Path) -> list[Any]:
+    """Lose an executor in a history and in a compaction, and one with its shuffle and cached rows in a view."""
+    schema = {"id": "bigint", "at": "bigint"}
+    properties = {"history": "scd2"}
+    past = catalog.create_stream_table("raw.past", schema, keys=["id"], sequence=["at"], properties=properties)
+    for at in (1, 2):
+        past.upsert(pa.table({"id": range(ROWS), "at": [at] * ROWS}))
+    publish(KillingRunner(spark, "history of", marks / "history-died"), catalog, "raw.past")
+    past.delete([{"id": id} for id in range(ROWS // 2)])
+    publish(KillingRunner(spark, "tidy of", marks / "tidy-died"), catalog, "raw.past")
+    sql = "SELECT id % 100 AS part, count(*) AS orders, sum(at) AS total FROM raw.past GROUP BY id % 100"
+    moment = ViewMoment(catalog.at(catalog.slot), catalog.slot, ["raw.past"])
+    spark.sparkContext.setJobGroup("view", "a view")
+    killer = threading.Thread(target=kill_an_executor, args=(spark, marks / "view-died", "view"))
+    killer.start()
+    made = make_view(catalog, ViewSpec("mart.v", sql, ("part",)), moment, SparkRunner(spark, driver_rows=0))
+    killer.join()
+    publish(SparkRunner(spark, driver_rows=0), catalog, "mart.v")
+    rows, history = made.stream.serving.to_arrow(), catalog["raw.past__history"].to_arrow()
+    sums = [pc.sum(rows[name]).as_py() for name in ("orders", "total")]
+    opened = history.filter(pc.is_null(history["valid_to"])).num_rows
+    return [rows.num_rows, *sums, history.num_rows, opened, past.verify(), made.stream.verify()]
+
+
 def told(table: Any) -> list[Any]:
     rows = table.serving.to_arrow()
     names = [name for name in ("n", "size") if name in rows.schema.names]
@@ -182,4 +234,5 @@ if __name__ == "__main__":
     twins(running, lake)
     dead(running, lake, folder / "marks")
     found = {name: told(lake[f"raw.{name}"]) for name in ("log", "twins", "dead")}
+    found["past"] = past_and_view(running, lake, folder / "marks")
     print(json.dumps({**found, "positions": [lake[f"raw.{name}"].position for name in ("log", "dead")]}))

@@ -1,4 +1,4 @@
-"""The README's pipeline as people run Spark: on a cluster of two workers."""
+"""The guide's first pipeline as people run Spark: on a cluster of two workers."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import pyspark
 import pytest
 
 from examples.cluster.standalone import cluster
@@ -20,6 +21,7 @@ pytestmark = pytest.mark.long
 CANARY = "canary-that-nobody-may-see"
 EXECUTED = ("ingest", "publish", "index", "view")
 """The jobs that executors do, however few rows there are."""
+PIPELINE = "docs/guides/first-pipeline.md"
 TABLES = ("raw.orders", "raw.products", "mart.sales")
 
 
@@ -30,8 +32,8 @@ def master(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 
 
 def readme(folder: Path, more: str = "") -> Path:
-    """The files of the README's pipeline; `more` is added to its [pipeline]."""
-    for block in blocks_of("README.md"):
+    """The files of the first pipeline; `more` is added to its [pipeline]."""
+    for block in blocks_of(PIPELINE):
         if block.about.startswith("file: "):
             path = folder / block.about.removeprefix("file: ")
             path.parent.mkdir(parents=True, exist_ok=True)
@@ -109,6 +111,18 @@ def test_a_cluster_whose_workers_lack_the_package_is_one_sentence_and_nothing_is
     assert "lack headwater" in told[0]
     assert "PYSPARK_PYTHON" in told[0]
     assert not (tmp_path / "shop" / "shop").exists()
+
+
+def test_a_pipeline_is_a_job_of_spark_submit(master: str, tmp_path: Path) -> None:
+    file, here = readme(tmp_path / "on-spark"), readme(tmp_path / "embedded")
+    submit = Path(pyspark.__file__).parent / "bin" / "spark-submit"
+    values = {"PYTHONPATH": str(ROOT), "PYSPARK_PYTHON": sys.executable, "PYSPARK_DRIVER_PYTHON": sys.executable}
+    command = [str(submit), "--master", master, str(ROOT / "examples" / "cluster" / "job.py"), str(file)]
+    done = subprocess.run(command, env={**os.environ, **values}, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr[-3000:]
+    assert [line for line in done.stdout.splitlines() if line.startswith("view mart.sales") and "executors" in line]
+    assert headwater("run", str(here), "--engine", "embedded").returncode == 0
+    assert rows_of(Catalog(str(file.parent / "shop"))) == rows_of(Catalog(str(here.parent / "shop")))
 
 
 THROUGH_CONNECT = """

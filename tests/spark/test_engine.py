@@ -7,8 +7,10 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from pyspark import RDD
 from pyspark.sql import SparkSession
 
+from headwater.cli import main
 from headwater.errors import InvalidInputError
 from headwater.pipeline import read_pipeline, run_pipeline
 from headwater.spark import engine_session as engines
@@ -48,6 +50,19 @@ def test_a_run_works_beside_a_session_and_leaves_its_settings_and_views_alone(
     sys.modules.pop("shop_features", None)
 
 
+@pytest.mark.parametrize("is_other", [False, True], ids=["the given one", "another"])
+def test_a_run_that_makes_frames_gives_the_active_session_back(spark: SparkSession, is_other: bool) -> None:
+    before = spark.newSession() if is_other else spark
+    before.createDataFrame([], "nothing int")
+    bound = RDD.toDF
+    with engines.engine_session(PipelineEngine(SPARK), spark) as session:
+        session.createDataFrame([(1,)], "a int")
+        assert SparkSession.getActiveSession() is session
+    assert SparkSession.getActiveSession() is before
+    assert bound is RDD.toDF
+    spark.createDataFrame([], "nothing int")
+
+
 def test_the_jobs_and_tasks_of_a_step_are_counted_and_named(spark: SparkSession) -> None:
     context = spark.sparkContext
     context.setJobGroup("mine", "what I do")
@@ -74,6 +89,28 @@ def test_sql_that_spark_refuses_is_one_sentence(spark: SparkSession, sql: str) -
         with pytest.raises(InvalidInputError, match="Spark refuses it: ") as error, naming_failures():
             session.sql(sql).collect()
         assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "told"),
+    [
+        ("count(*)", "no_such(customer)", "mart.spend cannot be run: Spark does not take it: [UNRESOLVED_ROUTINE"),
+        ("count(*)", "upper(customer, 1)", "mart.spend cannot be run: Spark does not take it: [WRONG_NUM_ARGS"),
+        ("shop_features:embed", "shop_features:missing", "missing"),
+    ],
+)
+def test_what_spark_refuses_of_a_pipeline_is_one_sentence_before_anything_is_written(
+    spark: SparkSession, tmp_path: Path, capsys: pytest.CaptureFixture[str], old: str, new: str, told: str
+) -> None:
+    shop = Shop(tmp_path, seed=4)
+    shop.deliver(shop.change(5))
+    shop.products([{"sku": "a", "title": "Lamp", "text": "bright"}])
+    shop.file.write_text(shop.file.read_text().replace(old, new))
+    assert main(["run", str(shop.file), "--engine", "spark"]) == 5
+    (line,) = [line for line in capsys.readouterr().err.splitlines() if line.startswith("headwater: ")]
+    assert told in line
+    assert not (tmp_path / "lake").exists()
+    sys.modules.pop("shop_features", None)
 
 
 def test_a_function_that_cannot_be_sent_is_one_sentence(spark: SparkSession) -> None:

@@ -18,8 +18,8 @@ HERE = Path(__file__).parent
 
 @pytest.mark.long
 def test_twins_and_killed_executors_leave_what_an_undisturbed_run_leaves(tmp_path: Path) -> None:
-    """Twins of an INSERT, an UPDATE, an ingest and a publish; executors die in an ingest, a publish, an index build and
-    a backfill."""
+    """Twins of an INSERT, an UPDATE, an ingest and a publish; executors die in an ingest, a publish, an index build, a
+    backfill, a history, a compaction and, with the shuffle that they wrote, a view."""
     if not all(can_listen(host) for host in HOSTS):
         pytest.skip("this system has one loopback address: no second host for a speculative task")
     (tmp_path / "marks").mkdir()
@@ -39,3 +39,6 @@ def test_twins_and_killed_executors_leave_what_an_undisturbed_run_leaves(tmp_pat
     assert found["twins"] == [ROWS, ROWS, 2 * ROWS, 3 * ROWS, ROWS, []]
     assert found["dead"] == [ROWS, ROWS, ROWS, -3 * ROWS, ROWS, []]
     assert found["positions"] == [2, 2]
+    assert marks >= {"history-died", "tidy-died", "view-died"}
+    half = ROWS // 2
+    assert found["past"] == [100, half, 2 * half, 2 * ROWS, half, [], []]

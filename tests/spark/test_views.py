@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import UTC, datetime
 from decimal import Decimal
 from pathlib import Path
@@ -13,31 +14,36 @@ from pyspark.sql import SparkSession
 
 from headwater.catalog import Catalog
 from headwater.errors import InvalidInputError
-from headwater.pipeline import executors, read_pipeline, run_pipeline, spark_views, views
+from headwater.pipeline import read_pipeline, run_pipeline, spark_views, views
 from headwater.pipeline.facts import moment_of
 from headwater.pipeline.grammar import ViewSpec
 from headwater.pipeline.view_tables import MadeView, remember
 from headwater.pipeline.views import ViewMoment, make_view
 from headwater.spark import table_frames
-from headwater.work import runners
+from headwater.work import SparkRunner, runners
+from headwater.work.engines import SPARK, PipelineEngine
 from tests.pipeline.shop import Shop
 
 
 @pytest.fixture(autouse=True)
 def by_spark(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Every view counts as large, and rows that come to the driver are an error."""
+    """Rows that come to the driver are an error."""
 
     def collected(*_: Any) -> Any:
-        raise AssertionError("rows of a large view came to the driver")
+        raise AssertionError("rows of a view came to the driver")
 
-    monkeypatch.setattr(spark_views, "LARGE_VIEW_ROWS", 0)
-    monkeypatch.setattr(executors, "_by_driver", collected)
+    monkeypatch.setattr("pyspark.sql.classic.dataframe.DataFrame.toArrow", collected)
     monkeypatch.setattr(views, "opened", collected)
 
 
+def never(spark: SparkSession) -> SparkRunner:
+    """Return a runner whose driver touches no row."""
+    return SparkRunner(spark, driver_rows=0)
+
+
 def made(spark: SparkSession, catalog: Catalog, sql: str, keys: tuple[str, ...], inputs: tuple[str, ...]) -> Any:
-    slot = catalog.slot
-    return make_view(catalog, ViewSpec("mart.v", sql, keys), ViewMoment(catalog.at(slot), slot, inputs), spark)[1]
+    moment = ViewMoment(catalog.at(catalog.slot), catalog.slot, inputs)
+    return make_view(catalog, ViewSpec("mart.v", sql, keys), moment, never(spark))[1]
 
 
 def test_a_large_view_follows_its_inputs_and_only_what_differs_is_written(spark: SparkSession, tmp_path: Path) -> None:
@@ -45,7 +51,8 @@ def test_a_large_view_follows_its_inputs_and_only_what_differs_is_written(spark:
     ends = [0]
     for times in (60, 60, 5):
         shop.deliver(shop.change(times))
-        run_pipeline(read_pipeline(shop.file), spark, select=["raw.orders", "mart.spend"])
+        engine = PipelineEngine(SPARK, driver_rows=0)
+        run_pipeline(replace(read_pipeline(shop.file), engine=engine), spark, select=["raw.orders", "mart.spend"])
         view = Catalog(str(tmp_path / "lake"))["mart.spend"]
         found = sorted((r["customer"], f"{r['spent']:.2f}", r["orders"]) for r in view.to_arrow().to_pylist())
         assert found == shop.spend()
@@ -106,7 +113,8 @@ def test_a_table_of_a_catalog_that_the_session_does_not_know_is_read_at_its_mome
 def test_a_view_of_spark_follows_a_few_changes_by_spark_without_reading_its_inputs(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(spark_views, "LARGE_VIEW_ROWS", 20)
+    monkeypatch.undo()
+    runner = SparkRunner(spark, driver_rows=20)
     catalog, said = Catalog(str(tmp_path / "lake")), list[str]()
     schema = {"id": "bigint", "who": "string", "total": "decimal(9,2)", "made": "timestamp"}
     items = catalog.create_stream_table("raw.items", schema, keys="id")
@@ -121,7 +129,7 @@ def test_a_view_of_spark_follows_a_few_changes_by_spark_without_reading_its_inpu
 
     def make() -> MadeView:
         at = catalog.at(catalog.slot)
-        found = make_view(catalog, view, ViewMoment(at, catalog.slot, ("raw.items",)), spark, said.append)
+        found = make_view(catalog, view, ViewMoment(at, catalog.slot, ("raw.items",)), runner, said.append)
         remember(found, view, {"raw.items": moment_of(at, "raw.items")})
         return found
 
@@ -131,6 +139,11 @@ def test_a_view_of_spark_follows_a_few_changes_by_spark_without_reading_its_inpu
     monkeypatch.setattr(spark_views, "land_by_spark", None)
     assert (make().landed.rows, said) == (3, [])
     items.delete([{"id": 4}])
+    runner.driver_rows = 0
+    with pytest.raises(TypeError):  # all of it would be computed
+        make()
+    assert "driver_rows is 0" in said.pop()
+    runner.driver_rows = 20
     assert (make().landed.rows, said) == (1, [])
     found = {row["who"]: row for row in catalog["mart.v"].to_arrow().to_pylist()}
     assert "new" not in found
@@ -147,4 +160,4 @@ def test_sql_that_spark_does_not_take_is_an_error_and_no_other_engine_runs_it(
     view = ViewSpec("mart.v", "SELECT id, epoch_ms(0) AS at FROM raw.items", ("id",))
     moment = ViewMoment(catalog.at(catalog.slot), catalog.slot, ("raw.items",))
     with pytest.raises(InvalidInputError, match=r"mart\.v cannot be run: Spark does not take it"):
-        make_view(catalog, view, moment, spark)
+        make_view(catalog, view, moment, never(spark))

@@ -6,16 +6,16 @@ import json
 import os
 import sys
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
-from pyspark.sql import SparkSession
+from pyspark.sql import Row, SparkSession
 
 from headwater.catalog import Catalog
-from headwater.pipeline import publish, read_pipeline, run_pipeline
+from headwater.pipeline import ingest, publish, read_pipeline, run_pipeline
 from headwater.work import DRIVER, EMBEDDED, EXECUTORS, SparkRunner
 from headwater.work.engines import SPARK, PipelineEngine
 from tests.pipeline.shop import FEATURES, Shop
@@ -103,6 +103,65 @@ def test_with_driver_rows_of_0_each_step_is_a_job_and_the_rows_are_those_of_the_
         assert [tasks for about, tasks in done_by_executors.items() if words in about], words
     lake = Catalog(str(tmp_path / "there" / "lake"))
     assert [lake[name].verify() for name in ("raw.orders", "raw.products", "mart.spend")] == [[], [], []]
+
+
+def change(id: int | None, op: str, at: int, **values: Any) -> str:
+    row = {"id": id, **values}
+    sides = {"before": row if op == "d" else None, "after": None if op == "d" else row}
+    return json.dumps({"op": op, **sides, "source": {"lsn": at}})
+
+
+MESSAGES = [
+    *(change(n, "c", n, name=f"n{n}") for n in range(1, 30)),
+    change(3, "u", 40, name="changed", size=7),  # of all parts only this one makes the table evolve
+    change(4, "d", 41),
+    *(change(None, "c", n, name="no key") for n in (50, 51)),
+    *(change(n, "c", n, name=f"n{n}") for n in range(60, 70)),
+]
+EMPTIED = json.dumps({"op": "t", "source": {"lsn": 80}})
+TRUNCATED = [change(1, "c", 70, name="gone"), EMPTIED, change(9, "c", 90, name="z")]
+
+
+def intakes(spark: Any, catalog: Catalog, folder: Path, frame_of: Callable[[Any], Any]) -> Iterator[Any]:
+    """Take data in every format; `frame_of` makes data of a list of rows."""
+    schema = {"id": "bigint", "_lsn": "bigint", "name": "string"}
+    catalog.create_stream_table("raw.t", schema, keys=["id"], sequence=["_lsn"])
+    yield ingest(spark, catalog, "raw.t", frame_of([{"value": text} for text in MESSAGES]), format="debezium")
+    (folder / "truncated.json").write_text("\n".join(TRUNCATED))
+    file = str(folder / "truncated.json")
+    yield ingest(spark, catalog, "raw.t", file, format="debezium", apply_as_truncates=True)
+    catalog.create_stream_table("raw.s", {"id": "bigint", "name": "string"}, keys=["id"])
+    for ids in (range(40), range(20, 60), range(0)):
+        rows = frame_of([{"id": n, "name": f"s{n % 30}"} for n in ids])
+        yield ingest(spark, catalog, "raw.s", rows, format="snapshot", allow_empty=True)
+
+
+def test_no_row_that_is_taken_in_or_rejected_passes_the_driver(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def found(catalog: Catalog) -> list[Any]:
+        rejected = catalog["raw.t__quarantine"].to_arrow().select(["row", "reason", "column"])
+        tables = [catalog["raw.t"].to_arrow(), rejected, catalog["raw.s"].changes().drop_columns(["_commit_time"])]
+        return [sorted(map(str, table.to_pylist())) for table in tables]
+
+    def in_driver(*_: Any) -> Any:
+        raise AssertionError("a row came to the driver")
+
+    def frame_of(rows: list[dict[str, Any]]) -> Any:
+        if not rows:
+            return spark.range(0).selectExpr("id", "'' AS name")
+        return spark.sparkContext.parallelize(rows, 4).map(lambda row: Row(**row)).toDF()
+
+    here, there = Catalog(str(tmp_path / "here")), Catalog(str(tmp_path / "there"))
+    told = list(intakes(None, here, tmp_path, lambda rows: rows))
+    for name in ("landing.encode_events", "quarantine.encode_events", "sources.formats.take_debezium"):
+        monkeypatch.setattr(f"headwater.streams.{name}", in_driver)
+    done = list(intakes(SparkRunner(spark, driver_rows=0), there, tmp_path, frame_of))
+    assert [each.where and each.where.place for each in done[:4]] == [EXECUTORS] * 4
+    assert [(each.rows, each.quarantined) for each in done] == [(each.rows, each.quarantined) for each in told]
+    monkeypatch.undo()
+    assert found(there) == found(here)
+    assert "size" in there["raw.t"].schema.names
 
 
 def test_functions_of_users_run_on_executors_at_any_size_and_the_rest_of_few_rows_in_the_driver(

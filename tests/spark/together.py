@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import multiprocessing
 import time
 from collections.abc import Callable
 from datetime import timedelta
@@ -14,8 +13,6 @@ from headwater.catalog.transactions import metastore_of
 from headwater.pipeline import index, ingest, publish
 from headwater.streams.serving import compaction
 
-PROCESSES = multiprocessing.get_context("forkserver")
-PROCESSES.set_forkserver_preload([__name__])
 KEYED, LOG = "raw.keyed", "raw.log"
 OWN_KEYS = 20
 SHARED = -1

@@ -84,9 +84,8 @@ def test_values_have_the_types_of_spark(engine: EmbeddedEngine, expression: str,
     ],
 )
 def test_what_has_another_meaning_is_refused_by_its_name(engine: EmbeddedEngine, sql: str, what: str) -> None:
-    with pytest.raises(UnsupportedSqlError, match=what) as refused:
+    with pytest.raises(UnsupportedSqlError, match=what):
         engine.query(sql)
-    assert "--engine spark" in str(refused.value)
 
 
 @pytest.mark.parametrize(

@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 from headwater.metastore import Metastore
 from headwater.streams.log.log_files import ROW_GROUP, Share, bucket_count, row_groups_of
 from headwater.streams.reading.position_views import Published
-from headwater.streams.serving import publish_tasks, scd2
+from headwater.streams.serving import publish_tasks, scd2, staged_rows
 from headwater.streams.serving.publication import publish_tables
 from headwater.streams.table import StreamTable
 from headwater.work import LocalRunner, Task
@@ -152,12 +152,42 @@ def test_after_an_undo_and_on_a_table_that_evolved_the_rows_are_folded_by_tasks_
     table.ingest([{"id": 3, "at": 3, "text": "ccc", "size": 2**40, "more": 7}], source="third")
     evolved, undone = Here(), Here()
     publish(table, runner=evolved)
-    assert evolved.ran == ["run_digest", *["run_share"] * 4, *["run_history"] * 4]
+    cast = "stage_there"  # the column of the table, and that of its history
+    assert evolved.ran == [cast, "run_digest", *["run_share"] * 4, cast, *["run_history"] * 4]
     assert (state(table)[3][2:6], table.verify()) == (("ccc", 2**40, [3.0, 1.0], 7), [])
     table.undo(source="second")
     publish(table, runner=undone)
-    assert set(undone.ran) == {"run_share", "run_history"}
+    assert set(undone.ran) == {"run_share", "stage_there", "run_history"}
     assert (sorted(state(table)), state(table)[7][2], table.verify()) == ([*range(10)], "a7", [])
+
+
+def test_worn_fragments_and_rows_that_indices_lack_are_the_work_of_a_task(
+    metastore: Metastore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("headwater.streams.serving.compaction.MANY", 2)
+    schema = {"id": "int64", "at": "int64", "text": "string", "size": "int64"}
+    table = StreamTable.create(metastore, ["t"], schema, "id", "at")
+    for at in range(1, 4):
+        table.upsert(rows(range(at, 300, 2), at, "a"))
+        runner = Here()
+        publish(table, 1, runner)
+    assert runner.ran == ["run_share", "stage_there"]
+    before, kept = state(table), table.coverage()
+    assert kept == {"id_idx": 1.0}
+    table.create_index("text", "INVERTED")
+    table.delete(list(range(200)))
+    table.upsert(rows(range(1000, 1010), 9, "z"))
+    with patch.object(staged_rows, "rows_to_tidy", lambda *_: 0):
+        table.publish()
+    worn, indexed = Here(), Here()
+    assert table.update_indices(indexed)
+    assert table.compact(worn)
+    table.update_indices()
+    assert worn.ran == indexed.ran == ["stage_there"]
+    assert (table.coverage(), table.verify()) == ({"id_idx": 1.0, "text_idx": 1.0}, [])
+    assert {id: row for id, row in state(table).items() if id < 1000} == {
+        id: row for id, row in before.items() if id >= 200
+    }
 
 
 def test_the_number_of_tasks_follows_the_rows_the_cores_and_the_functions() -> None:

@@ -11,21 +11,17 @@ from pathlib import Path
 
 import pytest
 
+from tests.unit.parsing import IN_ONE_PROCESS, parsed, walk
+
 PROJECT = Path(__file__).parents[2]
 PACKAGE = PROJECT / "headwater"
-pytestmark = pytest.mark.xdist_group("claims")  # which parse the package once
+pytestmark = IN_ONE_PROCESS
 
 
 @cache
 def modules() -> dict[str, ast.Module]:
     """Every module of the package, parsed when the first test needs it and not in each process that collects tests."""
-    return {path.relative_to(PACKAGE).as_posix(): ast.parse(path.read_text()) for path in PACKAGE.rglob("*.py")}
-
-
-@cache
-def walk(tree: ast.AST) -> list[ast.AST]:
-    """Every node of a tree, listed once: most of these tests walk the whole package."""
-    return list(ast.walk(tree))
+    return {path.relative_to(PACKAGE).as_posix(): parsed(path) for path in PACKAGE.rglob("*.py")}
 
 
 WORLD = {"time", "secrets", "random"}

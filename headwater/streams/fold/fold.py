@@ -96,15 +96,21 @@ def without_gaps(events: Events) -> Events | None:
 
 
 def _filtered(rows: pa.Table, kept: Mask) -> pa.Table:
-    """Rows by a mask; many are filtered side by side, which pyarrow does not do by itself."""
+    """Rows by a mask; many are filtered side by side, which pyarrow does not do by itself.
+
+    A batch of which all rows are kept is not copied.
+    """
     if rows.num_rows < MANY:
         return rows.filter(pa.array(kept))
     batches = rows.to_batches(max_chunksize=MANY)
     starts = np.cumsum([0, *(batch.num_rows for batch in batches)])
-    masks = (pa.array(kept[start : start + batch.num_rows]) for start, batch in zip(starts, batches, strict=False))
+    masks = [kept[start : start + batch.num_rows] for start, batch in zip(starts, batches, strict=False)]
+    changed = [place for place, mask in enumerate(masks) if not mask.all()]
     with ThreadPoolExecutor(os.cpu_count()) as beside:
-        found = list(beside.map(lambda batch, mask: batch.filter(mask), batches, masks))
-    return pa.Table.from_batches(found, rows.schema)
+        found = beside.map(lambda place: batches[place].filter(pa.array(masks[place])), changed)
+        for place, batch in zip(changed, found, strict=True):
+            batches[place] = batch
+    return pa.Table.from_batches(batches, rows.schema)
 
 
 def _unchanged(rules: Rules, state: State, beyond: Mask, watermark: Watermark) -> Folded:

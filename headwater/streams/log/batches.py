@@ -68,7 +68,7 @@ def shape(definition: Definition, data: Given, contract: str = REFUSE) -> EventB
     bad = faults.found()
     if bad and contract == REFUSE:
         raise _refused(bad[0], after, data)
-    rows = pa.Table.from_arrays(list(columns.values()), schema=pa.schema([c.field for c in _loose(after)]))
+    rows = pa.Table.from_arrays(list(columns.values()), schema=after.nullable_schema)
     events = Events(rows, data.delete_mask, present, data.reads)
     numbers, cuts = np.arange(data.length, dtype=np.int64), None
     if data.truncates is not None and data.truncates.any():
@@ -79,11 +79,6 @@ def shape(definition: Definition, data: Given, contract: str = REFUSE) -> EventB
         numbers = np.flatnonzero(kept)
         events = events.take(numbers)
     return EventBatch(after, events, numbers, bad, added, widened, dropped, cuts)
-
-
-def _loose(definition: Definition) -> list[Column]:
-    """The columns with NULL allowed, which a row that is missing one, or a delete, has there."""
-    return [Column(column.id, column.name, column.type) for column in definition.columns]
 
 
 @dataclass
@@ -97,6 +92,8 @@ class _Faults:
         self.any: Mask = np.zeros(self.length, bool)
 
     def add(self, mask: Mask, reason: str, column: str) -> None:
+        if not mask.any():
+            return
         for index in np.flatnonzero(mask & ~self.any).tolist():
             self.reasons[index] = Bad(index, reason, column)
         self.any |= mask

@@ -21,6 +21,7 @@ from headwater.streams.fold.events import Events
 
 Mask = npt.NDArray[np.bool_]
 WARN, DROP, FAIL = "warn", "drop", "fail"
+REMEDY = "a check runs in that engine on Spark too, so write it in other words, or as the WHERE of a view."
 
 
 @dataclass(frozen=True)
@@ -121,6 +122,8 @@ def _wrong(engine: EmbeddedEngine, checks: Sequence[Check], rows: pa.Table, erro
     for check in checks:
         try:
             _asked(engine, [check], rows)
-        except (SqlError, UnsupportedSqlError) as own:
+        except SqlError as own:
             return InvalidInputError(f"The check {check.name!r} ({check.sql}) cannot be run: {own}")
+        except UnsupportedSqlError as own:
+            return InvalidInputError(f"The check {check.name!r} ({check.sql}) cannot be run. {own}: {REMEDY}")
     return InvalidInputError(f"A check cannot be run: {error}")

@@ -30,8 +30,8 @@ from headwater.streams.fold.watermark import BatchJudgement, line, too_late
 from headwater.streams.layout import BATCH, LANCE, TRUNCATES, log_file
 from headwater.streams.log.batches import REFUSE, Bad, EventBatch, shape
 from headwater.streams.log.checks import DROP, Check, judge, with_own
-from headwater.streams.log.log_files import LogFile, bucket_count, encode_events, highest_of
-from headwater.streams.log.quarantine import Quarantined, quarantine
+from headwater.streams.log.log_files import LogFile, bucket_count, divides, encode_events, highest_of
+from headwater.streams.log.quarantine import Quarantined, RejectedRows, quarantine, write_rejected
 from headwater.streams.log.source_ledger import Ledger, LedgerEntry
 from headwater.streams.reading.position_views import watermark_at
 from headwater.streams.rows.hashing import content_digest
@@ -127,6 +127,7 @@ class Landing:
         self._strict = strict
         self._origin = origin or BatchOrigin()
         self._bad = bad
+        self._rejected: Sequence[RejectedRows] = ()
         self._checks = checks
         self._failed: dict[str, int] = {}
         self._shaped: tuple[Definition, EventBatch] | None = None
@@ -140,23 +141,26 @@ class Landing:
         bad = [*sourced(self._bad, self._origin), *self._quarantined(batch)]
         ledger = self._ledger(tx, stream)
         digest = self._origin.digest or (digest_of_batch(batch, bad) if ledger is not None else "")
+        count = len(bad) + sum(each.file.rows for each in self._rejected)
         known = self._known(ledger, digest)
         if known is not None:
             return Landed(duplicate=known)
-        if bad and self._strict:
+        if count and self._strict:
+            first = bad[0] if bad else self._rejected[0].first
             raise InvalidInputError(
-                f"{many(len(bad), 'row')} cannot be taken and strict was asked for, so nothing was taken. The first: "
-                f"{bad[0].reason}, column {bad[0].column!r}, row {bad[0].row[:200]}."
+                f"{many(count, 'row')} cannot be taken and strict was asked for, so nothing was taken. The first: "
+                f"{first.reason}, column {first.column!r}, row {first.row[:200]}."
             )
         if batch.definition != stream.definition:
             tx.update_table_version(stream.path, stream.version, to_properties(batch.definition))
         after = self._before.last_position(stream.path, version=stream.version) if ledger is not None else 0
         appended = self._append(tx, stream, batch)
         rows = len(batch.events) + (0 if batch.truncations is None else len(batch.truncations))
-        landed = Landed(rows, len(bad), appended, batch=batch, checks=self._failed)
+        landed = Landed(rows, count, appended, batch=batch, checks=self._failed)
         landed.too_late = self._too_late(stream, batch)
-        if bad:
-            quarantine(tx, self._store, self._clock, stream, bad, self._origin_properties())
+        if count:
+            own = [write_rejected(self._store, self._clock, stream.home, bad)] if bad else []
+            quarantine(tx, stream, [*self._rejected, *own], self._origin_properties())
         if ledger is not None:  # also of a batch without effect: a repeat may have one, and must not
             self._remember(tx, ledger, landed, digest, after)
         return landed
@@ -213,7 +217,7 @@ class Landing:
         if self._joins is not None:
             own[BATCH] = self._joins._call
         made = []
-        cut = {} if batch.truncations is None else truncating(batch.definition, batch.truncations, batch.events.rows)
+        cut = {} if batch.truncations is None else self._cut(batch, batch.truncations)
         written = self._written[key]
         if cut and (len(written) != 1 or written[0][0] is not None):  # of no partition
             properties = {**cut, **own}
@@ -243,6 +247,10 @@ class Landing:
         """The events with their sequences."""
         return batch.events
 
+    def _cut(self, batch: EventBatch, cuts: Truncations) -> dict[str, Any]:
+        """Return the properties of a delta that has the truncations of the batch."""
+        return truncating(batch.definition, cuts, batch.events.rows)
+
     def _kind(self, log: LogFile) -> str:
         if self._verb == APPEND:
             return APPEND
@@ -253,7 +261,8 @@ class Landing:
         return {name: text for name, text in found.items() if text is not None}
 
     def _write(self, stream: Stream, batch: EventBatch) -> Iterator[Written]:
-        return write_batch(self._store, self._clock, stream, batch, rows_so_far(self._before, stream))
+        known = rows_so_far(self._before, stream) if divides(len(batch.events)) else 0
+        return write_batch(self._store, self._clock, stream, batch, known)
 
 
 def truncating(definition: Definition, cuts: Truncations, rows: pa.Table) -> dict[str, Any]:

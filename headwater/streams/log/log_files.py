@@ -72,7 +72,7 @@ class LogFile:
 def encode_events(definition: Definition, events: Events, numbers: Codes, buckets: int) -> LogFile:
     """The events as one file. `numbers` are their rows' numbers in the batch."""
     order, parts = _order(definition, events, buckets)
-    places = pa.array(order)
+    places = pa.array(order) if definition.keys else None  # without keys the order is that of the rows
     columns: list[Any] = []
     fields: list[Any] = []
     upserts = ~events.deletes
@@ -80,7 +80,8 @@ def encode_events(definition: Definition, events: Events, numbers: Codes, bucket
         mask = events.present.get(column.name, upserts) & upserts
         if not mask.any() and column.name not in (*definition.keys, *definition.sequence):
             continue  # missing everywhere: a delete needs no more than key and sequence
-        values = _stored(by_dictionary(events.rows.column(column.name)).take(places))
+        values = by_dictionary(events.rows.column(column.name))
+        values = _stored(values if places is None else values.take(places))
         columns.append(values)
         fields.append(with_id(pa.field(column.name, values.type), column.id))
         if column.name in events.present and (mask | events.deletes).sum() < len(events):
@@ -146,6 +147,11 @@ def bucket_count(rows: int, landed: int) -> int:
     while count * BUCKET_ROWS < rows and 2 * count * LEAST_GROUP <= landed:
         count *= 2
     return count
+
+
+def divides(landed: int) -> bool:
+    """Return True if a batch of so many rows has several buckets where its table is large enough."""
+    return landed >= 2 * LEAST_GROUP
 
 
 def _order(definition: Definition, events: Events, buckets: int) -> tuple[Codes, list[list[int]]]:

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import msgspec
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -46,22 +47,31 @@ class Quarantined:
     position: int | None = None
 
 
-def quarantine(
-    tx: Transaction,
-    store: Store,
-    clock: Clock,
-    stream: Stream,
-    rows: Sequence[Quarantined],
-    origin: Mapping[str, str] | None = None,
-) -> None:
-    """Put rows into a table's quarantine, which the first of them makes. `origin`: of what batch they are, to be undone
-    with it; rows that a publish found late are of none."""
-    path = sibling(stream.path, QUARANTINE)
-    if not tx.exists(path):
-        create(tx, path)
-    if not is_quarantine(tx, path):
-        raise in_the_way(path, stream.path, "quarantine")
-    kept = open_in(tx, path)
+@dataclass(frozen=True)
+class RejectedRows:
+    """Rows that were not taken, as a file of the log. A task may write it before their quarantine exists.
+
+    `first`: one of them, for messages.
+    """
+
+    first: Quarantined
+    file: DataFile
+    properties: Mapping[str, Any]
+
+    def to_json(self) -> dict[str, Any]:
+        told: dict[str, Any] = msgspec.to_builtins(self)
+        return told
+
+    @staticmethod
+    def from_json(told: Mapping[str, Any]) -> RejectedRows:
+        return msgspec.convert(told, RejectedRows)
+
+
+_DECODER = msgspec.json.Decoder(RejectedRows)  # learnt while it is imported, and not by two threads at once
+
+
+def write_rejected(store: Store, clock: Clock, home: str, rows: Sequence[Quarantined]) -> RejectedRows:
+    """Write rejected rows as a file in the directory `home` of a table. Nothing refers to it before a commit does."""
     now = clock.now_ms() * 1000
     columns = {
         "row": [row.row for row in rows],
@@ -72,13 +82,28 @@ def quarantine(
         "position": [row.position for row in rows],
     }
     events = Events(pa.table(columns, schema=SCHEMA), np.zeros(len(rows), bool))
-    log = encode_events(kept.definition, events, np.arange(len(rows)), 1)
-    key = log_file(kept.home, clock.uuid())
+    log = encode_events(define(SCHEMA), events, np.arange(len(rows)), 1)
+    key = log_file(home, clock.uuid())
     store.put(key, log.data)
-    file = DataFile(key, log.rows, len(log.data))
-    properties = {**log.properties, "call": tx.deltas_made}
-    properties |= {} if origin is None else {ORIGIN: dict(origin)}
-    tx.append_delta(path, [file], "append", version=kept.version, properties=properties)
+    return RejectedRows(rows[0], DataFile(key, log.rows, len(log.data)), log.properties)
+
+
+def quarantine(
+    tx: Transaction, stream: Stream, rejected: Sequence[RejectedRows], origin: Mapping[str, str] | None = None
+) -> None:
+    """Put rejected rows into a table's quarantine, which the first of them makes.
+
+    `origin`: the batch that they came with, to be undone with it; rows that a publish found late have none.
+    """
+    path = sibling(stream.path, QUARANTINE)
+    if not tx.exists(path):
+        create(tx, path)
+    if not is_quarantine(tx, path):
+        raise in_the_way(path, stream.path, "quarantine")
+    version, own = open_in(tx, path).version, {} if origin is None else {ORIGIN: dict(origin)}
+    for each in rejected:
+        properties = {**each.properties, "call": tx.deltas_made, **own}
+        tx.append_delta(path, [each.file], "append", version=version, properties=properties)
 
 
 def is_quarantine(tx: Transaction, path: Sequence[str]) -> bool:

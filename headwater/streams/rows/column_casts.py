@@ -367,6 +367,8 @@ def as_float(value: Decimal) -> float | Decimal:
 
 
 def nulls_of(array: Any) -> Mask:
+    if not array.null_count and pa.types.is_primitive(array.type):
+        return np.zeros(len(array), bool)
     found: Mask = array.is_null().to_numpy(zero_copy_only=False)
     return found
 

@@ -42,6 +42,7 @@ from headwater.streams.serving.staged_rows import (
     commit_rows,
     head_of,
     record,
+    stage_on,
     tidied,
     write_rows_of,
 )
@@ -198,7 +199,7 @@ def _rows_of(work: Backfill, dataset: Any, batch: StaleRows) -> Changes:
     return Changes(plain, ids, plain, addresses, work.before.digest, work.before.rows)
 
 
-def stage_compaction(lake: Lake, tx: Transaction, path: Sequence[str]) -> Publication | None:
+def stage_compaction(lake: Lake, tx: Transaction, path: Sequence[str], runner: Runner) -> Publication | None:
     """Stage a version of the same rows in whole fragments; None: none is worn."""
     snapshot = lake.now()
     stream = open_stream(snapshot, path)
@@ -209,12 +210,12 @@ def stage_compaction(lake: Lake, tx: Transaction, path: Sequence[str]) -> Public
     staging = Staging(lake, stream, *head)
     set_aside(lake, stream, head[0])
     with on_top(staging, stream):
-        tidied(lake, stream, staging, open_staging(lake, stream, staging), before.stale_to)
+        tidied(lake, stream, staging, open_staging(lake, stream, staging), before.stale_to, None, runner)
     published = record(lake, tx, stream, staging, replace(before, late=0, too_late=0))
     return Publication(published, True, tuple(staging.staged))
 
 
-def stage_indices(lake: Lake, tx: Transaction, path: Sequence[str]) -> Publication | None:
+def stage_indices(lake: Lake, tx: Transaction, path: Sequence[str], runner: Runner) -> Publication | None:
     """Stage a version of the same rows whose indices cover all of them; None: they do."""
     snapshot = lake.now()
     stream = open_stream(snapshot, path)
@@ -229,13 +230,18 @@ def stage_indices(lake: Lake, tx: Transaction, path: Sequence[str]) -> Publicati
     staging = Staging(lake, stream, *head)
     set_aside(lake, stream, head[0])
     with on_top(staging, stream):
-        dataset = open_staging(lake, stream, staging)
-        with staging.indexing(dataset):
-            dataset.optimize.optimize_indices()
+        dataset, work = open_staging(lake, stream, staging), "headwater.streams.serving.backfills:complete_indices"
+        stage_on(runner, lake, stream, staging, dataset, before.rows, work)
     if not staging.staged:
         return None
     published = record(lake, tx, stream, staging, replace(before, late=0, too_late=0))
     return Publication(published, True, tuple(staging.staged))
+
+
+def complete_indices(lake: Lake, stream: Stream, staging: Staging, dataset: Any) -> None:
+    """Add to the indices all rows that they lack."""
+    with staging.indexing(dataset):
+        dataset.optimize.optimize_indices()
 
 
 def stage_index(

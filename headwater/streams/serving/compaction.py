@@ -12,7 +12,7 @@ Fragments with stale derived values are left to the backfill, which knows them b
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from itertools import count
 from typing import TYPE_CHECKING, Any
@@ -253,8 +253,21 @@ def _last_number(manifest: bytes, fragments: set[int]) -> int:
     return max((*told, *fragments), default=-1)
 
 
+def rows_to_tidy(dataset: Any, fragments: Sequence[int]) -> int:
+    """Return how many rows of these fragments are to be written again and how many an index is to be given."""
+    written = sum(_live(dataset.get_fragment(number).metadata) for number in fragments)
+    return max([written, *(lacking for _, lacking, _ in _lagging(dataset))])
+
+
 def index_added(dataset: Any, staging: Staging) -> None:
-    """Add rows to the indices that lack too many.
+    """Add rows to the indices that lack too many."""
+    for name, _, joined in _lagging(dataset):
+        with staging.indexing(dataset):
+            dataset.optimize.optimize_indices(num_indices_to_merge=joined, index_names=[name])
+
+
+def _lagging(dataset: Any) -> Iterator[tuple[str, int, int]]:
+    """Yield the indices that lack too many rows, each with their number and that of the segments to join with them.
 
     A BTREE gets a segment of them, joined with the last ones where there are many and those are small: a look-up reads
     few segments and few rows that are in none, however large the table is, and adding rows costs what they are. Others
@@ -269,9 +282,7 @@ def index_added(dataset: Any, staging: Staging) -> None:
         if not (is_lagging(lacking, rows, ordered) or (whole and lacking)):
             continue
         sizes = [sum(live.get(id, 0) for id in segment.fragment_ids) for segment in index.segments]
-        joined = last_to_join(sizes, lacking) if ordered else 1
-        with staging.indexing(dataset):
-            dataset.optimize.optimize_indices(num_indices_to_merge=joined, index_names=[index.name])
+        yield index.name, lacking, last_to_join(sizes, lacking) if ordered else 1
 
 
 def _is_ordered(index: Any) -> bool:

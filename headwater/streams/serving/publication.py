@@ -32,13 +32,14 @@ from headwater.streams.serving.derived_columns import computed
 from headwater.streams.serving.merge import digest_now
 from headwater.streams.serving.publish_tasks import Publish, fold_and_write
 from headwater.streams.serving.scd2 import History, publish_history
-from headwater.streams.serving.schema_evolution import evolve_copy, published_columns
+from headwater.streams.serving.schema_evolution import published_columns
 from headwater.streams.serving.serving_copy import Lake, Staged, Staging, finalize, on_top, open_version, set_aside
 from headwater.streams.serving.staged_rows import (
     commit_rows,
     head_of,
     index_keys,
     record,
+    stage_columns,
     tidied,
     withdraw,
 )
@@ -160,7 +161,7 @@ def _staged(
     dataset = open_version(lake, stream, *work.head) if work.head else None
     evolved = dataset is not None and before is not None and before.schema_id != stream.definition.schema_id
     if evolved and before is not None:
-        dataset = evolve_copy(lake, stream, staging, before)
+        dataset = stage_columns(lake, stream, staging, before, runner)
         before = replace(before, digest=digest_now(lake, view, before, runner))
         work = replace(work, before=before, staged=staging.staged[-1] if staging.staged else None)
     done = fold_and_write(lake, work, dataset, runner)
@@ -181,9 +182,9 @@ def _staged(
     )
     written = commit_rows(lake, stream, staging, dataset, done.fragments, done.addresses, made.position)
     index_keys(lake, stream, staging, written, done.count, runner)
-    tidied(lake, stream, staging, written, made.stale_to, done.changed)
-    if done.quarantined:  # by the publish that passes over them, and so once
-        quarantine(tx, lake.store, lake.clock, stream, done.quarantined)
+    tidied(lake, stream, staging, written, made.stale_to, done.changed, runner)
+    if done.rejected:  # by the publish that passes over them, and so once
+        quarantine(tx, stream, done.rejected)
     published = record(lake, tx, stream, staging, made, {**lineage_of(view, before, made), **lineage})
     history = publish_history(lake, tx, stream, view, before, runner) if stream.definition.keeps_history else None
     withdraw(tx, stream, staging, stream, made.position)

@@ -7,7 +7,6 @@ runs twice, or for nothing, leaves files that nothing refers to.
 from __future__ import annotations
 
 import base64
-import dataclasses
 import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -22,7 +21,7 @@ from headwater.streams.fold.memory_pages import small_pages
 from headwater.streams.fold.tombstones import TombstonesAndMarks, add_remembered, read_remembered, write_remembered
 from headwater.streams.fold.watermark import Watermark, decoded, encoded
 from headwater.streams.log.log_files import Logged, Share, bucket_count, narrowed
-from headwater.streams.log.quarantine import Quarantined
+from headwater.streams.log.quarantine import Quarantined, RejectedRows, write_rejected
 from headwater.streams.reading.position_views import PositionView, Published, read_tail
 from headwater.streams.rows.hashing import MODULUS
 from headwater.streams.rows.input_rows import as_json
@@ -94,7 +93,7 @@ class Done:
     watermark: Watermark = None
     late: int = 0
     too_late: int = 0
-    quarantined: tuple[Quarantined, ...] = ()
+    rejected: tuple[RejectedRows, ...] = ()
     tombstones: tuple[DataFile, ...] = ()
     lines: str | None = None
 
@@ -167,6 +166,7 @@ def written(lake: Lake, work: Publish, dataset: Any, log: Logged, changes: Chang
     if definition.derived:
         rows = with_derived(definition, dataset, changes, work.before.derived if work.before is not None else ())
         changes = replace(changes, rows=rows)
+    passed = _passed_over(definition, log, folded, counted, work.view)
     return Done(
         write_rows_of(lake, work.view.stream, dataset, changes),
         changes.addresses,
@@ -175,7 +175,7 @@ def written(lake: Lake, work: Publish, dataset: Any, log: Logged, changes: Chang
         folded.watermark,
         int((folded.late & counted).sum()),
         int((folded.too_late & counted).sum()),
-        tuple(_passed_over(definition, log, folded, counted, work.view)),
+        (write_rejected(lake.store, lake.clock, work.view.stream.home, passed),) if passed else (),
         lines=encode_lines(definition, folded.lines),
     )
 
@@ -215,7 +215,7 @@ def run_share(location: CatalogLocation, work: Publish, share: Share | None) -> 
         "watermark": encoded(done.watermark),
         "late": done.late,
         "too_late": done.too_late,
-        "quarantined": [dataclasses.asdict(row) for row in done.quarantined],
+        "rejected": [each.to_json() for each in done.rejected],
         "tombstones": [[file.path, file.rows, file.bytes] for file in done.tombstones],
         "lines": done.lines,
     }
@@ -233,7 +233,7 @@ def together(work: Publish, answers: Sequence[Json]) -> Done:
         decoded(answers[0]["watermark"]),
         sum(each["late"] for each in answers),
         sum(each["too_late"] for each in answers),
-        tuple(Quarantined(**row) for each in answers for row in each["quarantined"]),
+        tuple(RejectedRows.from_json(rows) for each in answers for rows in each["rejected"]),
         tuple(DataFile(*file) for each in answers for file in each["tombstones"]),
         answers[0]["lines"],
     )

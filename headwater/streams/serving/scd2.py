@@ -29,7 +29,7 @@ from headwater.streams.reading.position_views import PositionView, Published, ne
 from headwater.streams.rows.hashing import MODULUS
 from headwater.streams.rows.row_keys import Codes, KeyIndex, flat
 from headwater.streams.serving.publish_tasks import packed, task_count, unpacked
-from headwater.streams.serving.schema_evolution import evolve_copy, published_columns
+from headwater.streams.serving.schema_evolution import published_columns
 from headwater.streams.serving.serving_copy import (
     CatalogLocation,
     Lake,
@@ -49,6 +49,7 @@ from headwater.streams.serving.staged_rows import (
     index_keys,
     record,
     rows_digest,
+    stage_columns,
     withdraw,
     write_rows_of,
 )
@@ -105,7 +106,7 @@ def publish_history(
     with on_top(staging, history):
         dataset = open_version(lake, history, *head) if head else None
         if dataset is not None and known is not None and known.schema_id != history.definition.schema_id:
-            dataset = evolve_copy(lake, history, staging, known)
+            dataset = stage_columns(lake, history, staging, known, runner)
         staged = staging.staged[-1] if staging.staged else None
         work = HistoryWork(stream, history, view, known, before, snapshot.slot, head, staged)
         new = _written(lake, snapshot, work, dataset, runner)

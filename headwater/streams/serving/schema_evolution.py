@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from headwater.streams.definition import Definition
 from headwater.streams.reading.position_views import Published
-from headwater.streams.serving.serving_copy import Lake, Staging, open_staging
+from headwater.streams.serving.serving_copy import Lake, Staging
 from headwater.streams.stream_lookup import Stream
 
 PASSING = "__hw_passing_"
@@ -21,9 +21,15 @@ def published_columns(definition: Definition) -> tuple[tuple[int, str], ...]:
     return tuple((column.id, column.name) for column in definition.columns)
 
 
-def evolve_copy(lake: Lake, stream: Stream, staging: Staging, before: Published) -> Any:
-    """The dataset with the present columns. Each step is a staged version on top of the one before."""
-    dataset = open_staging(lake, stream, staging)
+def is_widened(stream: Stream, dataset: Any, before: Published) -> bool:
+    """Return True if Lance casts the values of a column, which reads every row."""
+    known, there = dict(before.columns), dataset.schema
+    columns = [column for column in stream.definition.columns if known.get(column.id) in there.names]
+    return any(there.field(known[column.id]).type != column.type for column in columns)
+
+
+def evolve_copy(lake: Lake, stream: Stream, staging: Staging, dataset: Any, before: Published) -> None:
+    """Give the dataset the present columns. Each step is a staged version on top of the one before."""
     definition, known = stream.definition, dict(before.columns)
     present = {column.id for column in definition.columns}
     dropped = [name for id, name in before.columns if id not in present]
@@ -41,7 +47,6 @@ def evolve_copy(lake: Lake, stream: Stream, staging: Staging, before: Published)
     added += [definition.shown[each.name] for each in definition.derived if each.name not in dataset.schema.names]
     if added:
         dataset.add_columns(pa.schema(added))
-    return dataset
 
 
 def _other_derived(dataset: Any, definition: Definition, before: Published) -> list[str]:

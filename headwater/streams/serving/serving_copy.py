@@ -141,12 +141,12 @@ class Staging(LanceNamespace):
     That of an open transaction is below its id, by which whoever reads there knows that it has no final name yet.
     """
 
-    def __init__(self, lake: Lake, stream: Stream, version: int, manifest: str = "") -> None:
-        """`version` with its manifest is the newest, if the open transaction has made it."""
+    def __init__(self, lake: Lake, stream: Stream, version: int, manifest: str = "", own: str = "") -> None:
+        """`version` with its manifest is the newest, if the open transaction has made it. `own`: the id of that."""
         self._base = lake.staged(stream, version, manifest)
         self._store = lake.store
-        own = f"{lake.own.id}/" if lake.own is not None else ""
-        self._id = own + lake.metastore.clock.uuid()
+        self.own = lake.own.id if lake.own is not None else own
+        self._id = (f"{self.own}/" if self.own else "") + lake.metastore.clock.uuid()
         self._stream = stream
         self.version = version
         self._uri = f"{lake.uri}/{stream.serving}"
@@ -160,6 +160,11 @@ class Staging(LanceNamespace):
         self.kept: Mapping[str, KeptIds] = {}
         self._syncing: list[Future[None]] = []
         self._beside = ThreadPoolExecutor(1, thread_name_prefix="headwater-sync")
+
+    @property
+    def known(self) -> tuple[Staged, ...]:
+        """The versions whose manifests have no final name yet."""
+        return (*(() if self._base is None else (self._base,)), *self.staged)
 
     @property
     def newest(self) -> str:
@@ -201,8 +206,7 @@ class Staging(LanceNamespace):
         return DescribeTableVersionResponse(version=self._version(int(dict(request)["version"])))
 
     def _version(self, number: int) -> TableVersion:
-        known = (*self.staged, self._base) if self._base is not None else self.staged
-        staged = next((each for each in known if each.version == number), None)
+        staged = next((each for each in self.known if each.version == number), None)
         key = staged.key if staged is not None else final_key(self._stream, number)
         path = f"{_object_path(self._uri)}/{key.removeprefix(f'{self._stream.serving}/')}"
         return TableVersion(version=number, manifest_path=path, manifest_size=staged.size if staged else None)

@@ -19,9 +19,10 @@ from headwater.streams.layout import LANCE, LINEAGE
 from headwater.streams.reading.position_views import Computed, Published
 from headwater.streams.rows.hashing import digest_of, hash_rows
 from headwater.streams.rows.row_keys import Codes
-from headwater.streams.serving.compaction import due, index_added, rewritten
+from headwater.streams.serving.compaction import due, index_added, rewritten, rows_to_tidy
 from headwater.streams.serving.copy_rows import delete_rows, files_of, write_rows
 from headwater.streams.serving.row_ids import KeptIds, created_versions, kept
+from headwater.streams.serving.schema_evolution import is_widened
 from headwater.streams.serving.serving_copy import (
     CatalogLocation,
     Lake,
@@ -30,6 +31,7 @@ from headwater.streams.serving.serving_copy import (
     catalog_location,
     commit,
     manifest_of,
+    on_top,
     open_staged,
     open_staging,
     place_of,
@@ -39,7 +41,7 @@ from headwater.streams.stream_lookup import Stream
 from headwater.table_refs import BRANCH, TAG
 from headwater.tables.commit.committer import fragment_from
 from headwater.tables.indices import NewIndex, default_name, divided, segment_from_json, segment_of
-from headwater.work import Runner, Task
+from headwater.work import Runner, Task, named
 
 if TYPE_CHECKING:
     from lance.fragment import FragmentMetadata
@@ -194,13 +196,74 @@ def index_segment(
     return segment_of(open_staged(location.lake(), stream, staged), index, fragments)
 
 
-def tidied(
-    lake: Lake, stream: Stream, staging: Staging, dataset: Any, stale_to: int, changed: int | None = None
-) -> None:
-    """Tidy the staged copy: worn and small fragments in one version on top, rows for the indices in another.
+def stage_on(
+    runner: Runner, lake: Lake, stream: Stream, staging: Staging, dataset: Any, rows: int, stage: str, *arguments: Any
+) -> Any:
+    """Stage versions on top of the newest one, here or by one task of the runner; return the dataset after it.
 
-    `changed`: as much as a publish of so many rows pays.
+    `rows`: the number of rows that the work reads. `stage`: a function of this package by name, which takes the lake,
+    the stream, the staging, the dataset and the arguments.
     """
+    if not rows or runner.in_driver(rows):
+        named(stage)(lake, stream, staging, dataset, *arguments)
+        return dataset
+    known = staging.known
+    version = known[0].version - 1 if known else staging.version
+    about = (catalog_location(lake), stream, version, known, staging.own, stage, arguments)
+    what = f"{stage.rpartition(':')[2].replace('_', ' ')} of {stream.name}"
+    (answer,) = runner.run([Task("headwater.streams.serving.staged_rows:stage_there", about)], what)
+    staging.staged += [Staged(*each) for each in answer]
+    return open_staging(lake, stream, staging)
+
+
+def stage_there(
+    location: CatalogLocation,
+    stream: Stream,
+    version: int,
+    known: Sequence[Staged],
+    own: str,
+    stage: str,
+    arguments: Sequence[Any],
+) -> list[list[Any]]:
+    """Stage versions on an executor and return them: the driver commits their manifests with its own."""
+    lake = location.lake()
+    staging = Staging(lake, stream, version, own=own)
+    staging.staged += known
+    with on_top(staging, stream):
+        named(stage)(lake, stream, staging, open_staging(lake, stream, staging), *arguments)
+    staging.synced()
+    return [[each.version, each.key, each.size, each.digest] for each in staging.staged[len(known) :]]
+
+
+def stage_columns(lake: Lake, stream: Stream, staging: Staging, before: Published, runner: Runner) -> Any:
+    """Give the copy the present columns of its table, and return it; a task casts the values of widened ones."""
+    dataset = open_staging(lake, stream, staging)
+    rows = before.rows if is_widened(stream, dataset, before) else 0
+    work = "headwater.streams.serving.schema_evolution:evolve_copy"
+    return stage_on(runner, lake, stream, staging, dataset, rows, work, before)
+
+
+def tidied(
+    lake: Lake, stream: Stream, staging: Staging, dataset: Any, stale_to: int, changed: int | None, runner: Runner
+) -> None:
+    """Tidy the staged copy, here or by a task. `changed`: as much as a publish of so many rows pays."""
+    rows = rows_to_tidy(dataset, due(dataset, stale_to, changed=changed))
+    if rows:
+        stage_on(
+            runner,
+            lake,
+            stream,
+            staging,
+            dataset,
+            rows,
+            "headwater.streams.serving.staged_rows:tidy",
+            stale_to,
+            changed,
+        )
+
+
+def tidy(lake: Lake, stream: Stream, staging: Staging, dataset: Any, stale_to: int, changed: int | None) -> None:
+    """Write worn and small fragments again as one version on top, and rows for the indices as another."""
     fragments = due(dataset, stale_to, changed=changed)
     place = place_of(lake, stream)
     operation = rewritten(dataset, lake.store.get(staging.newest), fragments, place) if fragments else None

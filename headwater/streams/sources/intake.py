@@ -15,14 +15,15 @@ from typing import Any, TypeVar
 
 import pyarrow as pa
 
+from headwater.streams.definition import Definition
 from headwater.streams.log.checks import Check
 from headwater.streams.log.landing import BatchOrigin
 from headwater.streams.log.prepared_landing import prepare
 from headwater.streams.reading.position_views import PositionView
 from headwater.streams.serving.serving_copy import CatalogLocation, Lake
 from headwater.streams.sources.files import SourceFile, naming
-from headwater.streams.sources.format_output import StateNeededError
-from headwater.streams.sources.formats import SNAPSHOT, take, take_alone
+from headwater.streams.sources.format_output import StateNeededError, Taken
+from headwater.streams.sources.formats import take, take_alone
 from headwater.streams.stream_lookup import Stream
 from headwater.work import Json, guarded
 
@@ -88,7 +89,11 @@ def gathered(parts: Iterable[Any], prepare: Callable[[pa.Table], T]) -> Iterator
 
 @dataclass(frozen=True)
 class Intake:
-    """The files of a call, their format and source, and the checks of their rows. `token`: of a batch taken once."""
+    """The files of a call, their format and source, and the checks of their rows.
+
+    `token`: of a batch taken once.
+    `evolved`: what other parts of the same batch make of the table.
+    """
 
     files: tuple[SourceFile, ...]
     format: str
@@ -97,19 +102,15 @@ class Intake:
     checks: tuple[Check, ...]
     options: Mapping[str, Any]
     token: str | None = None
+    evolved: Definition | None = None
 
     def origin(self, file: SourceFile) -> BatchOrigin:
         return BatchOrigin(self.source, None, file.path, file.digest)
 
-    @property
-    def truncates(self) -> bool:
-        """True if a message may empty the table."""
-        return bool(self.options.get("apply_as_truncates"))
-
-    @property
-    def needs_state(self) -> bool:
-        """True if what a file means depends on the rows that are there: then one file goes after another."""
-        return self.format == SNAPSHOT or self.truncates
+    def written(self, lake: Lake, stream: Stream, taken: Taken, origin: BatchOrigin, known: int) -> Json:
+        """Write what was taken as files of the log, and return what the commit needs."""
+        how = taken, origin, self.checks, known
+        return prepare(lake.store, lake.clock, stream, *how, evolved=self.evolved)
 
 
 def prepare_files(
@@ -140,28 +141,50 @@ def _prepare_file(
                 taken = take(lake, view, file.path, intake.format, intake.options, file)
         except StateNeededError:
             return None
-        return prepare(lake.store, lake.clock, stream, taken, intake.origin(file), intake.checks, known)
+        return intake.written(lake, stream, taken, intake.origin(file), known)
 
 
 def prepare_rows(
-    location: CatalogLocation, stream: Stream, intake: Intake, known: int, hands_over: bool, reader: Any
-) -> list[Json]:
+    location: CatalogLocation,
+    stream: Stream,
+    intake: Intake,
+    known: int,
+    view: PositionView | None,
+    hands_over: bool,
+    reader: Any,
+) -> list[Json | None]:
     """Prepare the rows of a task, one file of the log after another. The last answer may be an error.
 
+    `view`: the state that the rows, all of which one task has then, are compared with.
     `hands_over`: few rows go to the driver as they are.
     """
-    lake, made = location.lake(), list[Json]()
-    for data in chunks(reader):  # a task holds the rows of one file of the log, whatever it gets
+    lake, made = location.lake(), list[Json | None]()
+    # Without a state a task holds the rows of one file of the log, whatever it gets.
+    for data in chunks(reader) if view is None else [reader.read_all()]:
         is_handed = hands_over and are_few(data)
-        made.append(packed(data) if is_handed else guarded(prepare_chunk, lake, stream, intake, known, data))
-        if "error" in made[-1]:
+        found = packed(data) if is_handed else guarded(prepare_chunk, lake, stream, intake, known, view, data)
+        made.append(found)
+        if found is None or "error" in found:
             break
     for _ in reader:  # the sender waits until they are read
         pass
     return made
 
 
-def prepare_chunk(lake: Lake, stream: Stream, intake: Intake, known: int, data: pa.Table) -> Json:
-    """Write some rows as files of the log."""
-    taken = take_alone(stream.definition, data, intake.format, intake.options)
-    return prepare(lake.store, lake.clock, stream, taken, BatchOrigin(intake.source), intake.checks, known)
+def prepare_table(location: CatalogLocation, *arguments: Any) -> Json | None:
+    """Write rows as files of the log, on an executor."""
+    return prepare_chunk(location.lake(), *arguments)
+
+
+def prepare_chunk(
+    lake: Lake, stream: Stream, intake: Intake, known: int, view: PositionView | None, data: pa.Table
+) -> Json | None:
+    """Write some rows as files of the log; None: the state is needed."""
+    try:
+        if view is None:
+            taken = take_alone(stream.definition, data, intake.format, intake.options)
+        else:
+            taken = take(lake, view, data, intake.format, intake.options)
+    except StateNeededError:
+        return None
+    return intake.written(lake, stream, taken, BatchOrigin(intake.source), known)
