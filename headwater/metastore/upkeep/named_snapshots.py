@@ -20,7 +20,7 @@ from headwater.errors import CorruptFileError, TableTagAlreadyExistsError, Table
 from headwater.metastore.commit.draft import Draft
 from headwater.metastore.commit.log import Log
 from headwater.metastore.commit.rules import refused
-from headwater.metastore.records.deltas import DeltaLog, Stored, last_position, read_deltas
+from headwater.metastore.records.deltas import DeltaLog, Stored, base_of, last_position, read_deltas
 from headwater.metastore.records.disk_records import (
     PINNED,
     DeltaBody,
@@ -56,7 +56,6 @@ from headwater.metastore.state.slot_views import (
     resolve_table,
     version_at,
 )
-from headwater.metastore.upkeep.retention import base_of
 from headwater.names import object_id
 from headwater.wording import did_you_mean
 

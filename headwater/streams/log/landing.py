@@ -24,8 +24,7 @@ from headwater.metastore import DataFile, Metastore, Reading, Transaction
 from headwater.metastore.commit.draft import AppendedDelta
 from headwater.store import Store
 from headwater.streams.definition import Definition, to_properties
-from headwater.streams.fold.events import Events, Truncations
-from headwater.streams.fold.marks import encode_sequences
+from headwater.streams.fold.events import Events, Truncations, encode_sequences
 from headwater.streams.fold.watermark import BatchJudgement, line, too_late
 from headwater.streams.layout import BATCH, LANCE, TRUNCATES, log_file
 from headwater.streams.log.batches import REFUSE, Bad, EventBatch, shape
