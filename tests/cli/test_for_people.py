@@ -37,6 +37,15 @@ def test_help_fits_80_columns_and_a_group_one_screen(monkeypatch: pytest.MonkeyP
         assert sum(command.group == group for command in SHOWN) + 1 <= SCREEN, group
 
 
+def test_a_group_by_its_name_lists_its_verbs(capfd: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as stopped:
+        main(["look"])
+    assert stopped.value.code == 0
+    out = capfd.readouterr().out.splitlines()
+    assert out[0] == f"look: {GROUPS['look']}"
+    assert len(out) == 1 + sum(command.group == "look" for command in SHOWN)
+
+
 @pytest.mark.parametrize(
     ("count", "shown"),
     [(0, "0 bytes"), (999, "999 bytes"), (1500, "1.5 kB"), (12_345_678, "12.3 MB"), (4 * 10**9, "4.0 GB")],
