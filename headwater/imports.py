@@ -2,8 +2,8 @@
 generated client, about a second of CPU that a look-up at the command line has no use for.
 
     lance_namespace.errors            loaded alone: our errors are these classes, and need nothing else of the package
-    lance_namespace_urllib3_client    imported when somebody needs it: a module of it when a name of that is first used,
-                                      a validator when it first checks something
+    lance_namespace_urllib3_client    imported when somebody needs it, a validator built when it first checks something;
+                                      in a program that only reads, a module of it when a name of that is first used
 
     lance                             imported when something of it is first used: a server that only names things
                                       never does
@@ -11,8 +11,8 @@ generated client, about a second of CPU that a look-up at the command line has n
     pandas                            left out of programs that only read: pyarrow imports it for any array of Python
                                       values, which is half of the CPU of a short command
 
-Nothing is left out or changed: who calls or makes something gets it checked as ever. If the package has been imported
-already, there is nothing to save.
+For an importer of headwater nothing is left out or changed: who calls or makes something gets it checked as ever. If
+the package has been imported already, there is nothing to save.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from contextlib import contextmanager
 from importlib.abc import Loader, MetaPathFinder
 from importlib.machinery import ModuleSpec
 from types import CodeType, ModuleType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 PROTOCOL = "lance_namespace"
 ERRORS = f"{PROTOCOL}.errors"
@@ -57,13 +57,16 @@ def _load_errors() -> None:
     spec.loader.exec_module(module)
 
 
-def leave_out_pandas() -> None:
-    """Let nobody find pandas in this process. Only for a program that calls no function of a user."""
-    if "pandas" not in sys.modules:
-        sys.meta_path.insert(0, _NoPandas())
+def import_little() -> None:
+    """Let nobody find pandas in this process, and import the protocol's models one by one as they are named.
+
+    Only for a program of ours that calls no function of a user: others may count on both packages as they are.
+    """
+    sys.meta_path[:0] = [_LittleFinder()] if "pandas" not in sys.modules else []
+    _Loader.packages = PACKAGES
 
 
-class _NoPandas(MetaPathFinder):
+class _LittleFinder(MetaPathFinder):
     """Raises for pandas what an environment without it would."""
 
     def find_spec(self, name: str, path: Sequence[str] | None, target: ModuleType | None = None) -> None:
@@ -88,6 +91,10 @@ class _Finder(MetaPathFinder):
 
 
 class _Loader(Loader):
+    """Runs a module with its validators built when they are used. Of `packages` it leaves the models for later."""
+
+    packages: ClassVar[Sequence[str]] = ()
+
     def __init__(self, loader: Loader) -> None:
         self._loader = loader
 
@@ -99,7 +106,7 @@ class _Loader(Loader):
 
     def exec_module(self, module: ModuleType) -> None:
         with built_when_used():
-            if module.__name__ in PACKAGES:
+            if module.__name__ in self.packages:
                 _run_without_models(module, self._loader)
             else:
                 self._loader.exec_module(module)

@@ -18,9 +18,8 @@ import pyarrow as pa
 from markupsafe import Markup
 
 from headwater.cells import cell, image_type
-from headwater.errors import LanceNamespaceError
+from headwater.errors import LanceNamespaceError, many
 from headwater.names import ObjectId, format_name
-from headwater.wording import many
 
 MAX_NAMES = 50
 MAX_ROWS = 20
@@ -35,11 +34,14 @@ STYLE = Markup(
     ".headwater path{fill:none;stroke:currentColor}.headwater pre{white-space:pre-wrap;text-align:left}</style>"
 )
 RECORDS = (
-    *(("headwater.metastore.objects", name) for name in ("Collected", "Diff", "LogEntry", "NamedSnapshot", "Undone")),
+    *(
+        ("headwater.metastore.records.objects", name)
+        for name in ("Collected", "Diff", "LogEntry", "NamedSnapshot", "Undone")
+    ),
     *(("headwater.pipeline.planning", name) for name in ("Plan", "Step")),
     ("headwater.pipeline.running", "Run"),
     ("headwater.pipeline.jobs", "Report"),
-    ("headwater.streams.landing", "LandingReport"),
+    ("headwater.streams.log.landing", "LandingReport"),
 )
 """The classes of values that the extension shows as HTML."""
 BOX_WIDTH, BOX_HEIGHT, GAP = 200, 28, 12

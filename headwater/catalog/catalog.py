@@ -12,19 +12,18 @@ from lance_namespace import LanceNamespace
 
 from headwater import notebook
 from headwater.arguments import check_options, checked, suggesting
-from headwater.catalog.refs import near_name
 from headwater.catalog.table import CatalogTable
+from headwater.catalog.table_parts import near_name
 from headwater.catalog.transactions import MAX_RUNS, Batch, CatalogTransaction, run
 from headwater.catalog.transport import Moment, Remote, Transport, read_log, transport_of
 from headwater.config import Opening
 from headwater.errors import InvalidInputError, LanceNamespaceError, NamespaceNotFoundError
 from headwater.metastore import LogEntry
-from headwater.metastore.objects import Collected, Diff, History, HistoryEntry, NamedSnapshot, Undone
+from headwater.metastore.records.objects import Collected, Diff, History, HistoryEntry, NamedSnapshot, Undone
 from headwater.names import ObjectId, check_delimiter, format_name, object_id, parse_name
-from headwater.namespace.abilities import abilities_of
+from headwater.namespace.abilities import abilities_of, write_rows
 from headwater.namespace.mirror import MirrorState
 from headwater.namespace.requests import build, format_moment
-from headwater.namespace.row_streams import write_rows
 from headwater.namespace.versions import VersionProblem
 from headwater.notebook import ShownList
 from headwater.paging import all_pages

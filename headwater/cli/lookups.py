@@ -27,9 +27,8 @@ from headwater.errors import (
 from headwater.imports import when_used
 from headwater.lance_manifest import COMMENT, columns_of
 from headwater.metastore import Delta, Metastore, Object, Snapshot
-from headwater.metastore.columns import columns_at
-from headwater.metastore.objects import time_of
-from headwater.metastore.serving_copy import LANCE_FORMAT
+from headwater.metastore.records.objects import time_of
+from headwater.metastore.records.serving_copy import LANCE_FORMAT, columns_at
 from headwater.names import DELIMITER, ObjectId, format_name
 from headwater.references import follow
 from headwater.store import KeyNotFoundError, Store
@@ -37,7 +36,7 @@ from headwater.store import KeyNotFoundError, Store
 if TYPE_CHECKING:
     from headwater.catalog import Catalog
     from headwater.model import Table
-    from headwater.namespace.kinds import DirectoryNames
+    from headwater.namespace.registry_kinds import DirectoryNames
 
 http = when_used("urllib.request")
 Names = Sequence[str]

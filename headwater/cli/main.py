@@ -18,8 +18,8 @@ from headwater.cli.consent import NotAgreedError
 from headwater.cli.output import visible
 from headwater.cli.parsing import read
 from headwater.errors import ERRORS, ErrorCode, LanceNamespaceError
-from headwater.imports import leave_out_pandas
-from headwater.wording import MEANT
+from headwater.imports import import_little
+from headwater.names import MEANT
 
 INTERNAL_EXIT = 1
 MALFORMED_EXIT = 2
@@ -40,7 +40,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             return answer(line[1:])
         args = read(line)
         if arguments is None and args.command.group == READS:
-            leave_out_pandas()
+            import_little()
             gc.set_threshold(FEWER_COLLECTIONS)  # most of what a short program makes are modules, which stay
         status = int(runner(args.command.runner)(args) or 0)
         sys.stdout.flush()

@@ -10,14 +10,14 @@ from typing import Any
 from lance_namespace import LanceNamespace
 
 from headwater.adapter import AdaptedNamespace
-from headwater.adapter.loading import check_answers
+from headwater.adapter.adapted import check_answers
 from headwater.cli.consent import ask
 from headwater.cli.output import show
 from headwater.cli.target import properties_of, say
 from headwater.clock import Clock, SystemClock
 from headwater.config import Opening, is_own, load_profile, resolve
 from headwater.errors import InvalidInputError, UnsupportedOperationError
-from headwater.metastore.objects import time_of
+from headwater.metastore.records.objects import time_of
 from headwater.names import format_name
 from headwater.namespace.abilities import abilities_of
 from headwater.namespace.vending import ScopedSettings

@@ -52,7 +52,7 @@ from headwater.verbs.catalog_objects import (
     OptimizeTable,
     RenameNamespace,
 )
-from headwater.verbs.transactions import AbortTransaction, BeginTransaction, CommitTransaction
+from headwater.verbs.history import AbortTransaction, BeginTransaction, CommitTransaction
 from headwater.verbs.verb import VerbRequest
 
 NOT_FOUND = (1, 4, 6, 8, 10, 11, 12, 22)

@@ -19,12 +19,12 @@ from typing import Any
 import pyarrow as pa
 
 from headwater.errors import InvalidInputError, TableColumnNotFoundError
-from headwater.metastore.retention import log_retention
-from headwater.streams.checks import Check, checks_of
-from headwater.streams.columns import can_be_kept, can_be_key, can_be_sequence, parse_type, widens
-from headwater.streams.events import Rules
+from headwater.metastore.upkeep.retention import log_retention
+from headwater.streams.fold.events import Rules
+from headwater.streams.fold.watermark import parse_lateness
+from headwater.streams.log.checks import Check, checks_of
 from headwater.streams.property_names import check_property_names
-from headwater.streams.watermark import parse_lateness
+from headwater.streams.rows.column_types import can_be_kept, can_be_key, can_be_sequence, parse_type, widens
 from headwater.tables.columns.fields import ROW_ADDRESS, ROW_ID
 from headwater.tables.partitions import MAX_GROUPS, PartitionField, partitioned, partitioning
 from headwater.tables.write.input_rows import storable

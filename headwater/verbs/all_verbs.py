@@ -8,7 +8,8 @@ from typing import Any, get_type_hints
 import msgspec
 
 from headwater.errors import InvalidInputError
-from headwater.verbs import catalog_objects, history, streams, transactions
+from headwater.verbs import catalog_objects, history, streams
+from headwater.verbs import history as transactions
 from headwater.verbs.verb import VERBS, Verb, VerbRequest, VerbSession
 
 MODULES = (catalog_objects, streams, history, transactions)

@@ -9,9 +9,9 @@ import pytest
 
 from headwater.errors import CorruptFileError, InvalidTableStateError, UnsupportedOperationError
 from headwater.metastore import Metastore
-from headwater.metastore import commit as commit_module
-from headwater.metastore import index as index_module
-from headwater.metastore.layout import FORMAT_KEY, checkpoint_key, segment_key, slot_key
+from headwater.metastore.commit import group_commit as commit_module
+from headwater.metastore.records.layout import FORMAT_KEY, checkpoint_key, segment_key, slot_key
+from headwater.metastore.state import index as index_module
 from tests.metastore.model import tree_of
 
 DAMAGE: dict[str, Callable[[bytes], bytes]] = {

@@ -19,8 +19,8 @@ from headwater.errors import (
     UnsupportedOperationError,
 )
 from headwater.metastore import Metastore, Transaction
-from headwater.metastore import commit as commit_module
-from headwater.metastore import index as index_module
+from headwater.metastore.commit import group_commit as commit_module
+from headwater.metastore.state import index as index_module
 from headwater.store import (
     Crash,
     CrashesAtStore,

@@ -9,7 +9,9 @@ from pathlib import Path
 import msgpack  # type: ignore[import-untyped]
 
 from headwater.clock import SeededClock
-from headwater.metastore import Metastore, layout, records
+from headwater.metastore import Metastore
+from headwater.metastore.records import disk_records as records
+from headwater.metastore.records import layout
 
 PAGE = Path(__file__).parents[2] / "docs" / "formats" / "metastore.md"
 N, T = "795b929e-9a9a-40fd-aa7b-5bf55eb561a4", "9b08923d-10c6-4fd9-94b2-b8fda02f34a6"

@@ -10,14 +10,15 @@ import msgspec
 import pytest
 
 from headwater.clock import SeededClock
-from headwater.metastore import Metastore, checkpoints, layers
-from headwater.metastore import checkpoints as checkpoints_module
-from headwater.metastore import commit as commit_module
-from headwater.metastore import index as index_module
-from headwater.metastore.folder_index import FolderIndex
-from headwater.metastore.index import Checkpoint, SlotIndex
-from headwater.metastore.layout import CHECKPOINTS, LAYERS, SEGMENTS, checkpoint_key, segment_key
-from headwater.metastore.records import CHECKPOINT, SEGMENT, encode, seal, unseal
+from headwater.metastore import Metastore
+from headwater.metastore.commit import group_commit as commit_module
+from headwater.metastore.records.disk_records import CHECKPOINT, SEGMENT, encode, seal, unseal
+from headwater.metastore.records.layout import CHECKPOINTS, LAYERS, SEGMENTS, checkpoint_key, segment_key
+from headwater.metastore.state import checkpoints, layers
+from headwater.metastore.state import checkpoints as checkpoints_module
+from headwater.metastore.state import index as index_module
+from headwater.metastore.state.index import Checkpoint, SlotIndex
+from headwater.metastore.state.index_maps import FolderIndex
 from headwater.store import CountingStore, LocalStore, Store, memory_store
 from tests.metastore.model import tree_of
 

@@ -22,7 +22,7 @@ from headwater.pipeline import export, import_files, index, ingest, maintain, pu
 from headwater.pipeline.exporting import export_lineage
 from headwater.pipeline.keeping import Policy, policy_of
 from headwater.pipeline.lineage import open_lineage, upstream
-from headwater.streams import tidying
+from headwater.streams.serving import compaction as tidying
 
 
 @pytest.fixture

@@ -187,9 +187,8 @@ def test_no_route_of_a_local_catalog_tells_a_storage_secret(mode: str, ears: Ear
     served(ears, opened(mode, str(tmp_path / "lake"), SECRETS), mode == "V1", tmp_path / "audit.log")
 
 
-@pytest.mark.parametrize(
-    "mode", [mode if mode == "metastore" else pytest.param(mode, marks=pytest.mark.long) for mode in MODES]
-)
+@pytest.mark.long  # the same routes of a local catalog with such options are asked every time
+@pytest.mark.parametrize("mode", MODES)
 def test_no_route_of_a_catalog_on_s3_tells_a_storage_secret(
     mode: str, ears: Ears, s3_root: str, s3_options: dict[str, str], tmp_path: Path
 ) -> None:

@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 from headwater.names import ROOT, ObjectId
 from headwater.namespace.abilities import CatalogAbilities
 from headwater.paging import page
-from headwater.rest import lists
+from headwater.rest.auth import object_rights as lists
 from headwater.rest.auth.access import Caller, Grant
+from headwater.rest.auth.object_rights import list_visible
 from headwater.rest.call import Call
-from headwater.rest.lists import list_visible
 from headwater.rest.routes import BY_OPERATION, READS
 
 

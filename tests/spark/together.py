@@ -11,7 +11,7 @@ from pathlib import Path
 from headwater.catalog import Catalog
 from headwater.catalog.transactions import metastore_of
 from headwater.pipeline import index, ingest, publish
-from headwater.streams import tidying
+from headwater.streams.serving import compaction as tidying
 
 KEYED, LOG = "raw.keyed", "raw.log"
 OWN_KEYS = 20

@@ -10,8 +10,11 @@ import pyarrow as pa
 import pytest
 
 from headwater.metastore import Metastore
-from headwater.streams import StreamTable, serving_copy, tidying, writing
-from headwater.streams.serving_copy import open_version
+from headwater.streams import StreamTable
+from headwater.streams.serving import compaction as tidying
+from headwater.streams.serving import copy_rows
+from headwater.streams.serving import staged_rows as writing
+from headwater.streams.serving.serving_copy import open_version
 from headwater.tables.partitions import field_ids, parts_of, transformed
 
 SCHEMA = {"id": "bigint", "at": "bigint", "name": "string"}
@@ -90,7 +93,7 @@ def test_two_first_publishes_at_once_are_one_version_after_the_other(
 ) -> None:
     table = StreamTable.create(Metastore(str(tmp_path)), ["t"], SCHEMA, ["id"], ["at"], partition_by=by)
     table.upsert(rows(range(10), 1))
-    other, write, done = StreamTable(Metastore(str(tmp_path)), ["t"]), serving_copy.write_rows, list[int]()
+    other, write, done = StreamTable(Metastore(str(tmp_path)), ["t"]), copy_rows.write_rows, list[int]()
 
     def late(*args: Any) -> Any:
         if not done:

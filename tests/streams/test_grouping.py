@@ -10,8 +10,8 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from headwater.streams import grouping
-from headwater.streams.grouping import KeyIndex
+from headwater.streams.rows import row_keys as grouping
+from headwater.streams.rows.row_keys import KeyIndex
 
 KINDS: dict[str, Any] = {
     "sparse numbers": lambda n: n * 1_000_003,

@@ -15,8 +15,9 @@ from lance.fragment import RowIdSequence, write_fragments
 from headwater.lance_manifest import manifest_message
 from headwater.metastore import Metastore
 from headwater.protobuf import parse
-from headwater.streams import StreamTable, rewriting
-from headwater.streams.kept_ids import KeptIds, created_versions, id_sequence, kept, with_kept
+from headwater.streams import StreamTable
+from headwater.streams.serving import compaction as rewriting
+from headwater.streams.serving.row_ids import KeptIds, created_versions, id_sequence, kept, with_kept
 
 COLUMNS = ["id", "v", "_rowid", "_row_created_at_version", "_row_last_updated_at_version"]
 

@@ -9,7 +9,7 @@ import pytest
 
 from headwater.metastore import Metastore
 from headwater.store import Entry, WrappedStore, memory_store
-from headwater.streams.sources import remote
+from headwater.streams.sources import remote_files as remote
 from headwater.streams.table import StreamTable
 
 

@@ -9,11 +9,14 @@ import pyarrow as pa
 import pytest
 
 from headwater.metastore import Metastore
-from headwater.streams import StreamTable, dividing, reading
-from headwater.streams.dividing import read_touched, read_untouched
-from headwater.streams.position_views import view_at
-from headwater.streams.reading import read
-from headwater.streams.serving_copy import find_rows, open_version
+from headwater.streams import StreamTable
+from headwater.streams.reading import fresh_reads as reading
+from headwater.streams.reading import scan_tasks as dividing
+from headwater.streams.reading.fresh_reads import read
+from headwater.streams.reading.position_views import view_at
+from headwater.streams.reading.scan_tasks import read_touched, read_untouched
+from headwater.streams.serving.copy_rows import find_rows
+from headwater.streams.serving.serving_copy import open_version
 
 DERIVED = '{"function": "tests.streams.features:embed", "inputs": ["text"], "type": "float32[2]", "version": "1"}'
 

@@ -15,9 +15,10 @@ import pytest
 from headwater.lance_manifest import read_contents
 from headwater.metastore import Metastore
 from headwater.store.local import LocalStore
-from headwater.streams import StreamTable, tidying
-from headwater.streams.position_views import newest_published
-from headwater.streams.serving_copy import open_version
+from headwater.streams import StreamTable
+from headwater.streams.reading.position_views import newest_published
+from headwater.streams.serving import compaction as tidying
+from headwater.streams.serving.serving_copy import open_version
 
 WIDE, ROWS, PARTS = 256, 4_000, 4
 CHANGED, PUBLISHES = 400, 10

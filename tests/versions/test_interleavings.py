@@ -26,7 +26,7 @@ from headwater.errors import (
     LanceNamespaceError,
     ServiceUnavailableError,
 )
-from headwater.namespace.versions import turns
+from headwater.namespace.versions import writer_queue as turns
 from headwater.rest.server import start_in_thread
 from headwater.tables.layout import manifest_name
 from tests.versions.samples import KINDS

@@ -8,7 +8,11 @@ from typing import Any
 import msgspec
 
 from headwater.rest.extensions import HANDLERS, Handler
-from headwater.rest.page import catalog, datasets, lineage, search_texts, streams
+from headwater.rest.page import catalog_questions as catalog
+from headwater.rest.page import catalog_questions as search_texts
+from headwater.rest.page import table_questions as datasets
+from headwater.rest.page import table_questions as lineage
+from headwater.rest.page import table_questions as streams
 from headwater.rest.page.page_facts import (
     DroppedFacts,
     FragmentFacts,

@@ -10,7 +10,7 @@ from typing import Any
 import pyarrow as pa
 
 from headwater.catalog import Catalog
-from headwater.metastore.objects import LogEntry
+from headwater.metastore.records.objects import LogEntry
 from headwater.names import format_name
 
 Ask = Callable[[Catalog, Mapping[str, str]], Any]
