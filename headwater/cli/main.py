@@ -74,9 +74,8 @@ def meant(args: argparse.Namespace, error: LanceNamespaceError) -> str:
     """The message, with the nearest right name where a wrong one was given."""
     from headwater.cli.near import nearest  # only a mistake pays for the search
 
-    text = str(error)
-    near = nearest(args, error) if MEANT not in text else None
-    return f"{text} {MEANT} {near}?" if near else text
+    near = nearest(args, error) if getattr(error, "meant", None) is None else None  # the library may know it already
+    return f"{error} {MEANT} {near}?" if near else str(error)
 
 
 def _complain(args: argparse.Namespace, text: str, code: int) -> None:
