@@ -140,9 +140,10 @@ def test_no_row_that_is_taken_in_or_rejected_passes_the_driver(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def found(catalog: Catalog) -> list[Any]:
-        rejected = catalog["raw.t__quarantine"].to_arrow().select(["row", "reason", "column"])
-        tables = [catalog["raw.t"].to_arrow(), rejected, catalog["raw.s"].changes().drop_columns(["_commit_time"])]
-        return [sorted(map(str, table.to_pylist())) for table in tables]
+        kept = catalog["raw.t__quarantine"].to_arrow().to_pylist()
+        rejected = [(sorted(json.loads(row["row"]).items()), row["reason"], row["column"]) for row in kept]
+        tables = catalog["raw.t"].to_arrow(), catalog["raw.s"].changes().drop_columns(["_commit_time"])
+        return [sorted(map(str, rows)) for rows in (rejected, *(table.to_pylist() for table in tables))]
 
     def in_driver(*_: Any) -> Any:
         raise AssertionError("a row came to the driver")
