@@ -4,6 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 LOWEST := build/lowest
+DOCS := build/docs-env
 # Where an environment forbids compiled modules, every process a test starts would compile the whole package anew.
 export PYTHONDONTWRITEBYTECODE :=
 # Tests make and delete some hundred thousand small files, each synced: half of their time, on a disk. Where the machine
@@ -14,12 +15,15 @@ ifneq ($(RAM),)
 test test-all test-lowest: export TMPDIR ?= $(RAM)
 endif
 
-.PHONY: demo test test-all test-lowest test-pythons check bench sbom vendor clean pin
+.PHONY: demo test test-all test-lowest test-pythons check bench docs sbom vendor clean pin
 demo: $(READY)
 	$(BIN)/python examples/demo.py
 
+# The package is compiled once, not by each worker of a new checkout. A worker takes 15 seconds of CPU to collect the
+# tests, so there are only as many as keep two cores busy while some of them wait.
 test: $(READY)
-	$(BIN)/python -m pytest -q -n 5 --dist loadgroup -m "not long"
+	$(BIN)/python -m compileall -q headwater
+	$(BIN)/python -m pytest -q -n 4 --dist loadgroup -m "not long"
 
 test-all: $(READY)
 	$(BIN)/python -m pytest -q -n 4 --dist loadgroup
@@ -46,6 +50,10 @@ check: $(READY)
 bench: $(READY)
 	$(BIN)/python -m benchmarks
 
+# The documents as a static site in build/site, a folder for each version; `tools/site.py` says how.
+docs: $(DOCS)/.ready
+	$(DOCS)/bin/python -m tools.site
+
 sbom: $(READY)
 	$(BIN)/python -m tools.sbom build/sbom.cdx.json
 
@@ -63,10 +71,16 @@ $(LOWEST)/.ready: requirements/lowest.txt pyproject.toml
 	$(LOWEST)/bin/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements/lowest.txt
 	touch $@
 
+$(DOCS)/.ready: requirements/docs.txt
+	$(PYTHON) -m venv $(DOCS)
+	$(DOCS)/bin/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements/docs.txt
+	touch $@
+
 pin:
 	uv pip compile pyproject.toml --all-extras --group dev --generate-hashes --python-version 3.11 --no-header -o requirements/development.txt
 	uv pip compile requirements/clients.in -c requirements/development.txt --generate-hashes --python-version 3.11 --no-header --no-annotate -o requirements/clients.txt
 	uv pip compile requirements/debezium.in --generate-hashes --python-version 3.11 --no-header --no-annotate -o requirements/debezium.txt
+	uv pip compile requirements/docs.in --generate-hashes --python-version 3.11 --no-header --no-annotate -o requirements/docs.txt
 	uv pip compile pyproject.toml requirements/lowest.in --extra server --extra sql --resolution lowest-direct --generate-hashes --python-version 3.11 --no-header --no-annotate -o requirements/lowest.txt
 	uv pip compile pyproject.toml --extra server --extra sql -c requirements/development.txt --generate-hashes --python-version 3.12 --no-header --no-annotate -o examples/container/requirements.txt
 	uv pip compile examples/container/build.in -c requirements/development.txt --generate-hashes --python-version 3.12 --no-header --no-annotate -o examples/container/build.txt

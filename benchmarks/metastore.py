@@ -29,9 +29,9 @@ from typing import Any
 from msgspec.structs import replace
 
 from headwater.metastore import Metastore
-from headwater.metastore.index import NamedChild
-from headwater.metastore.layout import canonical, digest
-from headwater.metastore.records import Node
+from headwater.metastore.records.disk_records import Node
+from headwater.metastore.records.layout import canonical, digest
+from headwater.metastore.state.index import NamedChild
 from headwater.store import LocalStore, PutMode, Store, WrappedStore
 
 EARLIER = {"create_namespace": 221.0, "create_table": 86.0, "commit_delta": 45.0, "eight_processes": 12.0}

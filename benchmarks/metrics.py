@@ -17,7 +17,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from headwater.rest.metrics import BUCKETS, Metrics
+from headwater.rest.status_pages import BUCKETS, Metrics
 
 Count = Callable[[str, bool, int, int | None, float], None]
 CALLS, ROUNDS = 50_000, 7

@@ -3,7 +3,8 @@
 A small shop in a folder of its own (never in one that is there, and nothing is removed): Debezium files of customers
 and orders, and products with texts, go through a pipeline file, twice: everything, then what is new. Then it shows
 what is there, where it comes from, searches, travels in time, and undoes a file. It runs on Spark on this machine, and
-says which steps ran as which jobs; without PySpark or Java it runs embedded, and says so.
+says which steps ran as which jobs; without PySpark or Java it runs embedded, and says so. At a terminal it ends with a
+page in the browser, until Ctrl-C.
 """
 
 from __future__ import annotations
@@ -14,11 +15,13 @@ import json
 import os
 import random
 import shutil
+import socket
+import subprocess
 import sys
 import time
 from collections import Counter
 from collections.abc import Iterable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -170,13 +173,35 @@ def search(lake: Catalog) -> None:
     show_rows(products.search(text="reading", column="text", k=3, columns=[*columns, "_score"]).to_pylist())
 
 
+PAGE = "t/mart/spend?view=lineage"
+"""The page to look at first: where the spending of each customer comes from."""
 NEXT = """
-Try next:
-    headwater run {folder}/pipeline.toml --plan       add a file to {folder}/landing/orders, and look
-    headwater lineage {folder}/lake mart.spend --json
-    headwater head {folder}/lake mart.spend
-    headwater serve {folder}/lake                     over REST, for pylance, LanceDB, lance-spark, curl
+A page to look at, after `{headwater} serve {folder}/lake`: http://127.0.0.1:8080/{page}
+
+Three things to try:
+    {headwater} search -c {folder}/lake raw.products --text reading
+    {headwater} head -c {folder}/lake raw.orders__quarantine
+    {headwater} run {folder}/pipeline.toml --plan     (after you add a file to {folder}/landing/orders)
 """
+
+
+def program() -> str:
+    """Return `headwater` as this shell can call it."""
+    own = Path(sys.executable).with_name("headwater")
+    if shutil.which("headwater") or not own.exists():
+        return "headwater"
+    return str(own.relative_to(Path.cwd()) if own.is_relative_to(Path.cwd()) else own)
+
+
+def serve(folder: Path) -> None:
+    """Serve the catalog of the demo until Ctrl-C, for a person at a terminal."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    print(f"The page is at http://127.0.0.1:{port}/{PAGE} until you press Ctrl-C.", flush=True)
+    command = [sys.executable, "-m", "headwater", "serve", str(folder / "lake"), "--port", str(port)]
+    with suppress(KeyboardInterrupt):
+        subprocess.run([*command, "--no-access-log"], check=False, stderr=subprocess.DEVNULL)
 
 
 def own_folder(given: str | None) -> Path:
@@ -196,7 +221,12 @@ def main(given: str | None = None) -> Catalog:
     say = Progress()
     say("Spark starts on this machine")
     with spark_or_none() as spark:
-        return tour(folder, say, spark)
+        lake = tour(folder, say, spark)
+    say("Done")
+    print(NEXT.format(folder=folder, headwater=program(), page=PAGE))
+    if sys.stdin.isatty() and sys.stdout.isatty():
+        serve(folder)
+    return lake
 
 
 def tour(folder: Path, say: Progress, spark: Any) -> Catalog:
@@ -244,8 +274,6 @@ def tour(folder: Path, say: Progress, spark: Any) -> Catalog:
     run(folder, spark)
     wrong_rows = lake["raw.orders"].to_arrow(columns=["id"], filter="status = 'wrong'").num_rows
     print(f"    orders of the wrong file now: {wrong_rows}")
-    say("Done")
-    print(NEXT.format(folder=folder))
     return lake
 
 

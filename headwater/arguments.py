@@ -7,7 +7,6 @@ neither is the name of an object, which `names` checks.
 from __future__ import annotations
 
 import collections.abc
-import difflib
 import functools
 import inspect
 import operator
@@ -20,9 +19,13 @@ from typing import Any, TypeVar
 
 import pyarrow as pa
 
-from headwater.errors import InvalidInputError
+from headwater.errors import InvalidInputError, LanceNamespaceError, NamespaceNotFoundError, TableNotFoundError
+from headwater.wording import MEANT, closest
 
 Kind = TypeVar("Kind", bound=type)
+Near = Callable[[Any, Any], str | None]
+NAME = "Name"
+"""The annotation of an argument that names a table or namespace."""
 Test = Callable[[Any], bool]
 SHOWN = 80
 PLAIN = (datetime, timedelta, pa.Schema, pa.DataType)
@@ -33,8 +36,8 @@ def check_options(given: Iterable[str], known: Iterable[str], what: str) -> None
     """Raise InvalidInput (13) for an option that is not known, with the one that was meant or all that there are."""
     names = sorted(known)
     for name in sorted(set(given) - set(names)):
-        near = difflib.get_close_matches(name, names, 1)
-        hint = f"did you mean {near[0]!r}?" if near else f"it takes {', '.join(names)}."
+        near = closest(name, names)
+        hint = f"did you mean {near!r}?" if near else f"it takes {', '.join(names)}."
         raise InvalidInputError(f"{what} has no option {name[:80]!r}: {hint}")
 
 
@@ -44,6 +47,56 @@ def checked(kind: Kind) -> Kind:
         if inspect.isfunction(found) and not name.startswith("_"):
             setattr(kind, name, _checking(found))
     return kind
+
+
+def suggesting(near: Near) -> Callable[[Kind], Kind]:
+    """Class decorator: let a not-found error of a method that takes a `Name` end with the name that was meant.
+
+    `near(self, name)` returns it, or None. It is called only when the text of the error is read, because a program
+    that looks for many names catches the errors and reads none.
+    """
+
+    def decorate(kind: Kind) -> Kind:
+        for name, found in list(vars(kind).items()):
+            if inspect.isfunction(found) and NAME in found.__annotations__.values():
+                setattr(kind, name, _suggesting(found, near))
+        return kind
+
+    return decorate
+
+
+def _suggesting(function: Callable[..., Any], near: Near) -> Callable[..., Any]:
+    names = list(inspect.signature(function).parameters)[1:]
+    asked = next(name for name, text in function.__annotations__.items() if text == NAME)
+
+    @functools.wraps(function)
+    def call(self: Any, *args: Any, **options: Any) -> Any:
+        try:
+            return function(self, *args, **options)
+        except (TableNotFoundError, NamespaceNotFoundError) as error:
+            given = {**dict(zip(names, args, strict=False)), **options}
+            if asked in given and not hasattr(error, "meant"):
+                error.__class__ = _with_hint(type(error))  # type: ignore[arg-type]
+                error.meant = functools.partial(near, self, given[asked])  # type: ignore[union-attr]
+            raise
+
+    return call
+
+
+@functools.cache
+def _with_hint(kind: type[LanceNamespaceError]) -> Any:
+    """Return a subclass of an error whose text ends with the name that was meant. It is pickled as the error itself."""
+
+    def text(self: Any) -> str:
+        plain = kind.__str__(self)
+        try:
+            near = self.meant()
+        except LanceNamespaceError:
+            near = None
+        return plain if near is None or MEANT in plain else f"{plain} {MEANT} {near}?"
+
+    members = {"__str__": text, "__reduce__": lambda self: (kind, self.args), "__module__": kind.__module__}
+    return type(kind.__name__, (kind,), {**members, "__qualname__": kind.__qualname__})
 
 
 def _checking(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -67,7 +120,7 @@ def _checking(function: Callable[..., Any]) -> Callable[..., Any]:
 def _tests(function: Callable[..., Any], names: list[str]) -> dict[str, tuple[Test, str]]:
     found: dict[str, tuple[Test, str]] = {}
     for name, text in function.__annotations__.items():
-        if name not in names or text == "Name":
+        if name not in names or text == NAME:
             continue
         try:
             kind = eval(text, function.__globals__) if isinstance(text, str) else text

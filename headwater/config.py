@@ -24,10 +24,10 @@ from typing import TYPE_CHECKING, Any
 
 import headwater
 from headwater.clock import Clock, SystemClock
-from headwater.errors import InvalidInputError, NamespaceNotFoundError, UnsupportedOperationError
+from headwater.errors import InvalidInputError, LanceNamespaceError, NamespaceNotFoundError, UnsupportedOperationError
 from headwater.metastore import Metastore
-from headwater.metastore.layout import TXNS
-from headwater.metastore.rebuild import check_not_lost, is_metastore
+from headwater.metastore.commit.slot_rebuild import check_not_lost, is_metastore
+from headwater.metastore.records.layout import TXNS
 from headwater.references import OWN_KINDS, SPARK_PREFIX, check_foreign, followed
 from headwater.registries.layout import DIRECTORY_MARKER
 from headwater.registries.refusals import check_finished, is_directory
@@ -37,7 +37,7 @@ from headwater.store.seam import OWN_FOLDER
 if TYPE_CHECKING:
     from lance_namespace import LanceNamespace
 
-    from headwater.namespace.kinds import DirectoryNames
+    from headwater.namespace.registry_kinds import DirectoryNames
 
 CONFIG_FILE = "headwater.toml"
 CONFIG_VARIABLE = "HEADWATER_CONFIG"
@@ -210,8 +210,8 @@ def directory_at(found: Resolved) -> DirectoryNames | None:
         return None
     if there in (There.MISSING, There.OTHER):
         raise _missing(found, there)
-    from headwater.namespace.kinds import open_names
     from headwater.namespace.properties import parse_properties
+    from headwater.namespace.registry_kinds import open_names
 
     return open_names(parse_properties(found.properties), SystemClock())
 
@@ -232,6 +232,14 @@ def repair(found: Resolved) -> list[str]:
     if not store.slot:
         raise NamespaceNotFoundError(f"There is no metastore at {found.shown}.")
     return written
+
+
+def is_catalog(folder: str) -> bool:
+    """Return True for a folder that is the root of a catalog, also of one that is damaged."""
+    try:
+        return look(resolve(folder)) in (There.DIRECTORY, There.METASTORE)
+    except LanceNamespaceError:
+        return True
 
 
 class Opening:

@@ -2,18 +2,23 @@
 generated client, about a second of CPU that a look-up at the command line has no use for.
 
     lance_namespace.errors            loaded alone: our errors are these classes, and need nothing else of the package
-    lance_namespace_urllib3_client    imported when somebody needs it, its validators built when they are first used
+    lance_namespace_urllib3_client    imported when somebody needs it, a validator built when it first checks something;
+                                      in a program that only reads, a module of it when a name of that is first used
 
     lance                             imported when something of it is first used: a server that only names things
                                       never does
-    sqlglot, duckdb                   the same: only SQL uses them, and they come with an extra
+    sqlglot, duckdb, rich             the same: for SQL, which comes with an extra, and for a terminal
+    pandas                            left out of programs that only read: pyarrow imports it for any array of Python
+                                      values, which is half of the CPU of a short command
 
-Nothing is left out or changed: who calls or makes something gets it checked as ever. If the package has been imported
-already, there is nothing to save.
+For an importer of headwater nothing is left out or changed: who calls or makes something gets it checked as ever. If
+the package has been imported already, there is nothing to save.
 """
 
 from __future__ import annotations
+import __future__
 
+import ast
 import functools
 import importlib
 import importlib.util
@@ -22,12 +27,14 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from importlib.abc import Loader, MetaPathFinder
 from importlib.machinery import ModuleSpec
-from types import ModuleType
-from typing import TYPE_CHECKING, Any
+from types import CodeType, ModuleType
+from typing import TYPE_CHECKING, Any, ClassVar
 
 PROTOCOL = "lance_namespace"
 ERRORS = f"{PROTOCOL}.errors"
 CLIENT = "lance_namespace_urllib3_client"
+PACKAGES = (PROTOCOL, CLIENT, f"{CLIENT}.models")
+"""The packages whose `__init__` imports every module of the client."""
 
 
 def prepare() -> None:
@@ -50,11 +57,28 @@ def _load_errors() -> None:
     spec.loader.exec_module(module)
 
 
+def import_little() -> None:
+    """Let nobody find pandas in this process, and import the protocol's models one by one as they are named.
+
+    Only for a program of ours that calls no function of a user: others may count on both packages as they are.
+    """
+    sys.meta_path[:0] = [_LittleFinder()] if "pandas" not in sys.modules else []
+    _Loader.packages = PACKAGES
+
+
+class _LittleFinder(MetaPathFinder):
+    """Raises for pandas what an environment without it would."""
+
+    def find_spec(self, name: str, path: Sequence[str] | None, target: ModuleType | None = None) -> None:
+        if name == "pandas":
+            raise ModuleNotFoundError("pandas is left out of commands that only read", name=name)
+
+
 class _Finder(MetaPathFinder):
-    """Finds the two packages as everybody would, and has them loaded by `_Loader`."""
+    """Finds the two packages and the client's modules as everybody would, and has them loaded by `_Loader`."""
 
     def find_spec(self, name: str, path: Sequence[str] | None, target: ModuleType | None = None) -> ModuleSpec | None:
-        if name not in (PROTOCOL, CLIENT):
+        if name not in (PROTOCOL, CLIENT) and not name.startswith(f"{CLIENT}."):
             return None
         sys.meta_path.remove(self)
         try:
@@ -67,6 +91,10 @@ class _Finder(MetaPathFinder):
 
 
 class _Loader(Loader):
+    """Runs a module with its validators built when they are used. Of `packages` it leaves the models for later."""
+
+    packages: ClassVar[Sequence[str]] = ()
+
     def __init__(self, loader: Loader) -> None:
         self._loader = loader
 
@@ -78,9 +106,49 @@ class _Loader(Loader):
 
     def exec_module(self, module: ModuleType) -> None:
         with built_when_used():
-            self._loader.exec_module(module)
+            if module.__name__ in self.packages:
+                _run_without_models(module, self._loader)
+            else:
+                self._loader.exec_module(module)
         if module.__name__ == PROTOCOL and ERRORS in sys.modules:
             module.errors = sys.modules[ERRORS]  # type: ignore[attr-defined]
+
+
+def _run_without_models(package: ModuleType, loader: Any) -> None:
+    """Run the `__init__` of a package. A name that it takes from the client's modules is imported at its first use.
+
+    Annotations stay texts. A name that the code itself uses is imported at once.
+    """
+    homes: dict[str, tuple[str, str]] = {}
+    own = []
+    for line in ast.parse(loader.get_source(package.__name__)).body:
+        if isinstance(line, ast.ImportFrom) and (line.module or "").startswith(f"{CLIENT}."):
+            homes.update({alias.asname or alias.name: (str(line.module), alias.name) for alias in line.names})
+        else:
+            own.append(line)
+    texts = __future__.annotations.compiler_flag
+    code = compile(ast.Module(own, []), str(package.__file__), "exec", texts, dont_inherit=True)
+
+    def find(name: str) -> Any:
+        if name not in homes:
+            raise AttributeError(f"module {package.__name__!r} has no attribute {name!r}")
+        module, attribute = homes[name]
+        found = getattr(importlib.import_module(module), attribute)
+        setattr(package, name, found)
+        return found
+
+    package.__getattr__ = find  # type: ignore[method-assign]
+    package.__dir__ = lambda: sorted({*package.__dict__, *homes})  # type: ignore[method-assign]
+    for name in homes.keys() & set(_names_used(code)):
+        find(name)
+    exec(code, package.__dict__)
+
+
+def _names_used(code: CodeType) -> Iterator[str]:
+    yield from code.co_names
+    for constant in code.co_consts:
+        if isinstance(constant, CodeType):
+            yield from _names_used(constant)
 
 
 @contextmanager
@@ -89,6 +157,9 @@ def built_when_used() -> Iterator[None]:
     import pydantic
 
     call, config = pydantic.validate_call, pydantic.BaseModel.model_config
+    if config.get("defer_build"):  # a module that another one of the client imports
+        yield
+        return
     pydantic.validate_call = _later(call)
     pydantic.BaseModel.model_config = {**config, "defer_build": True}
     try:
@@ -128,6 +199,11 @@ class _WhenUsed:
             return importlib.import_module(f"{self._package}.{name}")  # a module that the package itself leaves alone
 
 
+def when_used(module: str) -> Any:
+    """Return a module that is imported when something of it is first asked for."""
+    return _WhenUsed(module)
+
+
 def warm() -> None:
     """Import `lance` now, so that its first use does not wait."""
     _ = lance.LanceDataset
@@ -139,6 +215,7 @@ if TYPE_CHECKING:
     import lance.optimize
 else:
     lance = _WhenUsed("lance")
-sqlglot: Any = _WhenUsed("sqlglot")
-exp: Any = _WhenUsed("sqlglot.expressions")
-duckdb: Any = _WhenUsed("duckdb")
+sqlglot = when_used("sqlglot")
+exp = when_used("sqlglot.expressions")
+duckdb = when_used("duckdb")
+rich = when_used("rich")

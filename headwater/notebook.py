@@ -35,11 +35,14 @@ STYLE = Markup(
     ".headwater path{fill:none;stroke:currentColor}.headwater pre{white-space:pre-wrap;text-align:left}</style>"
 )
 RECORDS = (
-    *(("headwater.metastore.objects", name) for name in ("Collected", "Diff", "LogEntry", "NamedSnapshot", "Undone")),
+    *(
+        ("headwater.metastore.records.objects", name)
+        for name in ("Collected", "Diff", "LogEntry", "NamedSnapshot", "Undone")
+    ),
     *(("headwater.pipeline.planning", name) for name in ("Plan", "Step")),
     ("headwater.pipeline.running", "Run"),
     ("headwater.pipeline.jobs", "Report"),
-    ("headwater.streams.landing", "LandingReport"),
+    ("headwater.streams.log.landing", "LandingReport"),
 )
 """The classes of values that the extension shows as HTML."""
 BOX_WIDTH, BOX_HEIGHT, GAP = 200, 28, 12

@@ -26,15 +26,15 @@ def surface() -> list[str]:
 
 def _python() -> Iterator[str]:
     from headwater import catalog
-    from headwater.catalog import indices, refs
+    from headwater.catalog.table_parts import Branches, Indices, Tags
     from headwater.catalog.transactions import Batch
 
     for name in (*headwater.__all__, *catalog.__all__):
         yield f"python name {name}"
     stream = _remote_stream()
     kinds = (
-        catalog.Catalog, catalog.CatalogStream, catalog.CatalogTable, stream, Batch, refs.Tags, refs.Branches,
-        indices.Indices, headwater.MetastoreNamespace, headwater.DirectoryNamespace,
+        catalog.Catalog, catalog.CatalogStream, catalog.CatalogTable, stream, Batch, Tags, Branches,
+        Indices, headwater.MetastoreNamespace, headwater.DirectoryNamespace,
     )  # fmt: skip
     for kind in kinds:
         for name in dir(kind):

@@ -5,7 +5,6 @@ name or class ── loading ── AdaptedNamespace ── the back end
 A missing operation is UnsupportedOperation (0), an error has a code of the protocol, and no failure is a 500.
 """
 
-from headwater.adapter.adapted import AdaptedNamespace, adapt
-from headwater.adapter.loading import open_adapted
+from headwater.adapter.adapted import AdaptedNamespace, adapt, open_adapted
 
 __all__ = ["AdaptedNamespace", "adapt", "open_adapted"]

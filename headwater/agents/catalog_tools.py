@@ -26,6 +26,7 @@ from headwater.errors import (
 from headwater.names import format_name, parse_name
 from headwater.pipeline.lineage import downstream, upstream
 from headwater.sql import catalog_queries as queries
+from headwater.wording import MEANT
 
 Asked = dict[str, Any]
 Method = Callable[["CatalogTools", Asked, Any], str]
@@ -43,8 +44,10 @@ def _helpful(method: Method) -> Method:
             name = arguments.get("table") or arguments.get("name") or arguments.get("namespace")
             if int(error.code) not in NAMES or not name:
                 raise
+            if MEANT in str(error):
+                raise
             near = near_name(self._target, parse_name(name))
-            hint = f"Did you mean {near}?" if near else "`list` tells the names that there are."
+            hint = f"{MEANT} {near}?" if near else "`list` tells the names that there are."
             raise error_for(int(error.code), f"{error} {hint}") from None
 
     return asked

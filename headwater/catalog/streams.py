@@ -12,7 +12,7 @@ from headwater.notebook import ShownLineage
 from headwater.registries.metastore.mapping import has_stream
 from headwater.streams.definition import Definition
 from headwater.streams.layout import DELTA
-from headwater.streams.opening import is_stream_table
+from headwater.streams.stream_lookup import is_stream_table
 from headwater.streams.table import StreamTable
 
 

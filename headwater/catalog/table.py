@@ -16,9 +16,8 @@ from lance_namespace import LanceNamespace
 
 from headwater import notebook
 from headwater.arguments import check_options, checked
-from headwater.catalog.indices import Indices
-from headwater.catalog.refs import Branches, Tags
 from headwater.catalog.search import depth, hybrid, search_request
+from headwater.catalog.table_parts import Branches, Indices, Tags
 from headwater.errors import (
     InvalidInputError,
     InvalidTableStateError,
@@ -26,13 +25,13 @@ from headwater.errors import (
     UnsupportedOperationError,
 )
 from headwater.names import ObjectId, format_name
-from headwater.namespace.abilities import abilities_of
+from headwater.namespace.abilities import abilities_of, read_rows, write_rows
+from headwater.namespace.data.describe import statistics
 from headwater.namespace.data.schema import type_to_json
 from headwater.namespace.requests import build, parse_request
-from headwater.namespace.row_streams import read_rows, write_rows
 from headwater.notebook import ShownList
 from headwater.paging import all_pages
-from headwater.streams.columns import parse_type
+from headwater.streams.rows.column_types import parse_type
 from headwater.tables.expressions import assigned
 from headwater.tables.handle import TableHandle
 from headwater.tables.translate import translating
@@ -129,8 +128,14 @@ class CatalogTable(Frames):
         self.namespace.update_table_schema_metadata(request)
 
     def stats(self) -> api.GetTableStatsResponse:
-        """Return the numbers of rows, bytes, fragments and indices."""
-        return self.namespace.get_table_stats(build(api.GetTableStatsRequest, id=list(self.id.names)))
+        """Return the numbers of rows, bytes, fragments and indices, of the version and branch of this handle.
+
+        The statistics of an older version are read from its files, by this process.
+        """
+        if self.version is not None:
+            return statistics(self.dataset())
+        request = build(api.GetTableStatsRequest, id=list(self.id.names), branch=self.branch)
+        return self.namespace.get_table_stats(request)
 
     def dataset(self, version: int | None = None) -> lance.LanceDataset:
         """Return the table as a pylance dataset. It commits through the catalog if that manages versions."""

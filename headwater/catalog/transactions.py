@@ -15,10 +15,9 @@ from headwater.arguments import check_options
 from headwater.clock import SystemClock
 from headwater.errors import LanceNamespaceError, UnsupportedOperationError
 from headwater.names import ObjectId
-from headwater.namespace.appending import session_of
 from headwater.namespace.metastore import MetastoreNamespace
-from headwater.namespace.rebasing import commit
 from headwater.namespace.requests import parse_request
+from headwater.namespace.transactions.appended_rows import commit, session_of
 from headwater.retry import retry
 
 MAX_RUNS = 100

@@ -15,9 +15,9 @@ from headwater.cli.files import read_rows
 from headwater.cli.output import show, show_record
 from headwater.errors import InvalidInputError, LanceNamespaceError, UnsupportedOperationError
 from headwater.names import format_name
-from headwater.namespace.abilities import abilities_of
-from headwater.namespace.row_streams import write_rows
-from headwater.streams.columns import parse_type
+from headwater.namespace.abilities import abilities_of, write_rows
+from headwater.streams.rows.column_types import parse_type
+from headwater.wording import many
 
 _COLUMN = re.compile(r"""\s*("(?:[^"]|"")+"|[^\s"]+)\s+(.+?)\s*""", re.DOTALL)
 _SPELLED = re.compile(r"(?:vector|fixed_size_list)\s*\(\s*(\d{1,5})\s*\)", re.IGNORECASE)
@@ -134,12 +134,21 @@ def update(args: argparse.Namespace) -> int:
 def delete(args: argparse.Namespace) -> int:
     table = _table(args)
     if args.where is None:
-        ask(args, f"All rows of {format_name(table.id.names)} are deleted.")
+        ask(args, f"This will delete all {many(table.count(), 'row')} of {format_name(table.id.names)}.")
     if table.is_stream:
         return _landed(args, table.delete(args.where or "true"))
     request = api.DeleteFromTableRequest(id=list(table.id.names), predicate=args.where or "true", branch=table.branch)
-    show(args.target.namespace().delete_from_table(request), args.json)
+    answer = _answered(args.target.namespace().delete_from_table(request))
+    show({"deleted_rows": _rows_less(table, answer.get("version")), **answer}, args.json)
     return 0
+
+
+def _rows_less(table: Any, version: int | None) -> int | None:
+    """Return by how many rows a version is smaller than the one before it; None if the catalog names no version."""
+    if version is None:
+        return None
+    before, after = (table.at(number, branch=table.branch).count() for number in (version - 1, version))
+    return int(before - after)
 
 
 def rename(args: argparse.Namespace) -> int:
@@ -180,7 +189,7 @@ def drop(args: argparse.Namespace) -> int:
         catalog.namespace.table_exists(api.TableExistsRequest(id=list(name)))
     what = "namespace" if is_namespace else "table"
     below = " with all that is in it" if is_namespace and args.cascade else ""
-    ask(args, f"The {what} {format_name(name)}{below} is dropped.")
+    ask(args, f"This will drop the {what} {format_name(name)}{below}.")
     if is_namespace:
         catalog.drop_namespace(name, cascade=args.cascade)
     else:

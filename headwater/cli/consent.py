@@ -15,9 +15,7 @@ def ask(args: argparse.Namespace, what: str) -> None:
     if args.yes:
         return
     if not sys.stdin.isatty():
-        raise NotAgreedError(
-            f"{what} This cannot be asked without a terminal: nothing was changed. Add --yes to do it."
-        )
+        raise NotAgreedError(f"{what} Nothing was changed: without a terminal, confirm with --yes.")
     print(f"headwater: {what} Go on? [y/N] ", end="", file=sys.stderr, flush=True)
     if sys.stdin.readline().strip().lower() not in ("y", "yes"):
         raise NotAgreedError("Nothing was changed.")

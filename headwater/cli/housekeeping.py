@@ -77,14 +77,15 @@ def collect(args: argparse.Namespace) -> int:
     is_directory = isinstance(args.target.namespace(), headwater.DirectoryNamespace)
     catalog = args.target.catalog() if is_directory else args.target.with_past("history to collect")
     kept = "7 days" if args.keep_days is None else f"{args.keep_days:g} days"
-    kept = kept if args.keep_slots is None else f"{args.keep_slots} slots"
+    kept = kept if args.keep_slots is None else f"{args.keep_slots} commits"
     left = "7" if args.grace_days is None else f"{args.grace_days:g}"
     if not args.dry_run:
         ask(
             args,
-            f"What writers that died left in {args.target.shown} more than {left} days ago is deleted."
+            f"This will delete files that dead writers left in {args.target.shown} more than {left} days ago."
             if is_directory
-            else f"History older than {kept} of {args.target.shown}, and what was dropped in it, is deleted for good.",
+            else f"This will delete for good the history of {args.target.shown} older than {kept}, with what was "
+            "dropped in it.",
         )
     age, grace = (None if days is None else timedelta(days=days) for days in (args.keep_days, args.grace_days))
     if args.keep_slots is not None:
@@ -100,7 +101,7 @@ def _collected(done: Any, dry_run: bool) -> Any:
     if not isinstance(done, Collected):
         return done
     went = "would be removed" if dry_run else "was removed"
-    told: dict[str, Any] = {"readable": f"from slot {done.boundary} on", "removed": f"nothing {went}"}
+    told: dict[str, Any] = {"readable": f"from commit {done.boundary} on", "removed": f"nothing {went}"}
     if done.removed:
         told["removed"] = [msgspec.to_builtins(item) for item in done.removed]
     return told

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import islice
 from typing import Any
@@ -14,6 +15,7 @@ from headwater.cli.output import (
     cell,
     fitted,
     is_terminal,
+    plain,
     say_json,
     show,
     show_names,
@@ -21,7 +23,10 @@ from headwater.cli.output import (
     size,
     visible,
 )
+from headwater.cli.parsing import fail
 from headwater.cli.table_at import moment_of, open_table
+from headwater.cli.target import Target
+from headwater.config import is_catalog
 from headwater.errors import LanceNamespaceError, NamespaceNotFoundError, UnsupportedOperationError
 from headwater.lance_manifest import COMMENT, MEM_WAL_INDEX
 from headwater.names import format_name
@@ -31,6 +36,9 @@ from headwater.wording import many
 SHOWN_LINES = 24
 SHOWN_COLUMNS = 10
 SHOWN_NAMES = 15
+SHOWN_DERIVED = 4
+SHOWN_CATALOGS = 3
+MOST_FOLDERS = 100
 
 
 def _record(child: Child, id: Sequence[str]) -> dict[str, Any]:
@@ -119,8 +127,8 @@ def columns_of(schema: Any) -> list[dict[str, Any]]:
 
 
 def stats(args: argparse.Namespace) -> int:
-    table = open_table(args)
-    show(table.serving.stats(), args.json)
+    found = plain(open_table(args).serving.stats())
+    show({**found, "total_bytes": Bytes(found["total_bytes"])} if "total_bytes" in found else found, args.json)
     return 0
 
 
@@ -142,6 +150,30 @@ def show_verb(args: argparse.Namespace) -> int:
     for line in _lines(record)[:SHOWN_LINES]:
         print(fitted(line))
     return 0
+
+
+def here(args: argparse.Namespace) -> int:
+    """Print what the default catalog, or the catalogs of this folder, hold; exit 2 with the usage if there is none."""
+    named = [args.catalog] if args.catalog else [each for each in _folders() if is_catalog(each)]
+    if not named:
+        fail("there is no catalog here, and no verb: say what to do")
+    for name in named[:SHOWN_CATALOGS]:
+        target = args.target if args.catalog else Target(name)
+        drawn = list(islice(branches(names_of(target), (), ""), SHOWN_LINES))
+        print(f"catalog {visible(name)}{'' if drawn else ': empty'}")
+        room = SHOWN_LINES // min(len(named), SHOWN_CATALOGS) - 2
+        for line in [*drawn[:room], *(["..."] if len(drawn) > room else [])]:
+            print(fitted(line))
+    if len(named) > SHOWN_CATALOGS:
+        print(f"... and {len(named) - SHOWN_CATALOGS} more catalogs")
+    print(f"Next: headwater show -c {visible(named[0])} NAME, or headwater --help.")
+    return 0
+
+
+def _folders() -> list[str]:
+    """Return this folder and those in it, as a line would name them."""
+    below = sorted(entry.name for entry in os.scandir(".") if entry.is_dir() and not entry.name.startswith("."))
+    return [".", *(f"./{name}" for name in below[:MOST_FOLDERS])]
 
 
 def _namespace_record(args: argparse.Namespace, id: Sequence[str]) -> dict[str, Any]:
@@ -191,8 +223,14 @@ def table_record(table: Any) -> dict[str, Any]:
     if is_stream:
         published = table.published
         record["keys"], record["sequence"] = list(table.definition.keys), list(table.definition.sequence)
+        record["derived"] = [_derived(each) for each in table.definition.derived]
         record["unpublished"] = table.position - (published.position if published is not None else 0)
     return record
+
+
+def _derived(column: Any) -> dict[str, Any]:
+    told = {"column": column.name, "type": str(column.type), "function": column.function}
+    return {**told, "inputs": list(column.inputs), "version": column.version}
 
 
 def _asked(question: Any) -> Any:
@@ -254,6 +292,9 @@ def _table_lines(record: Mapping[str, Any]) -> list[str]:
     lines += [_column(item, min(width, 30)) for item in columns[:SHOWN_COLUMNS]]
     if len(columns) > SHOWN_COLUMNS:
         lines.append(f"  ... {len(columns) - SHOWN_COLUMNS} more columns: headwater schema {visible(record['name'])}")
+    for each in record.get("derived", ())[:SHOWN_DERIVED]:
+        made = f"{each['function']}({', '.join(each['inputs'])}), version {each['version']}"
+        lines.append(visible(f"  {each['column']}  {each['type']}  derived: {made}"))
     indices = [f"{item['index']} ({', '.join(item['columns'])})" for item in record["indices"]]
     tags = [f"{name} (version {version})" for name, version in record["tags"].items()]
     for key, names in (("indices", indices), ("tags", tags), ("branches", record["branches"])):

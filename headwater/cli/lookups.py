@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import json
 import urllib.error
-import urllib.request
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -25,11 +24,11 @@ from headwater.errors import (
     UnsupportedOperationError,
     error_for,
 )
+from headwater.imports import when_used
 from headwater.lance_manifest import COMMENT, columns_of
 from headwater.metastore import Delta, Metastore, Object, Snapshot
-from headwater.metastore.columns import columns_at
-from headwater.metastore.objects import time_of
-from headwater.metastore.serving_copy import LANCE_FORMAT
+from headwater.metastore.records.objects import time_of
+from headwater.metastore.records.serving_copy import LANCE_FORMAT, columns_at
 from headwater.names import DELIMITER, ObjectId, format_name
 from headwater.references import follow
 from headwater.store import KeyNotFoundError, Store
@@ -37,8 +36,9 @@ from headwater.store import KeyNotFoundError, Store
 if TYPE_CHECKING:
     from headwater.catalog import Catalog
     from headwater.model import Table
-    from headwater.namespace.kinds import DirectoryNames
+    from headwater.namespace.registry_kinds import DirectoryNames
 
+http = when_used("urllib.request")
 Names = Sequence[str]
 PAGE = 1000
 TIMEOUT = 60
@@ -197,9 +197,9 @@ class ServerLookups:
         url = f"{self._uri}{path}?{urlencode({**asked, 'delimiter': self._delimiter})}"
         body = b"{}" if method == "POST" else None
         headers = {"Accept": "application/json", "Content-Type": "application/json", **self._headers}
-        request = urllib.request.Request(url, data=body, headers=headers, method=method)
+        request = http.Request(url, data=body, headers=headers, method=method)
         try:
-            with urllib.request.urlopen(request, timeout=TIMEOUT) as answer:
+            with http.urlopen(request, timeout=TIMEOUT) as answer:
                 return json.load(answer)
         except urllib.error.HTTPError as error:
             raise _refused(error, self._uri) from None

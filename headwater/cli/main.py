@@ -17,10 +17,14 @@ from headwater.cli.consent import NotAgreedError
 from headwater.cli.output import visible
 from headwater.cli.parsing import read
 from headwater.errors import ERRORS, ErrorCode, LanceNamespaceError
+from headwater.imports import import_little
+from headwater.wording import MEANT
 
 INTERNAL_EXIT = 1
 MALFORMED_EXIT = 2
 INTERRUPTED_EXIT = 130
+READS = "look"
+"""The group of verbs that only read, and so call no function of a user."""
 INVALID_INPUT = int(ErrorCode.INVALID_INPUT)
 
 
@@ -32,6 +36,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if line[:1] == [COMPLETE]:
             return answer(line[1:])
         args = read(line)
+        if arguments is None and args.command.group == READS:
+            import_little()
         status = int(runner(args.command.runner)(args) or 0)
         sys.stdout.flush()
         return status
@@ -64,8 +70,9 @@ def meant(args: argparse.Namespace, error: LanceNamespaceError) -> str:
     """The message, with the nearest right name where a wrong one was given."""
     from headwater.cli.near import nearest  # only a mistake pays for the search
 
-    near = nearest(args, error)
-    return f"{error} Did you mean {near}?" if near else str(error)
+    text = str(error)
+    near = nearest(args, error) if MEANT not in text else None
+    return f"{text} {MEANT} {near}?" if near else text
 
 
 def _complain(args: argparse.Namespace, text: str, code: int) -> None:

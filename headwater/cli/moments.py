@@ -14,8 +14,8 @@ from headwater.cli.output import cell, is_terminal, show_record, show_records
 from headwater.cli.table_at import at
 from headwater.errors import InvalidInputError, TableTagNotFoundError, TransactionNotFoundError
 from headwater.metastore import Diff, LogChange, LogEntry, Object
-from headwater.metastore.serving_copy import LANCE_FORMAT
-from headwater.metastore.summaries import summarized, summary_of, words_of
+from headwater.metastore.records.objects import summarized, summary_of, words_of
+from headwater.metastore.records.serving_copy import LANCE_FORMAT
 from headwater.names import format_name
 from headwater.wording import many
 
@@ -127,10 +127,10 @@ def _difference(path: Sequence[str], kind: str, change: str) -> dict[str, Any]:
 
 
 def undo(args: argparse.Namespace) -> int:
-    """A transaction by its slot or id; or, of a stream table, what came from a source or a file."""
+    """Undo a transaction by its commit number or id; or, of a stream table, what came from a source or a file."""
     named = next((each for each in (args.source, args.file, args.digest) if each is not None), None)
     if args.what is None and args.source is None:
-        raise InvalidInputError("Say what to undo: the slot of a transaction, a stream table, or --source.")
+        raise InvalidInputError("Say what to undo: the number of a commit, a stream table, or --source.")
     if args.what is not None and named is None and _TRANSACTION.fullmatch(args.what):
         return _undo_transaction(args, args.what)
     if args.dry_run:
@@ -141,11 +141,12 @@ def undo(args: argparse.Namespace) -> int:
     if args.what is not None:
         args.target.catalog()[args.name_of(args.what)]  # 4 before anybody is asked
     if named is None:
-        raise InvalidInputError(f"Say what to undo of {args.what}: --source or --file; or give a transaction's slot.")
+        raise InvalidInputError(f"Say what to undo of {args.what}: --source or --file; or give the number of a commit.")
     if args.file is None and args.digest is None:  # one file that is named can be taken again
         ask(
             args,
-            f"What came into {args.what or 'any stream table'} from {named or 'the unnamed source'} is taken out.",
+            f"This will remove from {args.what or 'every stream table'} what came from "
+            f"{named or 'the unnamed source'}.",
         )
     return pipeline.undo(args)
 
@@ -155,7 +156,7 @@ def _undo_transaction(args: argparse.Namespace, what: str) -> int:
     entry = find_transaction(catalog, what)
     if not args.dry_run:
         said = f" ({entry.message})" if entry.message else ""
-        ask(args, f"The transaction at slot {entry.slot}{said} is taken back, by a new one.")
+        ask(args, f"This will undo commit {entry.slot}{said} by a new commit.")
     done = catalog.undo(entry, args.dry_run)
     steps = [f"{step.action} {step.kind} {format_name(step.path)}" for step in done.steps]
     show_record({"undone": None if args.dry_run else entry.slot, "slot": done.slot, "steps": steps}, args.json)
@@ -173,16 +174,16 @@ def find_transaction(catalog: Any, what: str) -> LogEntry:
     else:
         found = [entry for entry in catalog.log() if entry.txn == what]
     if not found:
-        where = f"at slot {slot}" if slot is not None else f"with the id {what}"
-        raise TransactionNotFoundError(f"There is no transaction {where}: `headwater log` lists them.")
+        where = f"with the number {slot}" if slot is not None else f"with the id {what}"
+        raise TransactionNotFoundError(f"There is no commit {where}: `headwater log` lists them.")
     if len(found) > 1:
         told = "; ".join(f"{entry.txn} ({entry.message})" for entry in found[:SHOWN_CHANGES])
-        raise InvalidInputError(f"Slot {slot} has {len(found)} transactions. Give the id of the one to undo: {told}.")
+        raise InvalidInputError(f"Commit {slot} has {len(found)} transactions. Give the id of the one to undo: {told}.")
     return found[0]
 
 
 def _from(catalog: Any, slot: int) -> Iterator[LogEntry]:
-    """The log from a slot on, as far as that can have more of it."""
+    """The log from a commit on, as far as that can have more of it."""
     for entry in catalog.log(slot - 1):
         if entry.slot > slot:
             return
@@ -194,7 +195,7 @@ def restore(args: argparse.Namespace) -> int:
     name = args.name_of(args.table)
     table = catalog[name].serving
     version = _version(args, table)
-    ask(args, f"The rows of {format_name(name)} become those of version {version}; the newer ones stay as versions.")
+    ask(args, f"This will make version {version} of {format_name(name)} the current one. Newer versions stay readable.")
     chosen = table if args.branch is None else table.at(branch=args.branch)
     chosen.restore(version)
     newest = chosen.versions()[-1].version
@@ -227,7 +228,7 @@ def snapshot(args: argparse.Namespace) -> int:
         if args.action == "drop":
             if args.name not in {item.name for item in catalog.snapshots()}:
                 raise TableTagNotFoundError(f"There is no snapshot {args.name!r}: `headwater snapshot` lists them.")
-            ask(args, f"The snapshot {args.name} is dropped.")
+            ask(args, f"This will drop the snapshot {args.name}.")
             catalog.drop_snapshot(args.name)
         else:
             catalog.snapshot(args.name, [args.name_of(table) for table in args.table] or None)
@@ -242,5 +243,5 @@ def snapshot(args: argparse.Namespace) -> int:
 
 def _time(said: int | datetime | str) -> datetime:
     if isinstance(said, (int, str)):
-        raise InvalidInputError("--at of a restore is a time: a slot is the whole catalog's.")
+        raise InvalidInputError("--at of a restore is a time: a commit or snapshot is of the whole catalog.")
     return said.astimezone(UTC)

@@ -17,7 +17,7 @@ def upgrade(args: argparse.Namespace) -> int:
 
 def mirror(args: argparse.Namespace) -> int:
     catalog = args.target.catalog()
-    shown = catalog.mirror  # refuses a catalog that is not there, or that has no slots
+    shown = catalog.mirror  # refuses a catalog that is not there, or that has no commits
     if not args.show:
         catalog.mirror = not args.off
         shown = catalog.mirror

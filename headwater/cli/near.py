@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import difflib
 from collections.abc import Callable, Iterable
 from typing import Any
 
@@ -11,6 +10,7 @@ from headwater.cli.lookups import names_of
 from headwater.cli.target import Target
 from headwater.errors import ErrorCode, LanceNamespaceError
 from headwater.names import format_name
+from headwater.wording import closest, closest_path
 
 NAMES = (int(ErrorCode.NAMESPACE_NOT_FOUND), int(ErrorCode.TABLE_NOT_FOUND))
 PARTS: dict[int, tuple[tuple[str, ...], Callable[[Any], Iterable[str]]]] = {
@@ -40,14 +40,8 @@ def nearest(args: argparse.Namespace, error: LanceNamespaceError) -> str | None:
 def near_name(target: Target, asked: tuple[str, ...]) -> str | None:
     """The full name of what is there and most like a name that is not."""
     found = names_of(target)
-    there: tuple[str, ...] = ()
-    for name in asked:
-        children = [child.name for child in found.children(there)]
-        if name not in children:
-            close = difflib.get_close_matches(name, children, 1)
-            return format_name((*there, close[0], *asked[len(there) + 1 :])) if close else None
-        there = (*there, name)
-    return None
+    near = closest_path(asked, lambda parent: [child.name for child in found.children(parent)])
+    return None if near is None else format_name(near)
 
 
 def _near_part(args: argparse.Namespace, arguments: Iterable[str], names: Callable[[Any], Iterable[str]]) -> str | None:
@@ -57,7 +51,7 @@ def _near_part(args: argparse.Namespace, arguments: Iterable[str], names: Callab
         said = getattr(args, argument, None) or ()
         words: list[str] = [said] if isinstance(said, str) else list(said)
         for word in words:
-            close = difflib.get_close_matches(word, known, 1)
-            if word not in known and close:
-                return close[0]
+            near = closest(word, known)
+            if word not in known and near:
+                return near
     return None

@@ -37,7 +37,7 @@ def run(args: argparse.Namespace) -> int:
     """Call one operation. DeclareTable also makes the catalog and the namespaces above the table."""
     request, method = _request(args), BY_OPERATION[args.operation].method
     if args.operation == "BatchDeleteTableVersions":
-        ask(args, f"`headwater delete-versions {args.id}` cannot be taken back everywhere.")
+        ask(args, f"This will delete the records of versions of {args.id}, in some catalogs for good.")
     creates = args.operation == "DeclareTable"
     namespace = args.target.opening.writing() if creates else args.target.opening.reading()
     try:

@@ -15,22 +15,21 @@ from datetime import UTC, datetime
 from typing import Any
 
 import msgspec
-from rich.box import SIMPLE_HEAD
-from rich.console import Console
-from rich.table import Table
-from rich.text import Text
+
+from headwater.imports import rich
 
 HIDDEN = ("id",)
 """Fields of records for programs only: names as a list, beside the dotted ones."""
 MIN_WIDTH, GAP = 6, 3
 SHORT_VECTOR = 3
 MAX_CELL = 200
+_UNITS = ("kB", "MB", "GB", "TB")
 _JOINERS = "\u200c\u200d"
 _STEPS = ((60, "s", 1), (3600, "min", 60), (86_400, "h", 3600), (30 * 86_400, "days", 86_400))
 
 
 class Bytes(int):
-    """A size: a number for programs, in MB for people."""
+    """A size: a number for programs, in kB, MB or GB for people."""
 
 
 def is_terminal() -> bool:
@@ -127,10 +126,10 @@ def print_grid(records: Sequence[Mapping[str, Any]], null: str = "") -> None:
     console.print(_table(records, console.width, null), soft_wrap=False)
 
 
-def screen() -> Console:
+def screen() -> Any:
     """The terminal, as wide as it is; COLUMNS wins."""
     asked = os.environ.get("COLUMNS", "")
-    return Console(
+    return rich.console.Console(
         highlight=False, markup=False, emoji=False, width=int(asked) if asked.isdigit() and asked != "0" else None
     )
 
@@ -139,25 +138,27 @@ def fitted(line: str) -> str:
     """A line that takes one line of the screen; in a pipe, the whole of it."""
     if not is_terminal():
         return line
-    text = Text(line)
+    text = rich.text.Text(line)
     text.truncate(screen().width, overflow="ellipsis")
-    return text.plain
+    return str(text.plain)
 
 
-def _table(records: Sequence[Mapping[str, Any]], width: int, null: str) -> Table:
+def _table(records: Sequence[Mapping[str, Any]], width: int, null: str) -> Any:
     """A table for a screen of this width: no column is squeezed away, and those without a value are left out."""
     heads = list(dict.fromkeys(key for record in records for key in record))
     if not null:
         heads = [head for head in heads if any(record.get(head) not in (None, "") for record in records)] or heads
     fitting = heads[: max(1, width // (MIN_WIDTH + GAP))]
     left_out = f"{len(heads) - len(fitting)} more columns are not shown: choose some with --column"
-    table = Table(box=SIMPLE_HEAD, show_edge=False, caption=left_out if len(fitting) < len(heads) else None)
+    table = rich.table.Table(
+        box=rich.box.SIMPLE_HEAD, show_edge=False, caption=left_out if len(fitting) < len(heads) else None
+    )
     rows = [[_text(record.get(head), null) for head in fitting] for record in records]
     natural = [max(len(visible(head)), *(row[at].cell_len for row in rows)) for at, head in enumerate(fitting)]
     for head, room in zip(fitting, widths(natural, width - GAP * len(fitting)), strict=True):
         numeric = all(isinstance(record.get(head), (int, float)) for record in records)
         side: Any = "right" if numeric else "left"
-        table.add_column(Text(visible(head)), no_wrap=True, overflow="ellipsis", justify=side, width=room)
+        table.add_column(rich.text.Text(visible(head)), no_wrap=True, overflow="ellipsis", justify=side, width=room)
     for row in rows:
         table.add_row(*row)
     return table
@@ -171,8 +172,8 @@ def widths(natural: Sequence[int], room: int) -> list[int]:
     return found
 
 
-def _text(value: Any, null: str) -> Text:
-    return Text(null, style="dim") if value is None else Text(cell(value, True)[:MAX_CELL])
+def _text(value: Any, null: str) -> Any:
+    return rich.text.Text(null, style="dim") if value is None else rich.text.Text(cell(value, True)[:MAX_CELL])
 
 
 def grid(records: Sequence[Mapping[str, Any]], null: str = "") -> list[str]:
@@ -232,7 +233,11 @@ def ago(value: datetime, now: datetime | None = None) -> str:
 
 
 def size(count: int) -> str:
-    return f"{count / 1_000_000:,.1f} MB" if count >= 100_000 else f"{count:,} bytes"
+    """Return a number of bytes for people: 512 bytes, 1.5 kB, 12.3 MB, 4.0 GB."""
+    if count < 1000:
+        return f"{count} bytes"
+    power = min((len(str(count)) - 1) // 3, len(_UNITS))
+    return f"{count / 1000**power:,.1f} {_UNITS[power - 1]}"
 
 
 def lines(value: Any, indent: str = "") -> Iterator[str]:

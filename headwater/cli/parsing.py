@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import argparse
-import difflib
 import sys
 from collections.abc import Sequence
 from typing import NoReturn
 
 import headwater
-from headwater.cli.grammar import COMMANDS, COMMON, GROUPS, SHOWN, Arg, Command
+from headwater.cli.grammar import COMMANDS, COMMON, GROUPS, HERE, SHOWN, Arg, Command
 from headwater.cli.target import Target
 from headwater.config import default_target
 from headwater.errors import InvalidInputError
 from headwater.names import parse_name
+from headwater.wording import closest
 
 USAGE = "usage: headwater [-c CATALOG] VERB [CATALOG] ..."
 NO_CATALOG = "no catalog is named, and there is no default: give a path, a URI or a profile, or set HEADWATER_CATALOG"
@@ -40,8 +40,8 @@ class LineParser(argparse.ArgumentParser):
 
     def unknown(self, word: str) -> NoReturn:
         known = [name for action in self._actions for name in action.option_strings]
-        near = difflib.get_close_matches(word.partition("=")[0], known, 1)
-        self.error(f"there is no option {word[:200]}" + (f": did you mean {near[0]}?" if near else ""))
+        near = closest(word.partition("=")[0], known)
+        self.error(f"there is no option {word[:200]}" + (f": did you mean {near}?" if near else ""))
 
 
 def _shown(arg: Arg) -> str:
@@ -69,7 +69,7 @@ def read(arguments: Sequence[str]) -> argparse.Namespace:
     args, words = _options(command, rest)
     if command.catalog:
         named = args.catalog or catalog
-        free = command.name in ("serve", "doctor") or getattr(args, "keys", None) is not None
+        free = command.name in ("serve", "doctor", HERE.name) or getattr(args, "keys", None) is not None
         is_told = getattr(args, "impl", None) is not None and command.name == "serve"
         args.catalog, words = _catalog(parser, named, words, free, is_told)
         args.target = Target(args.catalog, args.property)
@@ -98,9 +98,9 @@ def find_command(rest: list[str]) -> tuple[Command, str | None, list[str]]:
             print(overview())
             sys.exit(0)
         else:
-            _fail(f"there is no option {option[:200]} before a verb")
+            fail(f"there is no option {option[:200]} before a verb")
     if not rest:
-        _fail("say what to do: a verb is missing")
+        return HERE, catalog, []
     two = " ".join(rest[:2])
     for name, length in ((two, 2), (rest[0], 1)):
         if name in COMMANDS:
@@ -114,12 +114,13 @@ def _no_verb(rest: list[str]) -> NoReturn:
         if any(word in ("-h", "--help") for word in rest[1:]):
             print("\n".join(_line(command) for command in SHOWN if command.name.startswith(f"{rest[0]} ")))
             sys.exit(0)
-        _fail(f"`headwater {rest[0]}` is followed by one of {', '.join(below)}")
-    near = difflib.get_close_matches(rest[0], [name.split()[0] for name in COMMANDS], 1)
-    _fail(f"there is no verb {rest[0][:200]!r}" + (f": did you mean {near[0]}?" if near else ""))
+        fail(f"`headwater {rest[0]}` is followed by one of {', '.join(below)}")
+    near = closest(rest[0], [name.split()[0] for name in COMMANDS])
+    fail(f"there is no verb {rest[0][:200]!r}" + (f": did you mean {near}?" if near else ""))
 
 
-def _fail(text: str) -> NoReturn:
+def fail(text: str) -> NoReturn:
+    """End with 2 and the usage."""
     print(f"{USAGE}\nheadwater: {text} (headwater --help lists every verb)", file=sys.stderr)
     sys.exit(2)
 
@@ -129,14 +130,15 @@ def overview() -> str:
     lines = [
         USAGE,
         "",
-        "One catalog for Lance tables and delta streams, on plain storage.",
-        "CATALOG is a path, a URI or a profile; without it: HEADWATER_CATALOG, or the default of headwater.toml.",
+        "One catalog for Lance tables and change streams, on plain storage.",
+        "CATALOG is a path, a URI or a profile. Without it: HEADWATER_CATALOG, or the",
+        "default of headwater.toml. `headwater` alone says what is here.",
     ]
     for group, about in GROUPS.items():
         shown = [command for command in SHOWN if command.group == group]
         if shown:
             lines += ["", f"{group}: {about}", *(_line(command) for command in shown)]
-    lines += ["", "headwater VERB --help explains a verb; docs/cli.md has them all."]
+    lines += ["", "headwater VERB --help explains a verb."]
     return "\n".join(lines)
 
 

@@ -11,8 +11,10 @@ from headwater.cli.files import write_rows
 from headwater.cli.output import show
 from headwater.cli.table_at import moment_of, open_table
 from headwater.errors import InvalidInputError, TableNotFoundError
-from headwater.sql import catalog_queries as queries
+from headwater.imports import when_used
 from headwater.tables.expressions import quoted
+
+queries = when_used("headwater.sql.catalog_queries")
 
 
 def head(args: argparse.Namespace) -> int:

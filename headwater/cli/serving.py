@@ -10,14 +10,14 @@ from typing import Any
 from lance_namespace import LanceNamespace
 
 from headwater.adapter import AdaptedNamespace
-from headwater.adapter.loading import check_answers
+from headwater.adapter.adapted import check_answers
 from headwater.cli.consent import ask
 from headwater.cli.output import show
 from headwater.cli.target import properties_of, say
 from headwater.clock import Clock, SystemClock
 from headwater.config import Opening, is_own, load_profile, resolve
 from headwater.errors import InvalidInputError, UnsupportedOperationError
-from headwater.metastore.objects import time_of
+from headwater.metastore.records.objects import time_of
 from headwater.names import format_name
 from headwater.namespace.abilities import abilities_of
 from headwater.namespace.vending import ScopedSettings
@@ -183,7 +183,7 @@ def run_token(args: argparse.Namespace) -> int:
         show(shown(changed, clock.now_ms()), args.json)
         return 0
     if args.action == "revoke":
-        ask(args, f"Key {args.id} is revoked for good.")
+        ask(args, f"This will revoke the key {args.id} for good.")
         show({"revoked": revoke_key(store, clock, args.id).id}, args.json)
         return 0
     records = [shown(record, clock.now_ms()) for record in list_keys(store)]

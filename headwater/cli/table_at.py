@@ -1,6 +1,6 @@
 """The table that a reading verb names: now, at a version, a tag or a moment, on a branch.
 
-A moment is a slot, a snapshot, an ISO time, or an age such as `2h ago`.
+A moment is a commit, a snapshot, an ISO time, or an age such as `2h ago`.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _UNITS = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days", "w": "weeks
 
 
 def moment(text: str, now: datetime | None = None) -> int | datetime:
-    """Return a slot, or a time; a time without a zone is local. Raise InvalidInput (13) for anything else."""
+    """Return a commit, or a time; a time without a zone is local. Raise InvalidInput (13) for anything else."""
     said = text.strip().lower()
     if said.isascii() and said.isdigit() and len(said) < 12:
         return int(said)
@@ -31,7 +31,7 @@ def moment(text: str, now: datetime | None = None) -> int | datetime:
         return datetime.fromisoformat(text.strip()).astimezone(UTC)
     except ValueError:
         raise InvalidInputError(
-            f"{text[:200]!r} is no moment: give a slot, an ISO time such as 2026-05-01T12:00, or 2h ago."
+            f"{text[:200]!r} is no moment: give a commit's number, an ISO time such as 2026-05-01T12:00, or 2h ago."
         ) from None
 
 
@@ -48,7 +48,7 @@ def moment_of(args: argparse.Namespace) -> int | datetime | str | None:
 
 
 def at(target: Target, text: str) -> int | datetime | str:
-    """Return a moment of a catalog: a slot, a time, or the name of one of its snapshots."""
+    """Return a moment of a catalog: a commit, a time, or the name of one of its snapshots."""
     try:
         return moment(text)
     except InvalidInputError as none:
@@ -89,7 +89,7 @@ def _of_then(target: Target, name: tuple[str, ...], said: int | datetime | str) 
 
 
 def _time(said: int | datetime | str | None) -> datetime | None:
-    """Return the time of a moment. A catalog without slots has no other moments."""
+    """Return the time of a moment. A catalog without commits has no other moments."""
     if isinstance(said, (int, str)):
-        raise InvalidInputError(f"This catalog has no slots, so it cannot be read at {said}: give a time.")
+        raise InvalidInputError(f"This catalog has no commits, so it cannot be read at {said}: give a time.")
     return None if said is None else said.astimezone(UTC)

@@ -75,7 +75,7 @@ def _words(args: argparse.Namespace, what: str, count: int | None = None) -> lis
 
 def _drop_columns(args: argparse.Namespace, table: Any) -> None:
     names = _words(args, "the columns to drop")
-    ask(args, f"The columns {', '.join(names)} of {format_name(table.id.names)} are dropped.")
+    ask(args, f"This will drop the columns {', '.join(names)} of {format_name(table.id.names)}.")
     _on_branch(args, table).drop_columns(*names)
 
 

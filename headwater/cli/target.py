@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from lance_namespace import LanceNamespace
 
     from headwater.catalog import Catalog
-    from headwater.namespace.kinds import DirectoryNames
+    from headwater.namespace.registry_kinds import DirectoryNames
 
 
 def say(text: str) -> None:

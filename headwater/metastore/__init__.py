@@ -6,14 +6,16 @@ Metastore -> Transaction -> draft, edits (what it read, what it will change) -> 
                                                                        published layout <- publish <---------+
 """
 
-from headwater.metastore.locator import Locator
+from headwater.metastore.commit.transaction import Transaction
 from headwater.metastore.metastore import Metastore
-from headwater.metastore.objects import (
+from headwater.metastore.records.disk_records import DataFile
+from headwater.metastore.records.objects import (
     Changed,
     Collected,
     Delta,
     Diff,
     HistoryEntry,
+    Locator,
     LogChange,
     LogEntry,
     Moved,
@@ -27,9 +29,7 @@ from headwater.metastore.objects import (
     Undone,
     UndoStep,
 )
-from headwater.metastore.reading import Reading, Snapshot
-from headwater.metastore.records import DataFile
-from headwater.metastore.transaction import Transaction
+from headwater.metastore.state.snapshot import Reading, Snapshot
 
 __all__ = [
     "Changed",

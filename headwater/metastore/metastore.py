@@ -16,18 +16,16 @@ import msgspec
 
 from headwater.clock import Clock, SystemClock
 from headwater.errors import InvalidInputError, LanceNamespaceError
-from headwater.metastore import verify
-from headwater.metastore.collect import GRACE
-from headwater.metastore.collect import Collection as GarbageCollection
-from headwater.metastore.commit import Committer
-from headwater.metastore.diff import diff
-from headwater.metastore.draft import Draft
-from headwater.metastore.expiry import expire
-from headwater.metastore.history import find_transaction
-from headwater.metastore.layout import MAX_LOCAL_KEY, MAX_REMOTE_KEY
-from headwater.metastore.locator import Locator
-from headwater.metastore.log import Log
-from headwater.metastore.objects import (
+from headwater.metastore.commit.draft import Draft
+from headwater.metastore.commit.group_commit import Committer
+from headwater.metastore.commit.log import Log
+from headwater.metastore.commit.rules import Group, Header, compile_txn, conflict, refused
+from headwater.metastore.commit.table_parts import DELTA_FORMAT
+from headwater.metastore.commit.transaction import SavedTransaction, Transaction
+from headwater.metastore.commit.undo_deltas import Columns, Restores
+from headwater.metastore.records.disk_records import Revision
+from headwater.metastore.records.layout import MAX_LOCAL_KEY, MAX_REMOTE_KEY
+from headwater.metastore.records.objects import (
     Collected,
     Delta,
     Deltas,
@@ -35,6 +33,7 @@ from headwater.metastore.objects import (
     History,
     HistoryEntry,
     Keys,
+    Locator,
     LogEntry,
     NamedSnapshot,
     NamedSnapshots,
@@ -47,15 +46,14 @@ from headwater.metastore.objects import (
     moment_ms,
     time_of,
 )
-from headwater.metastore.reading import Path, Snapshot, log_entries
-from headwater.metastore.records import Revision
-from headwater.metastore.rules import Group, Header, compile_txn, conflict, refused
-from headwater.metastore.saved import SavedTransaction
-from headwater.metastore.slot_views import IndexView
-from headwater.metastore.snapshots import Snapshots
-from headwater.metastore.table_parts import DELTA_FORMAT
-from headwater.metastore.transaction import Transaction
-from headwater.metastore.undo_deltas import Columns, Restores
+from headwater.metastore.state.diff import diff
+from headwater.metastore.state.history import find_transaction
+from headwater.metastore.state.slot_views import IndexView
+from headwater.metastore.state.snapshot import Path, Snapshot, log_entries
+from headwater.metastore.upkeep import verify
+from headwater.metastore.upkeep.collect import GRACE, expire
+from headwater.metastore.upkeep.collect import Collection as GarbageCollection
+from headwater.metastore.upkeep.named_snapshots import Snapshots
 from headwater.names import format_name, object_id
 from headwater.retry import retry
 from headwater.store import Store, open_store
@@ -125,7 +123,7 @@ class Metastore:
         return other
 
     def reopen(self, known: SavedTransaction) -> Transaction:
-        """Return a transaction that another process has begun and saved (`metastore/saved.py`)."""
+        """Return a transaction that another process has begun and saved (`metastore/commit/transaction.py`)."""
         with self._log.lock:
             index = self._log.refresh()
             view = IndexView(index, known.base)

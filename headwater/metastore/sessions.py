@@ -13,12 +13,11 @@ from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
 from headwater.errors import InvalidInputError, InvalidTableStateError
+from headwater.metastore.commit.transaction import Transaction
 from headwater.metastore.metastore import Metastore
-from headwater.metastore.objects import NamedSnapshot
-from headwater.metastore.reading import Path, Reading, Snapshot
-from headwater.metastore.ref_record import KnownRefs, RefRecord
-from headwater.metastore.serving_copy import LANCE_FORMAT
-from headwater.metastore.transaction import Transaction
+from headwater.metastore.records.ref_record import KnownRefs, RefRecord
+from headwater.metastore.records.serving_copy import LANCE_FORMAT
+from headwater.metastore.state.snapshot import Path, Reading, Snapshot
 from headwater.model import Change, Move, Namespace, Remove, Replace, Table
 from headwater.names import ObjectId, object_id
 
@@ -101,10 +100,6 @@ class Session(ABC):
         self.check_writable()
         return work(None)
 
-    @abstractmethod
-    def snapshot(self, name: str, tables: Sequence[Path] | None) -> NamedSnapshot | None:
-        """Pin the newest state of tables under a name; in a transaction that of its own slot, and return None."""
-
     def known_refs(
         self, record: RefRecord | None, read: Callable[[RefRecord], KnownRefs], settle: Callable[[RefRecord], KnownRefs]
     ) -> KnownRefs | None:
@@ -172,9 +167,6 @@ class PresentSession(Session):
         work(tx)
         tx.commit()
 
-    def snapshot(self, name: str, tables: Sequence[Path] | None) -> NamedSnapshot | None:
-        return self._metastore.snapshot(name, tables)
-
     def known_refs(
         self, record: RefRecord | None, read: Callable[[RefRecord], KnownRefs], settle: Callable[[RefRecord], KnownRefs]
     ) -> KnownRefs | None:
@@ -197,9 +189,6 @@ class PastSession(Session):
         raise self._refused()
 
     def commit(self, message: str, work: Work[object], changes: Iterable[Change] = ()) -> None:
-        raise self._refused()
-
-    def snapshot(self, name: str, tables: Sequence[Path] | None) -> NamedSnapshot | None:
         raise self._refused()
 
     def check_writable(self) -> None:
@@ -260,9 +249,6 @@ class TransactionSession(Session):
         except BaseException:
             self.unstaged, self.postponed = unstaged, postponed
             raise
-
-    def snapshot(self, name: str, tables: Sequence[Path] | None) -> NamedSnapshot | None:
-        return self.join(lambda tx: tx.snapshot(name, tables))
 
     def known_refs(
         self, record: RefRecord | None, read: Callable[[RefRecord], KnownRefs], settle: Callable[[RefRecord], KnownRefs]

@@ -1,4 +1,7 @@
-"""Abilities of a catalog beyond `LanceNamespace`, as a declared value that a server reads once."""
+"""Abilities of a catalog beyond `LanceNamespace`, as a declared value that a server reads once.
+
+Rows go into and out of any catalog as a stream of batches where it has that ability, else as bytes.
+"""
 
 from __future__ import annotations
 
@@ -6,19 +9,22 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any, Protocol, cast, runtime_checkable
 
 import pyarrow as pa
 from lance_namespace import LanceNamespace, QueryTableRequest
 
+from headwater.decoding.arrow import read_file
 from headwater.metastore import Metastore, Snapshot, Transaction
-from headwater.metastore.objects import Collected, NamedSnapshot, Undone
+from headwater.metastore.records.objects import Collected, NamedSnapshot, Undone
 from headwater.names import DELIMITER, ObjectId
 from headwater.store import Store
+from headwater.tables.write.arrow import to_stream
 
 if TYPE_CHECKING:
     from headwater.streams.definition import Definition
-    from headwater.streams.position_views import Published
+    from headwater.streams.reading.position_views import Published
     from headwater.streams.table import StreamTable
 
 RowsIn = Callable[[Any, pa.RecordBatchReader], Any]
@@ -103,5 +109,33 @@ class Able(Protocol):
 
 def abilities_of(namespace: LanceNamespace) -> CatalogAbilities:
     """Return the abilities that a catalog declares; without a declaration, those of the interface alone."""
-    declare: Callable[[], CatalogAbilities] | None = getattr(namespace, "abilities", None)
-    return CatalogAbilities() if declare is None else declare()
+    return cast(Able, namespace).abilities() if _declares(type(namespace)) else CatalogAbilities()
+
+
+@lru_cache(maxsize=64)
+def _declares(kind: type) -> bool:
+    """Return True for a class of catalogs that is `Able`. To look through its methods is dear, so it is done once."""
+    return issubclass(kind, Able)
+
+
+def write_rows(namespace: LanceNamespace, method: str, request: Any, reader: pa.RecordBatchReader) -> Any:
+    """Call a method that takes rows."""
+    can = abilities_of(namespace)
+    direct = {
+        "create_table": can.create_table_rows,
+        "insert_into_table": can.insert_rows,
+        "merge_insert_into_table": can.merge_rows,
+    }[method]
+    if direct is not None:  # without a detour through bytes
+        return direct(request, reader)
+    return getattr(namespace, method)(request, to_stream(reader))
+
+
+def read_rows(namespace: LanceNamespace, request: Any) -> pa.RecordBatchReader:
+    """QueryTable: the rows as they are found, or from the whole answer."""
+    direct = abilities_of(namespace).query_rows
+    if direct is not None:
+        return direct(request)
+    answer: Any = namespace.query_table(request)
+    data = answer if isinstance(answer, (bytes, bytearray)) else bytes(answer.data)
+    return read_file(data)

@@ -9,7 +9,7 @@ from lance_namespace import LanceNamespace
 
 from headwater.clock import Clock
 from headwater.errors import InvalidInputError
-from headwater.metastore.ref_record import KnownRefs
+from headwater.metastore.records.ref_record import KnownRefs
 from headwater.model import Table
 from headwater.names import ObjectId, object_id
 from headwater.namespace.creation import Creation

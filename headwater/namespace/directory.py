@@ -9,12 +9,12 @@ from typing import Any
 
 from headwater.clock import Clock, SystemClock
 from headwater.errors import InvalidInputError
-from headwater.metastore.collect import GRACE
-from headwater.metastore.objects import Collected
+from headwater.metastore.records.objects import Collected
+from headwater.metastore.upkeep.collect import GRACE
 from headwater.namespace.abilities import CatalogAbilities
-from headwater.namespace.kinds import open_directory, open_registry
 from headwater.namespace.properties import parse_properties
 from headwater.namespace.registered import RegisteredNamespace
+from headwater.namespace.registry_kinds import open_directory, open_registry
 
 
 class DirectoryNamespace(RegisteredNamespace):

@@ -15,35 +15,35 @@ from lance_namespace import InsertIntoTableRequest
 from headwater.clock import Clock, SystemClock
 from headwater.errors import InvalidInputError, LanceNamespaceError, UnsupportedOperationError
 from headwater.metastore import Metastore, Object, Transaction
-from headwater.metastore.collect import doomed_locations
-from headwater.metastore.objects import Collected, NamedSnapshot, Undone
-from headwater.metastore.ref_record import REFS_FORMAT, KnownRefs, RefRecord
+from headwater.metastore.records.objects import Collected, NamedSnapshot, Undone
+from headwater.metastore.records.ref_record import REFS_FORMAT, KnownRefs, RefRecord
 from headwater.metastore.sessions import CleanUp, PastSession, Postponed, Session, TransactionSession
+from headwater.metastore.upkeep.collect import doomed_locations
 from headwater.model import Table
 from headwater.names import ObjectId, format_name
 from headwater.namespace.abilities import CatalogAbilities
-from headwater.namespace.appending import collect_rows, fit_rows, restore_version, stage_rows
 from headwater.namespace.data import insert_mode
 from headwater.namespace.mirror import Mirror, MirrorState
-from headwater.namespace.open_transactions import OpenTransactions
 from headwater.namespace.properties import MetastoreProperties, parse_metastore_properties
-from headwater.namespace.ref_changes import RefEdit, RefFiles, changed_tables, settled
 from headwater.namespace.registered import RegisteredNamespace
 from headwater.namespace.requests import parse_request
+from headwater.namespace.transactions.appended_rows import collect_rows, fit_rows, restore_version, stage_rows
+from headwater.namespace.transactions.open_transactions import OpenTransactions
+from headwater.namespace.transactions.ref_changes import RefEdit, RefFiles, changed_tables, settled
 from headwater.namespace.versions import VersionProblem
 from headwater.namespace.versions.maintenance import unfinished_drop
 from headwater.namespace.versions.ranges import KeepPolicy
 from headwater.registries.metastore import MetastoreRegistry
-from headwater.registries.metastore.mapping import has_stream
-from headwater.registries.metastore.refs import RecordedRefs, ref_record_of
+from headwater.registries.metastore.mapping import RecordedRefs, has_stream, ref_record_of
 from headwater.registries.refusals import check_finished, check_metastore
 from headwater.store import open_store
 from headwater.streams.definition import Definition
 from headwater.streams.layout import DELTA
-from headwater.streams.position_views import Published
-from headwater.streams.serving_copy import CatalogLocation, Lake, catalog_location, lake
-from headwater.streams.table import StreamTable, create_stream_table, publish_tables
-from headwater.streams.undoing import undo_transaction
+from headwater.streams.log.undo import undo_transaction
+from headwater.streams.reading.position_views import Published
+from headwater.streams.serving.publication import publish_tables
+from headwater.streams.serving.serving_copy import CatalogLocation, Lake, catalog_location, lake
+from headwater.streams.table import StreamTable, create_stream_table
 from headwater.table_refs import BRANCH, TAG, Ref, branch_of
 from headwater.tables.columns.fields import parse_path
 from headwater.work import HERE, Runner
@@ -365,7 +365,14 @@ class MetastoreNamespace(RegisteredNamespace):
 
     def snapshot(self, name: str, tables: Sequence[Sequence[str]] | None = None) -> NamedSnapshot | None:
         """Pin the newest state of all tables, or of these; in a transaction that of its own slot, and return None."""
-        return self.session.snapshot(name, tables)
+
+        def pin(tx: Transaction | None) -> NamedSnapshot | None:
+            if tx is None:
+                return self.metastore.snapshot(name, tables)
+            tx.snapshot(name, tables)
+            return None
+
+        return self.session.within(pin)
 
     def snapshots(self) -> list[NamedSnapshot]:
         return self.metastore.snapshots(self.session.transaction)

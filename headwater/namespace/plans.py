@@ -1,6 +1,7 @@
 """Plans of operations, pure: facts and a request in, changes or an error out.
 
-Each function is the rule of one operation (directory document, "Basic Operations"; OpenAPI for the modes).
+Each function is the rule of one operation (directory document, "Basic Operations"; OpenAPI for the modes). Those of
+versions are for catalogs that manage versions.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from enum import Enum
 from typing import TypeVar
 
 from headwater.errors import (
+    ConcurrentModificationError,
     InvalidInputError,
     NamespaceAlreadyExistsError,
     NamespaceNotEmptyError,
@@ -18,7 +20,19 @@ from headwater.errors import (
     TableAlreadyExistsError,
     TableNotFoundError,
 )
-from headwater.model import Add, CatalogObject, Change, Move, Namespace, Remove, Replace, RequireLocation, Table
+from headwater.model import (
+    Add,
+    CatalogObject,
+    Change,
+    Move,
+    Namespace,
+    Remove,
+    Replace,
+    RequireLocation,
+    RequireTable,
+    Table,
+    Version,
+)
 from headwater.names import ObjectId
 
 Facts = Mapping[ObjectId, CatalogObject]
@@ -262,3 +276,58 @@ def check_properties(properties: Mapping[str, str] | None) -> dict[str, str]:
         except UnicodeEncodeError:
             raise InvalidInputError(f"The property {str(key)[:80]!r} is not valid Unicode text.") from None
     return values
+
+
+class NameLostError(ConcurrentModificationError):
+    """Another creator made a table of this name first, and it stays: `table`."""
+
+    def __init__(self, table: Table) -> None:
+        super().__init__(f"{table.id} was created by another writer first.")
+        self.table = table
+
+
+def plan_first_version(table: Table, version: Version, mode: CreateMode, declared: bool = False) -> Plan[Ownership]:
+    """The name and the version in one commit: errors 1, 5. Pure; the facts have the newest version.
+
+    `declared`: the table is there, and filled; error 14 if another writer has dropped or moved it meanwhile.
+    """
+
+    def plan(facts: Facts) -> tuple[list[Change], Ownership]:
+        namespace_of(facts, table.id.parent)
+        found = same_table(facts, table) if declared else facts.get(table.id)
+        created = isinstance(found, Table) and found.known.newest > 0
+        changes, owned = own_name(found, table, mode, created)
+        if owned.table is not table or (owned.replaced is not None and owned.replaced.location == table.location):
+            raise NameLostError(owned.replaced or owned.table)
+        still_empty = [RequireTable(found, 0)] if isinstance(found, Table) and owned.replaced is None else []
+        return [*still_empty, *changes, Add(version)], owned
+
+    return plan
+
+
+def same_table(facts: Facts, table: Table) -> Table:
+    """The table as it is now, or ConcurrentModification (14) when it is not the one that was found."""
+    found = facts.get(table.id)
+    if not isinstance(found, Table) or found.location != table.location:
+        raise ConcurrentModificationError(f"{table.id} was dropped or made anew by another writer: look again.")
+    return found
+
+
+def plan_next_version(table: Table, version: Version, newest: int) -> list[Change]:
+    """CreateTableVersion: a version follows the newest one of its table: error 14."""
+    if newest and version.number != newest + 1:
+        raise taken(table.id, version.number, newest)
+    return [RequireTable(table, newest), Add(version)]
+
+
+def plan_forget_versions(versions: Sequence[Version]) -> list[Change]:
+    """BatchDeleteTableVersions: the records go, each as it was found."""
+    return [Remove(item) for item in versions]
+
+
+def taken(table: ObjectId, number: int, newest: int) -> ConcurrentModificationError:
+    """Code 14: in every released client the document's code 12 means TableColumnNotFound (architecture, decisions)."""
+    what = "already exists" if number <= newest else f"does not follow the newest one, {newest}"
+    return ConcurrentModificationError(
+        f"Version {number} of table {table} {what}: read version {newest} and commit on top of it."
+    )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import getpass
 import os
 from collections.abc import Mapping
@@ -13,6 +12,7 @@ from headwater.errors import InvalidInputError
 from headwater.names import DELIMITER, check_delimiter
 from headwater.references import followed
 from headwater.store import is_local, local_path
+from headwater.wording import did_you_mean
 
 KNOWN = (
     "root",
@@ -144,5 +144,4 @@ def _flag(properties: Mapping[str, Any], key: str, default: bool) -> bool:
 
 
 def _hint(key: str) -> str:
-    close = difflib.get_close_matches(key, KNOWN, 1)
-    return f" Did you mean {close[0]!r}?" if close else f" Known are {', '.join(KNOWN)}."
+    return did_you_mean(key, KNOWN) or f" Known are {', '.join(KNOWN)}."

@@ -9,8 +9,8 @@ from typing import Any
 import pyarrow as pa
 
 from headwater.errors import InvalidInputError
-from headwater.streams.columns import parse_type
-from headwater.streams.given import given
+from headwater.streams.rows.column_types import parse_type
+from headwater.streams.rows.input_rows import given
 
 _COLUMN = re.compile(r"\s*(?:`([^`]+)`|(\w+))\s+(.+?)(\s+not\s+null)?\s*", re.IGNORECASE | re.DOTALL)
 DIGITS = 38

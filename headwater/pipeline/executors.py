@@ -17,15 +17,14 @@ from headwater.errors import ConcurrentModificationError, error_for
 from headwater.metastore import Transaction
 from headwater.pipeline.progress import NOBODY, Teller
 from headwater.streams.definition import from_properties
-from headwater.streams.landing import APPEND, UPSERT, BatchOrigin, Landed, Landing, LandingReport, rows_so_far
-from headwater.streams.opening import no_deletes, open_in
-from headwater.streams.position_views import PositionView, view_at
-from headwater.streams.preparing import EvolvedError, PreparedLanding
+from headwater.streams.log.landing import APPEND, UPSERT, BatchOrigin, Landed, Landing, LandingReport, rows_so_far
+from headwater.streams.log.prepared_landing import EvolvedError, PreparedLanding
+from headwater.streams.reading.position_views import PositionView, view_at
 from headwater.streams.sources.files import SourceFile, naming
+from headwater.streams.sources.format_output import StateNeededError
 from headwater.streams.sources.formats import SNAPSHOT, in_batches, total
-from headwater.streams.sources.intake import Intake, prepare_chunk
-from headwater.streams.sources.moved_rows import StateNeededError
-from headwater.streams.sources.task_rows import gathered
+from headwater.streams.sources.intake import Intake, gathered, prepare_chunk
+from headwater.streams.stream_lookup import no_deletes, open_in
 from headwater.wording import many
 from headwater.work import Json, Runner, Task, guarded, runner_of
 

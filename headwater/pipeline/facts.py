@@ -20,11 +20,11 @@ from headwater.pipeline.grammar import Pipeline, Source, TableSpec, ViewSpec, na
 from headwater.pipeline.planning import Facts, FileFact, KnownIndex, TableFact, inputs_of
 from headwater.sql.slicing import NotInSlicesError, slicing_of
 from headwater.sql.spark_parser import table_names
-from headwater.streams.columns import common
 from headwater.streams.definition import DERIVED, Definition, Derived, derived_of
-from headwater.streams.ledger import LedgerEntry
+from headwater.streams.log.source_ledger import LedgerEntry
+from headwater.streams.rows.column_types import common
+from headwater.streams.serving.user_functions import is_there
 from headwater.streams.sources.files import SourceFile, find_files
-from headwater.streams.user_functions import is_there
 from headwater.tables.indices import index_type
 
 INPUTS = "view.inputs"

@@ -5,7 +5,6 @@ Everything that the file may say stands here; a name that is not known is refuse
 
 from __future__ import annotations
 
-import difflib
 import hashlib
 import json
 import tomllib
@@ -20,12 +19,13 @@ import pyarrow as pa
 from headwater.errors import InvalidInputError, TableColumnNotFoundError
 from headwater.pipeline.columns import parse_columns
 from headwater.sql.spark_parser import names_in, parse_condition, parse_query
-from headwater.streams.checks import EXPECT, Check
-from headwater.streams.columns import parse_type
 from headwater.streams.definition import DERIVED, define
+from headwater.streams.log.checks import EXPECT, Check
+from headwater.streams.rows.column_types import parse_type
+from headwater.streams.serving.user_functions import with_folder
 from headwater.streams.sources.formats import FORMATS, check_format
-from headwater.streams.user_functions import with_folder
 from headwater.tables.indices import index_type
+from headwater.wording import did_you_mean
 from headwater.work.engines import PipelineEngine, parse_engine
 
 SECTIONS = ("pipeline", "source", "table", "view", "publish")
@@ -273,9 +273,7 @@ def in_order(views: Sequence[ViewSpec]) -> list[ViewSpec]:
 def _known(values: Mapping[str, Any], names: Sequence[str], where: str) -> None:
     for name in values:
         if name not in names:
-            near = difflib.get_close_matches(name, names, 1)
-            meant = f" Did you mean {near[0]!r}?" if near else ""
-            raise InvalidInputError(f"{where} has no {name!r}.{meant} It has: {', '.join(names)}.")
+            raise InvalidInputError(f"{where} has no {name!r}.{did_you_mean(name, names)} It has: {', '.join(names)}.")
 
 
 def _section(values: Mapping[str, Any], name: str) -> Mapping[str, Any]:

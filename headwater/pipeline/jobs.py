@@ -27,16 +27,16 @@ from headwater.pipeline.progress import NOBODY, Teller
 from headwater.pipeline.served import is_served, published_by_server, sorted_out, taken_by_server
 from headwater.pipeline.streaming import ingest_stream
 from headwater.rest.remote_streams import RemoteStream
-from headwater.streams.checks import Check
-from headwater.streams.landing import LandingReport as Landed
 from headwater.streams.layout import QUARANTINE, sibling
-from headwater.streams.position_views import Published
+from headwater.streams.log.checks import Check
+from headwater.streams.log.landing import LandingReport as Landed
+from headwater.streams.log.undo import landed_from, parts_of
+from headwater.streams.reading.position_views import Published
+from headwater.streams.serving.user_functions import load
 from headwater.streams.sources.files import SourceFile, find_files, is_files, local_name, names_of
 from headwater.streams.sources.formats import check_format, total
 from headwater.streams.sources.intake import Intake
-from headwater.streams.sources.remote import is_remote
-from headwater.streams.undoing import landed_from, parts_of
-from headwater.streams.user_functions import load
+from headwater.streams.sources.remote_files import is_remote
 from headwater.verbs.stream_requests import RemotePublished
 from headwater.wording import many
 from headwater.work import Runner, Where, runner_of

@@ -16,8 +16,8 @@ from typing import Any
 
 from headwater.arguments import check_options
 from headwater.catalog import Catalog
-from headwater.catalog.indices import index_type_of
 from headwater.catalog.streams import CatalogStream
+from headwater.catalog.table_parts import index_type_of
 from headwater.catalog.transactions import metastore_of
 from headwater.errors import InvalidInputError
 from headwater.names import parse_name

@@ -50,13 +50,13 @@ from headwater.pipeline.progress import NOBODY, Teller
 from headwater.pipeline.view_tables import MadeView, make_anew, remember
 from headwater.pipeline.views import Say, ViewMoment, check_view, make_view
 from headwater.spark.failures import naming_failures
-from headwater.streams.checks import try_checks
-from headwater.streams.columns import common
 from headwater.streams.definition import Definition, Derived, define, derived_of
+from headwater.streams.log.checks import try_checks
+from headwater.streams.rows.column_types import common
+from headwater.streams.serving.user_functions import beside, planned_identity
 from headwater.streams.sources.debezium import PLAIN, DebeziumChange, messages, parse
 from headwater.streams.sources.files import SourceFile, find_files, read_lines, read_rows
 from headwater.streams.sources.intake import Intake
-from headwater.streams.user_functions import beside, planned_identity
 from headwater.wording import many
 from headwater.work import Runner, runner_of
 from headwater.work.spark_jobs import step_jobs

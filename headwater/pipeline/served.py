@@ -11,7 +11,7 @@ from headwater.errors import UnsupportedOperationError
 from headwater.pipeline.facts import is_taken
 from headwater.pipeline.progress import Teller
 from headwater.rest.remote_streams import RemoteStream
-from headwater.streams.landing import LandingReport
+from headwater.streams.log.landing import LandingReport
 from headwater.streams.sources.files import SourceFile, find_files, is_files
 from headwater.streams.sources.formats import in_batches, total
 from headwater.streams.sources.intake import Intake

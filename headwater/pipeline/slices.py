@@ -26,8 +26,8 @@ from headwater.pipeline.view_tables import VIEW_SOURCE, MadeView, check_keys
 from headwater.sql.slicing import Equal, NotInSlicesError, Slicing, slicing_of
 from headwater.sql.spark_parser import SqlError, UnsupportedSqlError
 from headwater.streams.definition import CHANGE_COLUMNS
-from headwater.streams.landing import BatchOrigin, LandingReport
-from headwater.streams.serving_copy import in_list
+from headwater.streams.log.landing import BatchOrigin, LandingReport
+from headwater.streams.serving.copy_rows import in_list
 from headwater.streams.sources.formats import SNAPSHOT
 
 MAX_PUSHED = 4096

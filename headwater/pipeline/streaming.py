@@ -12,7 +12,7 @@ from typing import Any
 from headwater.catalog.streams import CatalogStream
 from headwater.errors import InvalidInputError
 from headwater.pipeline.executors import ingest_frame
-from headwater.streams.landing import LandingReport
+from headwater.streams.log.landing import LandingReport
 from headwater.streams.sources.formats import total
 from headwater.streams.sources.intake import Intake
 from headwater.work import Runner

@@ -18,10 +18,10 @@ from headwater.pipeline.facts import INPUTS
 from headwater.pipeline.grammar import ViewSpec
 from headwater.pipeline.planning import sql_digest
 from headwater.sql.spark_parser import SPARK
-from headwater.streams.columns import common, may_cast
 from headwater.streams.definition import Definition, define, to_properties, with_properties
-from headwater.streams.landing import LandingReport
-from headwater.streams.opening import drop_stream, open_in
+from headwater.streams.log.landing import LandingReport
+from headwater.streams.rows.column_types import common, may_cast
+from headwater.streams.stream_lookup import drop_stream, open_in
 from headwater.streams.table import create_stream_table
 
 EMBEDDED, BY_SPARK = "embedded", "spark"

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Collection
 
 from headwater.errors import InvalidInputError, InvalidTableStateError
-from headwater.metastore.layout import FORMAT_KEY
-from headwater.metastore.rebuild import check_not_lost, is_metastore
+from headwater.metastore.commit.slot_rebuild import check_not_lost, is_metastore
+from headwater.metastore.records.layout import FORMAT_KEY
 from headwater.names import ObjectId
 from headwater.registries.layout import DIRECTORY_MARKER, MANIFEST, TABLE_SUFFIX, UPGRADE_MARKER
 from headwater.store import Store

@@ -26,16 +26,15 @@ from headwater.rest.dispatch import Dispatcher
 from headwater.rest.endpoint import Endpoint
 from headwater.rest.extensions import ALL_ROUTES
 from headwater.rest.idempotency import Repeats
-from headwater.rest.lane import Lane, MetricsPage, Ready, ServedPage, live
 from headwater.rest.lookups import NameLookups
-from headwater.rest.metrics import Metrics
 from headwater.rest.middleware import Admitted, Based, Faced, Limited, OwnSite, Paths, Recorded, Routed, StatusNoted
 from headwater.rest.openapi import openapi_json
-from headwater.rest.page.questions import ALL_HANDLERS
+from headwater.rest.page.catalog_questions import ALL_HANDLERS
 from headwater.rest.reply import Reply, refusal
 from headwater.rest.routes import RouteTable
 from headwater.rest.sending import SlowReaders
 from headwater.rest.settings import Settings
+from headwater.rest.status_pages import Lane, Metrics, MetricsPage, Ready, ServedPage, live
 from headwater.rest.work import Work
 from headwater.store import Store
 

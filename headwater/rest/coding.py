@@ -21,7 +21,7 @@ from headwater.adapter.adapted import AdaptedNamespace
 from headwater.errors import InvalidInputError
 from headwater.names import DELIMITER, ROOT, ObjectId, check_delimiter, parse
 from headwater.namespace.requests import PageRequest, with_ignore_missing
-from headwater.namespace.vending.options import without_headers
+from headwater.namespace.vending.decision import without_headers
 from headwater.rest.call import Call
 from headwater.rest.remote_client import read_shapes
 from headwater.rest.routes import ROUTES, Answer, BodyKind, Param, ParameterKind, Route, RouteTarget

@@ -17,10 +17,10 @@ from lance_namespace import LanceNamespace
 from headwater.decoding.arrow import read_stream
 from headwater.decoding.bounds import Accept
 from headwater.errors import InvalidTableStateError, LanceNamespaceError, PermissionDeniedError
-from headwater.metastore.index import NAMED
-from headwater.metastore.objects import Undone, UndoStep
+from headwater.metastore.records.objects import Undone, UndoStep
+from headwater.metastore.state.index import NAMED
 from headwater.names import ROOT, ObjectId
-from headwater.namespace.description import describe_exact
+from headwater.namespace.data.describe import describe_exact
 from headwater.rest.auth.access import OWNER, Caller, undo_needs
 from headwater.rest.auth.object_rights import Projection
 from headwater.rest.auth.roles import names_of, role_of

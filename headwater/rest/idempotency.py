@@ -21,7 +21,7 @@ from headwater.errors import (
     CorruptFileError,
     InvalidInputError,
 )
-from headwater.rest.layout import IDEMPOTENCY
+from headwater.rest.settings import IDEMPOTENCY
 from headwater.retry import ATTEMPTS, retry
 from headwater.store import KeyNotFoundError, PutMode, Store, create, memory_store
 

@@ -17,14 +17,13 @@ from headwater.errors import InvalidInputError
 from headwater.metastore import Delta
 from headwater.names import ObjectId, format_name
 from headwater.streams.definition import Definition, from_properties
-from headwater.streams.deleting import as_rows, repeatable
-from headwater.streams.landing import BatchOrigin, LandingReport
-from headwater.streams.ledger import LedgerEntry
-from headwater.streams.packing import END, OF, SENT_FILES, pack, pack_types
+from headwater.streams.log.landing import BatchOrigin, LandingReport
+from headwater.streams.log.source_ledger import LedgerEntry
+from headwater.streams.log.statements import StatementRows, as_rows, repeatable
+from headwater.streams.rows.input_rows import END, OF, SENT_FILES, pack, pack_types
 from headwater.streams.sources.debezium import records
 from headwater.streams.sources.files import SourceFile, find_files, is_files, opened
 from headwater.streams.sources.formats import in_batches, total
-from headwater.streams.statements import StatementRows
 from headwater.tables.write.arrow import Frames, to_stream
 from headwater.verbs import stream_requests as requests
 from headwater.verbs.verb import VerbRequest

@@ -1,4 +1,4 @@
-"""Settings of a server: limits, timeouts, authentication. Values only."""
+"""Values that set up a server: limits, timeouts, authentication; and its on-disk names (docs/formats/directory.md)."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from headwater.namespace.vending import ScopedSettings
+from headwater.store.seam import OWN_FOLDER
 
 MIB = 1024 * 1024
 ASYMMETRIC = ("RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "ES512", "EdDSA")
@@ -99,3 +100,8 @@ class Settings:
     tls_key: str | None = None
     read_only: bool = False
     base_path: str = ""
+
+
+TOKENS = f"{OWN_FOLDER}/tokens"
+OWN_ROLES = f"{OWN_FOLDER}/roles"
+IDEMPOTENCY = f"{OWN_FOLDER}/idempotency"

@@ -17,7 +17,7 @@ from headwater.spark.landing_sink import land_batch
 from headwater.spark.sink import commit_batch
 from headwater.spark.statements import committed
 from headwater.spark.stream_writes import commit_created, commit_events
-from headwater.tables.commit.row_level import commit_delta, delete_where, overwrite, overwrite_partitions
+from headwater.tables.commit.committer import commit_delta, delete_where, overwrite, overwrite_partitions
 from headwater.tables.handle import TableHandle
 from headwater.tables.partitions import list_partitions
 from headwater.tables.scan import changes as feed

@@ -27,7 +27,7 @@ from headwater.spark.java_runtime import require_java
 from headwater.spark.session import own_settings
 from headwater.store import is_local, open_store
 from headwater.store.seam import OWN_FOLDER
-from headwater.streams.serving_copy import CatalogLocation
+from headwater.streams.serving.serving_copy import CatalogLocation
 from headwater.work.engines import PipelineEngine
 
 Say = Callable[[str], None]

@@ -25,14 +25,15 @@ from headwater.spark.served_log import FollowedAfar
 from headwater.spark.served_writes import is_afar, server_of, stream_of
 from headwater.spark.stream import CONSUMER, option
 from headwater.streams.definition import Definition
-from headwater.streams.dividing import read_touched, read_untouched
-from headwater.streams.feed import INSERT, changes, grouped, walked
 from headwater.streams.layout import LANCE
-from headwater.streams.log_files import Share
-from headwater.streams.opening import Stream, another, open_stream
-from headwater.streams.position_views import collected, view_at
-from headwater.streams.readers import readers, set_reader
-from headwater.streams.serving_copy import Lake, filtered, open_version
+from headwater.streams.log.log_files import Share
+from headwater.streams.reading.change_feed import INSERT, changes, grouped, walked
+from headwater.streams.reading.position_views import collected, view_at
+from headwater.streams.reading.readers import readers, set_reader
+from headwater.streams.reading.scan_tasks import read_touched, read_untouched
+from headwater.streams.serving.copy_rows import filtered
+from headwater.streams.serving.serving_copy import Lake, open_version
+from headwater.streams.stream_lookup import Stream, another, open_stream
 from headwater.tables.scan.changes import TIMESTAMP, TYPE, VERSION
 from headwater.tables.scan.parts import LogPart, Piece, Positions
 from headwater.tables.scan.subfields import pruned

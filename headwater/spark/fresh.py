@@ -22,17 +22,17 @@ from headwater.errors import (
     UnsupportedOperationError,
 )
 from headwater.metastore import Metastore, Snapshot
-from headwater.metastore.table_parts import partition_id
+from headwater.metastore.commit.table_parts import partition_id
 from headwater.names import format_name
 from headwater.spark.protocol import Fold, WireScan, WireTable, is_server
 from headwater.spark.served_streams import EPOCH, count_served, read_served, served
 from headwater.streams.definition import Definition
-from headwater.streams.dividing import read_bucket, read_touched, read_untouched
-from headwater.streams.log_files import Share
-from headwater.streams.opening import Stream, is_stream_table, open_stream
-from headwater.streams.position_views import PositionView, newest_published, view_at
-from headwater.streams.reading import count, read
-from headwater.streams.serving_copy import Lake, lake, open_version
+from headwater.streams.log.log_files import Share
+from headwater.streams.reading.fresh_reads import count, read
+from headwater.streams.reading.position_views import PositionView, newest_published, view_at
+from headwater.streams.reading.scan_tasks import read_bucket, read_touched, read_untouched
+from headwater.streams.serving.serving_copy import Lake, lake, open_version
+from headwater.streams.stream_lookup import Stream, is_stream_table, open_stream
 from headwater.tables.columns.fields import ROW_ADDRESS, ROW_ID
 from headwater.tables.partitions import partitions_of
 from headwater.tables.scan.parts import AnyPart, Fragments, Tail, Whole

@@ -21,7 +21,7 @@ from headwater.errors import InvalidInputError
 from headwater.spark.catalog import Connection, schema_from
 from headwater.spark.stream import unread_from
 from headwater.tables import indices
-from headwater.tables.columns.backfill import commit_column, fill_fragment
+from headwater.tables.columns.alter import commit_column, fill_fragment
 from headwater.tables.commit import compaction as compact
 from headwater.tables.handle import TableHandle
 

@@ -18,13 +18,13 @@ from headwater.spark.fresh import lake_of
 from headwater.spark.protocol import WireTable
 from headwater.spark.served_writes import is_afar, send_batch
 from headwater.streams.definition import Definition
-from headwater.streams.given import from_table
-from headwater.streams.landing import APPEND, UPSERT, BatchOrigin, rows_so_far
-from headwater.streams.ledger import Ledger, LedgerEntry
-from headwater.streams.opening import open_in, open_stream
-from headwater.streams.preparing import EvolvedError, PreparedLanding, prepare
-from headwater.streams.sources.taken import Taken
-from headwater.streams.sources.task_rows import are_few, chunks, gathered, packed
+from headwater.streams.log.landing import APPEND, UPSERT, BatchOrigin, rows_so_far
+from headwater.streams.log.prepared_landing import EvolvedError, PreparedLanding, prepare
+from headwater.streams.log.source_ledger import Ledger, LedgerEntry
+from headwater.streams.rows.input_rows import from_table
+from headwater.streams.sources.format_output import Taken
+from headwater.streams.sources.intake import are_few, chunks, gathered, packed
+from headwater.streams.stream_lookup import open_in, open_stream
 
 Json = dict[str, Any]
 

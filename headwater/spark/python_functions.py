@@ -14,7 +14,7 @@ from typing import Any
 import pyarrow as pa
 
 from headwater.errors import InvalidInputError
-from headwater.streams.calling import Iterating
+from headwater.streams.serving.user_functions import Iterating
 from headwater.types import convert
 
 ROW, PANDAS, PANDAS_ITERATOR, ARROW, ARROW_ITERATOR = "row", "pandas", "pandas iterator", "arrow", "arrow iterator"

@@ -18,7 +18,7 @@ from headwater.names import parse_name
 from headwater.spark.access_file import ACCESS_FILE, ENVIRONMENT, options_of, read_access
 from headwater.spark.protocol import table_of
 from headwater.spark.python_functions import Function, filler, function_of
-from headwater.tables.columns.backfill import fill_fragment
+from headwater.tables.columns.alter import fill_fragment
 from headwater.types import arrow_type
 from headwater.work import Task, runner_of
 

@@ -14,7 +14,7 @@ from headwater.metastore import Delta
 from headwater.rest.client import CompleteRestNamespace
 from headwater.rest.remote_streams import RemoteStream
 from headwater.streams.definition import Definition
-from headwater.streams.feed import INSERT
+from headwater.streams.reading.change_feed import INSERT
 from headwater.tables.scan.parts import Piece, Positions
 from headwater.tables.scan.table_scan import Extent
 

@@ -25,8 +25,8 @@ from headwater.rest.remote_streams import RemoteStream, create_remote
 from headwater.spark.protocol import CommitEvents, CommitStaged, WireTable, is_server
 from headwater.spark.served_streams import asked
 from headwater.streams.definition import Definition, from_properties
-from headwater.streams.sources.task_rows import ROWS, packed, unpacked
-from headwater.streams.statements import KINDS, StatementRows, changed
+from headwater.streams.log.statements import KINDS, StatementRows, changed
+from headwater.streams.sources.intake import ROWS, packed, unpacked
 
 TASK_BYTES = 256 << 20
 """So many bytes of rows a task hands to the driver, which holds those of all."""

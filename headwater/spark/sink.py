@@ -14,9 +14,8 @@ import lance
 
 from headwater.spark.catalog import Connection
 from headwater.spark.stream import move_tag, tag_of
-from headwater.tables.commit.committer import BATCH, STREAM
+from headwater.tables.commit.committer import BATCH, STREAM, overwrite
 from headwater.tables.commit.history import committed
-from headwater.tables.commit.row_level import overwrite
 from headwater.tables.handle import TableHandle
 
 SINK = "headwater-sink-"

@@ -8,7 +8,7 @@ from typing import TypeVar
 
 from headwater.catalog.transactions import metastore_of
 from headwater.names import format_name
-from headwater.namespace.appending import session_of
+from headwater.namespace.transactions.appended_rows import session_of
 from headwater.spark.catalog import Connection
 from headwater.spark.fresh import opened
 from headwater.spark.protocol import Append, Commit

@@ -30,7 +30,7 @@ from headwater.spark.protocol import (
 )
 from headwater.spark.served_streams import asked
 from headwater.streams.definition import Definition, define, to_properties
-from headwater.streams.opening import open_in
+from headwater.streams.stream_lookup import open_in
 from headwater.streams.table import create_stream_table
 from headwater.types import arrow_type, spark_schema
 

@@ -10,18 +10,18 @@ import pyarrow as pa
 
 from headwater.errors import NamespaceNotFoundError, TableNotFoundError
 from headwater.metastore import Transaction
-from headwater.metastore.serving_copy import location_of
+from headwater.metastore.records.serving_copy import location_of
 from headwater.names import format_name
 from headwater.spark.fresh import lake_of
 from headwater.spark.protocol import CommitEvents, CommitStaged, WireTable
 from headwater.spark.served_writes import is_afar, send_created, send_statement, taken_rows
 from headwater.streams.definition import from_properties
-from headwater.streams.landing import rows_so_far
 from headwater.streams.layout import LANCE
-from headwater.streams.opening import Stream, open_in, open_stream
-from headwater.streams.serving_copy import Lake
-from headwater.streams.sources.task_rows import are_few, chunks, gathered, packed
-from headwater.streams.statements import Statement, changed, check_position, land_statement, prepare_rows
+from headwater.streams.log.landing import rows_so_far
+from headwater.streams.log.statements import Statement, changed, check_position, land_statement, prepare_rows
+from headwater.streams.serving.serving_copy import Lake
+from headwater.streams.sources.intake import are_few, chunks, gathered, packed
+from headwater.streams.stream_lookup import Stream, open_in, open_stream
 from headwater.streams.table import create_stream_table
 
 FILE = "file://"

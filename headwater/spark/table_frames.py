@@ -18,8 +18,8 @@ from headwater.catalog.table import CatalogTable
 from headwater.spark import fresh
 from headwater.spark.catalog import describe, describe_folded, describe_log
 from headwater.spark.protocol import Fold, WireScan, WireTable
-from headwater.streams.opening import open_stream
-from headwater.streams.position_views import view_at
+from headwater.streams.reading.position_views import view_at
+from headwater.streams.stream_lookup import open_stream
 from headwater.tables.handle import TableHandle
 from headwater.tables.scan import table_scan as scans
 from headwater.types import spark_schema

@@ -15,8 +15,7 @@ from typing import Any, NamedTuple
 from headwater.errors import UnsupportedOperationError
 from headwater.imports import exp
 from headwater.names import format_name
-from headwater.sql.aggregates import AGGREGATES
-from headwater.sql.functions import FUNCTIONS, UNSTABLE
+from headwater.sql.functions import AGGREGATES, FUNCTIONS, UNSTABLE
 from headwater.sql.spark_parser import SqlError, parse_query
 
 CLAUSES = {"expressions", "from_", "joins", "where", "group", "having", "distinct", "order"}

@@ -7,10 +7,11 @@ StreamTable -> landing (batches, files, ledger) -> deltas of the `delta` stream
 """
 
 from headwater.streams.definition import Definition, define
-from headwater.streams.landing import LandingReport
-from headwater.streams.position_views import Published
-from headwater.streams.serving_copy import Lake, lake
-from headwater.streams.table import StreamTable, create_stream_table, publish_tables
+from headwater.streams.log.landing import LandingReport
+from headwater.streams.reading.position_views import Published
+from headwater.streams.serving.publication import publish_tables
+from headwater.streams.serving.serving_copy import Lake, lake
+from headwater.streams.table import StreamTable, create_stream_table
 
 __all__ = [
     "Definition",

@@ -19,12 +19,12 @@ from typing import Any
 import pyarrow as pa
 
 from headwater.errors import InvalidInputError, TableColumnNotFoundError
-from headwater.metastore.retention import log_retention
-from headwater.streams.checks import Check, checks_of
-from headwater.streams.columns import can_be_kept, can_be_key, can_be_sequence, parse_type, widens
-from headwater.streams.events import Rules
+from headwater.metastore.records.deltas import log_retention
+from headwater.streams.fold.events import Rules
+from headwater.streams.fold.watermark import parse_lateness
+from headwater.streams.log.checks import Check, checks_of
 from headwater.streams.property_names import check_property_names
-from headwater.streams.watermark import parse_lateness
+from headwater.streams.rows.column_types import can_be_kept, can_be_key, can_be_sequence, parse_type, widens
 from headwater.tables.columns.fields import ROW_ADDRESS, ROW_ID
 from headwater.tables.partitions import MAX_GROUPS, PartitionField, partitioned, partitioning
 from headwater.tables.write.input_rows import storable
@@ -92,6 +92,11 @@ class Definition:
     @cached_property
     def schema(self) -> pa.Schema:
         return pa.schema([column.field for column in self.columns])
+
+    @cached_property
+    def nullable_schema(self) -> pa.Schema:
+        """The columns with NULL allowed, which a row that is missing one, or a delete, has there."""
+        return pa.schema([pa.field(column.name, column.type) for column in self.columns])
 
     @cached_property
     def by_name(self) -> dict[str, Column]:
@@ -279,27 +284,36 @@ def from_properties(properties: Mapping[str, Any]) -> Definition | None:
     known = properties.get(STREAM)
     if not isinstance(known, Mapping):
         return None
-    return Definition(
-        _decode_columns(known["schema"]),
+    return _decode(
+        known["schema"],
         tuple(known["keys"]),
         tuple(known["sequence"]),
         tuple(PartitionField(*entry) for entry in known["partition_by"]),
-        {name: text for name, text in properties.items() if name != STREAM},
+        tuple((name, text) for name, text in properties.items() if name != STREAM),
         known["next_id"],
         known["schema_id"],
     )
 
 
+@lru_cache(maxsize=256)
+def _decode(
+    schema: str,
+    keys: tuple[str, ...],
+    sequence: tuple[str, ...],
+    partition_by: tuple[PartitionField, ...],
+    properties: tuple[tuple[str, str], ...],
+    next_id: int,
+    schema_id: int,
+) -> Definition:
+    """Return a definition by its parts as they are stored. Every call on a table asks for it, so it is kept."""
+    fields = pa.ipc.read_schema(pa.py_buffer(base64.b64decode(schema)))
+    columns = tuple(Column(field_id(each) or 0, each.name, each.type, each.nullable) for each in fields)
+    return Definition(columns, keys, sequence, partition_by, dict(properties), next_id, schema_id)
+
+
 def encode_schema(definition: Definition) -> str:
     """The schema with its field ids, as Arrow IPC in base64."""
     return base64.b64encode(stored_schema(definition).serialize()).decode()
-
-
-@lru_cache(maxsize=256)
-def _decode_columns(text: str) -> tuple[Column, ...]:
-    """Return the columns that `encode_schema` encoded. Every call on a table asks for them, so they are kept."""
-    schema = pa.ipc.read_schema(pa.py_buffer(base64.b64decode(text)))
-    return tuple(Column(field_id(each) or 0, each.name, each.type, each.nullable) for each in schema)
 
 
 def stored_schema(definition: Definition) -> pa.Schema:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Sequence
 
-from headwater.metastore.serving_copy import LANCE_FORMAT, READER_FORMAT, RECORD_FORMAT, location_of
+from headwater.metastore.records.serving_copy import LANCE_FORMAT, READER_FORMAT, RECORD_FORMAT, location_of
 
 KIND = "__hw_kind"
 ROW = "__hw_row"

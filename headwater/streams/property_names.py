@@ -9,7 +9,7 @@ import difflib
 from collections.abc import Iterable
 
 from headwater.errors import InvalidInputError
-from headwater.streams.checks import EXPECT
+from headwater.streams.log.checks import EXPECT
 
 ARGUMENTS = {
     "keys": "keys are told as such: keys=[...], or at creation TBLPROPERTIES ('keys' = 'a,b')",

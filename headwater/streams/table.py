@@ -3,64 +3,52 @@
 from __future__ import annotations
 
 import itertools
-from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import nullcontext
 from dataclasses import replace
 from functools import wraps
-from typing import Any, ClassVar, TypeVar, cast
-
-import pyarrow as pa
+from typing import Any, TypeVar, cast
 
 from headwater.arguments import checked
 from headwater.errors import (
     ConcurrentModificationError,
     InvalidInputError,
-    TableNotFoundError,
 )
-from headwater.metastore import Delta, Metastore, Reading, Transaction
-from headwater.metastore.sessions import PresentSession, Session
+from headwater.metastore import Metastore, Reading, Transaction
 from headwater.names import format_name
-from headwater.streams.backfilling import (
+from headwater.streams.definition import Definition, define, to_properties, with_properties
+from headwater.streams.definition import evolve as evolve_definition
+from headwater.streams.layout import DELTA, LANCE
+from headwater.streams.log.checks import Check, try_checks
+from headwater.streams.log.landing import APPEND, UPSERT, BatchOrigin, Landed, Landing, LandingReport, rows_so_far
+from headwater.streams.log.source_ledger import LedgerEntry, batches_with, taken_with
+from headwater.streams.log.statements import (
+    KINDS,
+    StaleError,
+    Statement,
+    StatementRows,
+    apply_statement,
+    deletion,
+    prepare_rows,
+    repeatable,
+)
+from headwater.streams.log.undo import LandedPart, TakenOut, landed_from, take_out
+from headwater.streams.reading.position_views import Published, view_at
+from headwater.streams.reading.readers import collectable
+from headwater.streams.reading.table_reads import Path, StreamReads
+from headwater.streams.rows.input_rows import Given, given
+from headwater.streams.serving.backfills import (
     forget_backfill,
     stage_backfill,
     stage_compaction,
     stage_index,
     stage_indices,
 )
-from headwater.streams.checks import Check, try_checks
-from headwater.streams.collecting import collectable
-from headwater.streams.definition import Definition, define, to_properties, with_properties
-from headwater.streams.definition import evolve as evolve_definition
-from headwater.streams.deleting import deletion, repeatable
-from headwater.streams.derived import Identify, renewed
-from headwater.streams.feed import changes
-from headwater.streams.given import Given, given
-from headwater.streams.landing import APPEND, UPSERT, BatchOrigin, Landed, Landing, LandingReport, rows_so_far
-from headwater.streams.layout import DELTA, LANCE, QUARANTINE, sibling
-from headwater.streams.ledger import FILE, UNDONE, LedgerEntry, batches_with, files_taken, taken_with
-from headwater.streams.lineage import noted
-from headwater.streams.opening import Stream, another, no_deletes, open_in, open_stream
-from headwater.streams.position_views import Published, newest_published, view_at
-from headwater.streams.publishing import Publication, finish, stage
-from headwater.streams.quarantine import SCHEMA as QUARANTINE_SCHEMA
-from headwater.streams.quarantine import with_positions
-from headwater.streams.readers import drop_reader, forget, hand_out, handed, readers, set_reader
-from headwater.streams.reading import count, read
-from headwater.streams.serving_copy import Lake, lake, open_version
+from headwater.streams.serving.publication import Publication, finish, publish_tables
 from headwater.streams.sources.files import SourceFile, find_files, is_files, names_of, naming
 from headwater.streams.sources.formats import SNAPSHOT, check_format, in_batches, take, total
-from headwater.streams.statements import KINDS, StaleError, Statement, StatementRows, apply_statement, prepare_rows
-from headwater.streams.tidying import coverage
-from headwater.streams.undoing import LandedPart, TakenOut, landed_from, take_out
-from headwater.streams.user_functions import identity
-from headwater.streams.verifying import verify
-from headwater.streams.writing import head_of, stale_rows
-from headwater.tables.write.arrow import Frames
+from headwater.streams.stream_lookup import Stream, no_deletes, open_in
 from headwater.work import HERE, Runner
 
-Path = Sequence[str]
-Answer = TypeVar("Answer")
 Method = TypeVar("Method", bound=Callable[..., Any])
 
 
@@ -84,33 +72,11 @@ def landing(method: Method) -> Method:
 
 
 @checked
-class StreamTable(Frames):
+class StreamTable(StreamReads):
     """A change log and its serving copy under one name. Cheap to make.
 
     Every call reads the newest state, or what its session reads; inside a transaction its writes join that.
     """
-
-    is_stream: ClassVar[bool] = True
-
-    def __init__(
-        self,
-        metastore: Metastore,
-        path: Path,
-        uri: str | None = None,
-        storage_options: dict[str, str] | None = None,
-        session: Session | None = None,
-    ) -> None:
-        """`session`: where it is read and written, the present by default. In a transaction its writes join that."""
-        self._metastore = metastore
-        self._session = session or PresentSession(metastore)
-        self._uri = uri
-        self._storage_options = storage_options
-        self._expected: str | None = None
-        self.path = tuple(path)
-
-    @property
-    def name(self) -> str:
-        return format_name(self.path)
 
     @classmethod
     def create(
@@ -336,148 +302,6 @@ class StreamTable(Frames):
         own = (delta.position for delta in found if delta.txn == taken.txn)
         return max(own, default=taken.after + (taken.rows > 0))
 
-    # Reading
-
-    def to_arrow(
-        self,
-        columns: Sequence[str] | None = None,
-        filter: str | None = None,
-        limit: int | None = None,
-        position: int | None = None,
-    ) -> pa.Table:
-        """The rows, fresh or at a position, in no order."""
-        stream, snapshot = self.opened()
-        return read(self._lake(), view_at(snapshot, stream, position), columns, filter, limit)
-
-    def count(self, position: int | None = None) -> int:
-        stream, snapshot = self.opened()
-        return count(self._lake(), view_at(snapshot, stream, position))
-
-    @property
-    def schema(self) -> pa.Schema:
-        return self.definition.schema
-
-    @property
-    def definition(self) -> Definition:
-        return self.opened()[0].definition
-
-    @property
-    def has_log(self) -> bool:
-        """True if a change log feeds it: the history of a stream table is written by publishes alone."""
-        stream, snapshot = self.opened()
-        try:
-            snapshot.get_stream(stream.path, version=stream.version)
-        except TableNotFoundError:
-            return False
-        return True
-
-    @property
-    def version_id(self) -> str:
-        """The identity of the table, independent of its name: `<table id>/<table version>`."""
-        return self.opened()[0].id
-
-    @property
-    def position(self) -> int:
-        """The newest position of the log; 0: nothing has landed."""
-        stream, snapshot = self.opened()
-        return snapshot.last_position(stream.path, version=stream.version)
-
-    @property
-    def published(self) -> Published | None:
-        """The last publish: its version and position; None before the first."""
-        stream, snapshot = self.opened()
-        return newest_published(snapshot, stream)
-
-    def deltas(self, after: int = 0) -> list[Delta]:
-        stream, snapshot = self.opened()
-        return snapshot.deltas(stream.path, after, version=stream.version)
-
-    def files(self, source: str = "", undone: bool = False) -> dict[str, list[LedgerEntry]]:
-        """The files that a source gave, an entry for each content; with `undone` those that were taken out again."""
-        stream, snapshot = self.opened()
-        return files_taken(snapshot.streams(stream.path, stream.version), source, UNDONE if undone else FILE)
-
-    def changes(self, after: int = 0, until: int | None = None, reader: str | None = None) -> pa.Table:
-        """Return the changes after a position, net per position: rows with `_change_type`, `_position`, `_commit_time`.
-
-        With `reader` the catalog keeps the position, and every change comes at least once: coming back for more says
-        that what this process was handed before has been read, and so does `commit_reader`. `until` may be lower.
-        """
-        if reader is not None:
-            return self._changes_of(reader, after, until)
-        stream, snapshot = self.opened()
-        return changes(self._lake(), snapshot, stream, after, until)
-
-    def _changes_of(self, reader: str, after: int, until: int | None) -> pa.Table:
-        stream, snapshot = self.opened()
-        known = readers(snapshot, stream)
-        start = max(known.get(reader, after), self._handed(stream, reader) or 0)
-        if known.get(reader) != start:
-            self.run(lambda tx: set_reader(tx, stream, reader, start), self._reader_message(reader))
-        end = snapshot.last_position(stream.path, version=stream.version) if until is None else max(until, start)
-        found = changes(self._lake(), snapshot, stream, start, end)
-        hand_out(self._own() or self._metastore, stream, reader, end)
-        return found
-
-    def _handed(self, stream: Stream, reader: str) -> int | None:
-        """Up to where a reader was handed changes: in the open transaction, else by this process."""
-        own = self._own()
-        found = handed(own, stream, reader) if own is not None else None
-        return handed(self._metastore, stream, reader) if found is None else found
-
-    def commit_reader(self, name: str, position: int | None = None) -> int:
-        """Say that a reader has read up to a position: what this process was handed last, if not told. The position.
-
-        A lower one than now lets it read again from there.
-        """
-        stream, snapshot = self.opened()
-        wanted = self._handed(stream, name) if position is None else position
-        if wanted is None:
-            raise InvalidInputError(f"The reader {name!r} of {stream.name} was handed nothing: name the position.")
-        view_at(snapshot, stream, wanted)
-        if not self.run(lambda tx: set_reader(tx, stream, name, wanted), self._reader_message(name)):
-            raise another(stream.name)
-        self._forget(stream, name)
-        return wanted
-
-    def _forget(self, stream: Stream, reader: str) -> None:
-        for holder in (self._own(), self._metastore):
-            if holder is not None:
-                forget(holder, stream, reader)
-
-    def _reader_message(self, name: str) -> str:
-        return f"reader {name} of {self.name}"
-
-    def readers(self, kept: bool = False) -> dict[str, int]:
-        """The named readers, and up to which position each has read: also what it was handed last in this process.
-
-        With `kept` only as far as the catalog knows.
-        """
-        stream, snapshot = self.opened()
-        known = readers(snapshot, stream)
-        if kept:
-            return known
-        return {name: max(at, self._handed(stream, name) or 0) for name, at in known.items()}
-
-    def drop_reader(self, name: str) -> None:
-        self._forget(self.opened()[0], name)
-        self.run(lambda tx: drop_reader(tx, open_in(tx, self.path), name), f"drop reader {name}")
-
-    def quarantine(self) -> pa.Table:
-        """The rows that were not taken, with the reason for each; empty when there never was one."""
-        path = sibling(self.path, QUARANTINE)
-        if not self._snapshot().exists(path):
-            return QUARANTINE_SCHEMA.empty_table()
-        kept = self._beside(path)
-        own = kept.deltas()
-        if own and own[0].position > 1:  # collected: what the rows do not say is not known any more
-            return kept.to_arrow()
-        return with_positions(self._metastore.store, kept.opened()[0], own, self.deltas())
-
-    def _beside(self, path: Path) -> StreamTable:
-        """Another stream table of the same catalog."""
-        return StreamTable(self._metastore, path, self._uri, self._storage_options, self._session)
-
     # Changing
 
     def publish(self, lineage: Mapping[str, Any] | None = None) -> Published:
@@ -487,11 +311,6 @@ class StreamTable(Frames):
         """
         known = {format_name(self.path): dict(lineage or {})}
         return publish_tables(self._lake(), [self.path], known, session=self._session)[0]
-
-    def lineage(self, version: int | None = None) -> dict[str, Any]:
-        """Return the lineage of a published version, by default the newest: see docs/streams.md."""
-        stream, snapshot = self.opened()
-        return noted(snapshot, stream, version)
 
     def undo(
         self,
@@ -536,34 +355,32 @@ class StreamTable(Frames):
         drop: Sequence[str] = (),
     ) -> Definition:
         """Change the columns; those of keys and sequence can only be widened."""
-
-        def work(tx: Transaction) -> Definition:
-            stream = open_in(tx, self.path)
-            changed = evolve_definition(stream.definition, add, rename, widen, drop)
-            try_checks(changed.checks, changed.schema)
-            if changed != stream.definition:
-                tx.update_table_version(stream.path, stream.version, to_properties(changed))
-            return changed
-
-        return self.run(work, f"evolve {self.name}")
+        return self._redefine(lambda known: evolve_definition(known, add, rename, widen, drop), f"evolve {self.name}")
 
     def set_properties(self, properties: Mapping[str, str | None]) -> Definition:
         """Set properties of the table; None takes one away."""
 
-        def work(tx: Transaction) -> Definition:
-            stream = open_in(tx, self.path)
-            changed = with_properties(stream.definition, properties)
-            if changed.rules.lateness != stream.definition.rules.lateness and self.position:
+        def change(known: Definition) -> Definition:
+            changed = with_properties(known, properties)
+            if changed.rules.lateness != known.rules.lateness and self.position:
                 raise InvalidInputError(
                     f"{self.name} has a log, and another lateness would change what its positions hold: "
                     "it is set before rows land."
                 )
+            return changed
+
+        return self._redefine(change, f"set properties of {self.name}")
+
+    def _redefine(self, change: Callable[[Definition], Definition], message: str) -> Definition:
+        def work(tx: Transaction) -> Definition:
+            stream = open_in(tx, self.path)
+            changed = change(stream.definition)
             try_checks(changed.checks, changed.schema)
             if changed != stream.definition:
                 tx.update_table_version(stream.path, stream.version, to_properties(changed))
             return changed
 
-        return self.run(work, f"set properties of {self.name}")
+        return self.run(work, message)
 
     def backfill(self, rows: int | None = None, runner: Runner = HERE, batch: int | None = None) -> int:
         """Compute stale derived values again, all or about `rows` of them; return how many versions that took.
@@ -613,32 +430,6 @@ class StreamTable(Frames):
             finish(self._lake(), self.path, done)
         return done is not None
 
-    def coverage(self) -> dict[str, float]:
-        """For each index of the serving copy the part of the rows that it covers."""
-        stream, snapshot = self.opened()
-        head = head_of(snapshot, stream)
-        return coverage(open_version(self._lake(), stream, *head)) if head is not None else {}
-
-    def stale(self, now: bool = False, identify: Identify = identity) -> dict[str, int]:
-        """For each derived column, how many published rows have a value of an older function, or none yet.
-
-        With `now` as the functions are now, which are imported for that; else as of the last publish or backfill.
-        A column that is not published yet has a value in no row.
-        """
-        stream, snapshot = self.opened()
-        published, head = newest_published(snapshot, stream), head_of(snapshot, stream)
-        if published is None or head is None:
-            return {}
-        dataset = open_version(self._lake(), stream, *head)
-        derived = stream.definition.derived
-        if now:
-            published = renewed(stream.definition, published, dataset, identify)
-        known = {each.name: each for each in published.derived}
-        return {
-            name: stale_rows(dataset, known[name]) if name in known else dataset.count_rows()
-            for name in (each.name for each in derived)
-        }
-
     def collect(self, now_ms: int | None = None, pins: Sequence[int] = (), dry_run: bool = False) -> list[int]:
         """Drop deltas that nothing needs any more (`log_retention`, readers, `pins`); their positions."""
         self._session.check_alone("collect")
@@ -652,86 +443,3 @@ class StreamTable(Frames):
             return found
 
         return self.run(work, f"collect the log of {self.name}")
-
-    def verify(self) -> list[str]:
-        """Prove the serving copy from the log: what differs, in words. An empty list: it is what it should be."""
-        stream, snapshot = self.opened()
-        return verify(self._lake(), snapshot, stream)
-
-    def run(self, work: Callable[[Transaction], Answer], message: str) -> Answer:
-        """Have `work` change the open transaction, or one of its own, which is repeated when it conflicts."""
-        return self._session.change(work, message)
-
-    def _lake(self) -> Lake:
-        found = lake(self._metastore, self._uri, self._storage_options)
-        own = self._session.transaction
-        return found if own is None else replace(found, own=own)
-
-    def opened(self) -> tuple[Stream, Reading]:
-        """The table as it is now, and the state that it was found in."""
-        snapshot = self._snapshot()
-        stream = open_stream(snapshot, self.path)
-        if self._expected not in (None, stream.id):
-            raise another(stream.name)
-        return stream, snapshot
-
-    def expect(self, id: str | None) -> StreamTable:
-        """Have this answer for no other table than that of an id, whoever has the name by now: it is 14 then."""
-        self._expected = id
-        return self
-
-    def _own(self) -> Transaction | None:
-        """The transaction that is open here, or None."""
-        return self._session.transaction
-
-    def _snapshot(self) -> Reading:
-        return self._session.state()
-
-
-def check_once(paths: Sequence[Path]) -> None:
-    """Error 13 for a table that is named twice."""
-    twice = [format_name(path) for path, count in Counter(tuple(path) for path in paths).items() if count > 1]
-    if twice:
-        raise InvalidInputError(f"{', '.join(twice)} is named twice: a publish takes each table once.")
-
-
-def publish_tables(
-    lake: Lake,
-    paths: Sequence[Path],
-    lineage: Mapping[str, Mapping[str, Any]] | None = None,
-    runner: Runner = HERE,
-    session: Session | None = None,
-) -> list[Published]:
-    """Publish tables in one transaction, so that all are new at one slot; in the open one of a session if it has one.
-
-    `lineage` says by dotted name what else the rows of a table come from; it is kept with the published version.
-    `runner`: the place in which rows are folded and written, but not in an open transaction.
-    """
-    check_once(paths)
-    where = session or PresentSession(lake.metastore)
-    where.check_writable()
-    if where.transaction is not None:
-        return where.within(lambda tx: _publish_within(replace(lake, own=tx), paths, lineage or {}))
-
-    def work(tx: Transaction) -> list[Publication]:
-        return [stage(lake, tx, path, (lineage or {}).get(format_name(path)), runner) for path in paths]
-
-    names = ", ".join(format_name(path) for path in paths)
-    done = where.change(work, f"publish {names}")
-    for path, publication in zip(paths, done, strict=True):
-        finish(lake, path, publication)
-    return [publication.published for publication in done]
-
-
-def _publish_within(lake: Lake, paths: Sequence[Path], lineage: Mapping[str, Mapping[str, Any]]) -> list[Published]:
-    """Publish in the open transaction what its tables hold by then, with what the transaction has landed itself.
-
-    Where it has landed nothing in a table, what others land meanwhile waits for the next publish, as always.
-    Quarantines come last: the publish of their table may land rows in them.
-    """
-    tx, made = lake.own, dict[Path, Published]()
-    assert tx is not None
-    for path in sorted(paths, key=lambda path: path[-1].endswith(QUARANTINE)):
-        with nullcontext() if tx.appended(path) else tx.unbound_logs(path):
-            made[path] = stage(lake, tx, path, lineage.get(format_name(path))).published
-    return [made[path] for path in paths]

@@ -19,7 +19,7 @@ from headwater.errors import (
 )
 from headwater.imports import lance
 from headwater.lance_manifest import outside
-from headwater.metastore.ref_record import KnownRefs
+from headwater.metastore.records.ref_record import KnownRefs
 from headwater.names import ObjectId, format_name
 from headwater.table_refs import branch_of, check_version
 from headwater.tables.translate import is_unanswered, named_error, translating

@@ -7,7 +7,7 @@ from typing import Any
 
 from msgspec import field
 
-from headwater.streams.position_views import AtPosition
+from headwater.streams.reading.position_views import AtPosition
 from headwater.verbs.verb import ObjectRequest, RowsRequest, VerbRequest
 
 
@@ -116,7 +116,7 @@ class PublishStreamTables(VerbRequest, frozen=True, kw_only=True):
 
 
 class EvolveStreamTable(StreamRequest, frozen=True, kw_only=True):
-    """Arguments of EvolveStreamTable. `add` and `widen`: types by column, as `streams/packing.py` packs them."""
+    """Arguments of EvolveStreamTable. `add` and `widen`: types by column, packed by `streams/rows/input_rows.py`."""
 
     add: dict[str, str] = field(default_factory=dict)
     rename: dict[str, str] = field(default_factory=dict)

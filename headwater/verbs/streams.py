@@ -1,7 +1,7 @@
 """Verbs of stream tables.
 
-Rows are Arrow, as `streams/packing.py` packs them. A text in them is a predicate or change data, never the name of a
-file here. A derived column runs a function where the table is published, so a client cannot set one.
+Rows are Arrow, as `streams/rows/input_rows.py` packs them. A text in them is a predicate or change data, never the
+name of a file here. A derived column runs a function where the table is published, so a client cannot set one.
 """
 
 from __future__ import annotations
@@ -22,19 +22,27 @@ from headwater.decoding.bounds import REQUEST
 from headwater.errors import InvalidInputError
 from headwater.metastore import Delta
 from headwater.names import ObjectId, object_id
-from headwater.streams.batches import shape
 from headwater.streams.definition import DERIVED, Definition, define, to_properties
-from headwater.streams.deleting import check_columns
-from headwater.streams.given import Given, given, without_rows
-from headwater.streams.landing import BatchOrigin, LandingReport
-from headwater.streams.ledger import LedgerEntry
-from headwater.streams.packing import END, OF, SENT_FILES, TEXT, unpack, unpack_types
-from headwater.streams.position_views import Published
+from headwater.streams.log.batches import shape
+from headwater.streams.log.landing import BatchOrigin, LandingReport
+from headwater.streams.log.source_ledger import LedgerEntry
+from headwater.streams.log.statements import KINDS, StatementRows, check_columns
+from headwater.streams.reading.position_views import Published
+from headwater.streams.rows.input_rows import (
+    END,
+    OF,
+    SENT_FILES,
+    TEXT,
+    Given,
+    given,
+    unpack,
+    unpack_types,
+    without_rows,
+)
+from headwater.streams.serving.user_functions import without_folders
 from headwater.streams.sources.files import SourceFile
 from headwater.streams.sources.formats import check_format, check_target, total
-from headwater.streams.statements import KINDS, StatementRows
 from headwater.streams.table import StreamTable
-from headwater.streams.user_functions import without_folders
 from headwater.verbs import stream_requests as requests
 from headwater.verbs.verb import ObjectRequest, Permission, SessionKind, VerbSession, WorkPlace, require, verb
 

@@ -12,8 +12,7 @@ from typing import Any
 
 import headwater
 from headwater.errors import LanceNamespaceError
-from headwater.metastore.objects import LogChange, LogEntry
-from headwater.metastore.summaries import summarized, words_of
+from headwater.metastore.records.objects import LogChange, LogEntry, summarized, words_of
 from headwater.names import ROOT, ObjectId
 from headwater.rest.page.page_facts import (
     DroppedFacts,

@@ -10,8 +10,7 @@ import pyarrow as pa
 from headwater.cells import image_type, is_vector, size
 from headwater.decoding.arrow import read_schema
 from headwater.errors import InvalidInputError, InvalidTableStateError, LanceNamespaceError, TableNotFoundError
-from headwater.metastore.objects import HistoryEntry
-from headwater.metastore.summaries import summary_of
+from headwater.metastore.records.objects import HistoryEntry, summary_of
 from headwater.names import ObjectId
 from headwater.rest.page.page_facts import (
     FragmentFacts,

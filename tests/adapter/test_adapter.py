@@ -178,6 +178,7 @@ def test_the_command_line_looks_at_a_back_end(
         assert len(capfd.readouterr().err.splitlines()) == 1
 
 
+@pytest.mark.parametrize("workers", ["0", pytest.param("1", marks=pytest.mark.long)])
 @pytest.mark.parametrize(
     ("line", "exit", "says"),
     [
@@ -190,18 +191,26 @@ def test_the_command_line_looks_at_a_back_end(
     ],
 )
 def test_what_is_wrong_with_a_back_end_is_one_clear_error_at_start(
-    line: list[str], exit: int, says: str, capfd: pytest.CaptureFixture[str]
+    line: list[str], exit: int, says: str, workers: str, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    assert main(["serve", *line, "--port", "0"]) == exit
+    assert main(["serve", *line, "--port", "0", "--data-workers", workers]) == exit
     out, err = capfd.readouterr()
     assert (out, len(err.splitlines())) == ("", 1)
     assert says in err
 
 
+def test_what_is_wrong_with_a_back_end_in_a_worker_is_the_same_error(capfd: pytest.CaptureFixture[str]) -> None:
+    """As people start it, with workers: those say why they did not open it."""
+    assert main(["serve", "--impl", "lance.namespace.DirectoryNamespace", "--port", "0"]) == 5
+    out, err = capfd.readouterr()
+    assert (out, len(err.splitlines())) == ("", 1)
+    assert "cannot be opened with these properties (none)" in err
+
+
 def test_a_package_that_is_missing_is_named() -> None:
     code = (
         "import sys; sys.modules['lance_namespace_impls'] = None\n"
-        "from headwater.adapter.loading import find_class\n"
+        "from headwater.adapter.adapted import find_class\n"
         "from headwater.errors import UnsupportedOperationError\n"
         "import importlib.util; importlib.util.find_spec = lambda name: None\n"
         "try: find_class('glue')\n"

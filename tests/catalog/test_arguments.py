@@ -16,8 +16,8 @@ import headwater
 from headwater import pipeline
 from headwater.arguments import _tests
 from headwater.catalog import Catalog, CatalogTable
-from headwater.catalog.indices import Indices
 from headwater.catalog.streams import CatalogStream
+from headwater.catalog.table_parts import Indices
 from headwater.catalog.transactions import Batch
 from headwater.errors import InvalidInputError, LanceNamespaceError
 from headwater.rest.remote_streams import RemoteStream

@@ -10,7 +10,7 @@ import pytest
 
 import headwater
 from headwater.catalog import Catalog
-from headwater.metastore.objects import Diff
+from headwater.metastore.records.objects import Diff
 from headwater.notebook import MAX_NAMES, load_ipython_extension, record
 from headwater.rest.server import start_in_thread
 

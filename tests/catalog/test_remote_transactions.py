@@ -29,12 +29,12 @@ from headwater.errors import (
     TransactionNotFoundError,
     UnsupportedOperationError,
 )
-from headwater.namespace import open_transactions
-from headwater.namespace.open_transactions import IDLE_SECONDS, MAX_OPEN, OpenTransactions
+from headwater.namespace.transactions import open_transactions
+from headwater.namespace.transactions.open_transactions import IDLE_SECONDS, MAX_OPEN, OpenTransactions
 from headwater.rest.auth.keys import create_key
 from headwater.rest.server import RunningServer, start_in_thread
 from headwater.store import create
-from headwater.verbs.transactions import AbortTransaction, CommitTransaction
+from headwater.verbs.catalog import AbortTransaction, CommitTransaction
 
 ROWS = pa.table({"id": [1, 2, 3]})
 

@@ -17,8 +17,8 @@ from lance_namespace_urllib3_client.models.version_range import VersionRange
 
 from headwater import Catalog, MetastoreNamespace
 from headwater.errors import ConcurrentModificationError, InvalidInputError
-from headwater.streams.opening import open_stream
-from headwater.streams.serving_copy import lake, set_aside
+from headwater.streams.serving.serving_copy import lake, set_aside
+from headwater.streams.stream_lookup import open_stream
 from tests.catalog.samples import SCHEMA
 
 ID = ["raw", "orders"]

@@ -22,7 +22,7 @@ from headwater.errors import (
     UnsupportedOperationError,
 )
 from headwater.streams import table as stream_table
-from headwater.streams.deleting import deletion
+from headwater.streams.log.statements import deletion
 from tests.catalog.samples import SCHEMA, names
 
 

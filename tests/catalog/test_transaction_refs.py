@@ -22,10 +22,10 @@ from headwater.errors import (
     TableTagNotFoundError,
     TableVersionNotFoundError,
 )
-from headwater.metastore.ref_record import RefRecord, RefTarget, known_refs, with_change
+from headwater.metastore.records.ref_record import RefRecord, RefTarget, known_refs, with_change
 from headwater.names import ObjectId
-from headwater.namespace.ref_changes import RefFiles
-from headwater.registries.metastore.refs import RecordedRefs, ref_record_of
+from headwater.namespace.transactions.ref_changes import RefFiles
+from headwater.registries.metastore.mapping import RecordedRefs, ref_record_of
 from headwater.table_refs import TAG, Ref
 from tests.catalog.samples import ROWS
 
@@ -318,7 +318,7 @@ def test_a_branch_that_a_transaction_deletes_is_not_created_again_by_it(catalog:
 
 
 def test_all_of_many_tags_that_one_transaction_deletes_are_gone(near: Catalog, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("headwater.metastore.ref_record.MAX_GONE", 2)
+    monkeypatch.setattr("headwater.metastore.records.ref_record.MAX_GONE", 2)
     near["a.t"].tags.update({f"t{number}": 1 for number in range(5)})
     with near.transaction() as tx:
         for tag in list(tx["a.t"].tags):

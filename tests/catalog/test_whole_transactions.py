@@ -20,7 +20,7 @@ from headwater.errors import (
     TableTagAlreadyExistsError,
     TableTagNotFoundError,
 )
-from headwater.metastore.layout import SNAPSHOTS
+from headwater.metastore.records.layout import SNAPSHOTS
 from tests.catalog.samples import ROWS
 
 SCHEMA = pa.table({"k": [0], "v": [""]}).schema

@@ -45,7 +45,8 @@ def run(lines: list[list[str]]) -> list[tuple[int, str, list[str]]]:
 @pytest.fixture(scope="module")
 def root(tmp_path_factory: pytest.TempPathFactory) -> str:
     root = str(tmp_path_factory.mktemp("light") / "lake")
-    headwater.Catalog(root, impl="metastore").create_table("prod.users", pa.table({"id": [1], "mail": ["x"]}))
+    table = headwater.Catalog(root, impl="metastore").create_table("prod.users", pa.table({"id": [1], "mail": ["x"]}))
+    table.create_index("mail", "FTS")
     return root
 
 
@@ -95,3 +96,30 @@ def test_looking_at_a_server_imports_no_lance(root: str) -> None:
 def test_the_columns_of_a_metastores_table_are_read_from_its_manifest(root: str) -> None:
     [(_, out, _)] = run([["find", root, "mail", "--json"]])
     assert json.loads(out)["where"] == "column"
+
+
+@pytest.mark.parametrize("verb", [["show"], ["head"], ["search", "--text", "x"], ["query"]])
+def test_a_program_that_reads_rows_imports_no_pandas_and_few_of_the_clients_modules(verb: list[str], root: str) -> None:
+    """pandas is half of the CPU of a short command, and the protocol's client a quarter."""
+    name = "SELECT * FROM prod.users" if verb == ["query"] else "prod.users"
+    line = ["headwater", verb[0], "-c", root, name, *verb[1:]]
+    program = f"""
+import sys
+from headwater.cli import main
+sys.argv = {line!r}
+status = main()
+client = [name for name in sys.modules if name.startswith("lance_namespace_urllib3_client.")]
+print(status, "pandas" in sys.modules, len(client) < 150, any(".api." in name for name in client), file=sys.stderr)
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False, cwd=CHECKOUT)
+    assert done.stderr.splitlines()[-1] == "0 False True False", done.stderr
+
+
+def test_a_caller_of_main_keeps_its_pandas(root: str) -> None:
+    program = f"""
+from headwater.cli import main
+main(["head", "-c", {root!r}, "prod.users"])
+import pandas
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False, cwd=CHECKOUT)
+    assert done.returncode == 0, done.stderr

@@ -213,7 +213,7 @@ def test_a_wrong_name_says_the_nearest_right_one(look: Cli) -> None:
         verb, *words = line.split()
         status, _, err = look(verb, *words)
         assert status == 3
-        assert f"Did you mean {meant}?" in err
+        assert f"Did you mean {meant}?" in err.replace("'", "")
     status, _, err = look("head", "prod.animal", "--json")
     assert json.loads(err)["code"] == 4
     assert "Did you mean" in json.loads(err)["error"]

@@ -69,7 +69,7 @@ def test_a_glance_at_a_stream_table_tells_its_keys_its_order_and_what_waits(orde
 
 def test_what_is_not_there_is_said(lake: Cli) -> None:
     assert lake("snapshot") == (0, "", "headwater: there are no snapshots; `headwater snapshot add NAME` takes one.\n")
-    assert lake.ok("collect", "--dry-run") == "readable: from slot 0 on\nremoved: nothing would be removed\n"
+    assert lake.ok("collect", "--dry-run") == "readable: from commit 0 on\nremoved: nothing would be removed\n"
 
 
 def test_a_missing_pipeline_file_is_told_without_numbers_of_the_system(capfd: pytest.CaptureFixture[str]) -> None:

@@ -132,7 +132,7 @@ def test_the_lines_of_the_readme_run(
     nowhere: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     readme = (Path(__file__).parents[2] / "README.md").read_text()
-    block = readme[readme.index("## In a minute: the command line") :].split("```")[1].removeprefix("sh\n")
+    block = readme[readme.index("## Command line") :].split("```")[1].removeprefix("sh\n")
     for line in block.strip().splitlines():
         before, _, after = line.rpartition(" | ")
         words = shlex.split(after)

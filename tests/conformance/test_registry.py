@@ -112,8 +112,16 @@ class TestMemory(Reopened):
         return lambda: maker(store, "memory://", {})
 
 
+ON_BUCKETS = (
+    pytest.param(listing, marks=pytest.mark.long),  # what is below compat is asked there every time
+    pytest.param(manifest, marks=pytest.mark.long),
+    compat,
+    metastore,
+)
+
+
 class TestS3(Reopened):
-    @pytest.fixture(params=[listing, manifest, compat, metastore], ids=lambda maker: maker.__name__)
+    @pytest.fixture(params=ON_BUCKETS, ids=lambda maker: maker.__name__)
     def reopen(
         self, request: pytest.FixtureRequest, s3_root: str, s3_options: dict[str, str]
     ) -> Callable[[], Registry]:

@@ -33,9 +33,9 @@ from headwater.decoding.files import OrcRows
 from headwater.decoding.parquet import ParquetRows
 from headwater.decoding.text import read_bytes, read_csv, read_json_lines
 from headwater.errors import LanceNamespaceError
-from headwater.streams.columns import parse_type
 from headwater.streams.definition import define
-from headwater.streams.given import given
+from headwater.streams.rows.column_types import parse_type
+from headwater.streams.rows.input_rows import given
 from headwater.streams.sources.files import json_rows
 from tests.decoding.seeds import ROWS, arrays, seeds, stream
 

@@ -24,7 +24,7 @@ import pyarrow as pa
 
 from headwater import Catalog
 from headwater.errors import ERRORS, ErrorCode
-from headwater.streams.packing import SENT_FILES
+from headwater.streams.rows.input_rows import SENT_FILES
 from tests.decoding.fuzz import MAX_GROWTH, Fuzzed, make
 from tests.decoding.seeds import stream
 from tests.rest.processes import ServeProcess
@@ -94,7 +94,7 @@ def served() -> Iterator[ServeProcess]:
         with Catalog(f"{folder}/lake") as catalog:
             catalog.create_table("a.t", rows)
             catalog.create_stream_table("a.s", rows.schema).append(rows)
-        with ServeProcess(f"{folder}/lake", "--port", "0", "--data-workers", str(THREADS)) as server:
+        with ServeProcess(f"{folder}/lake", "--port", "0", "--no-access-log", "--data-workers", str(THREADS)) as server:
             yield server
 
 

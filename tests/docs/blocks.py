@@ -31,7 +31,7 @@ for line in sys.stdin:
     exec(compile(open(line.strip()).read(), 'block', 'exec'), names)
     print('\\n{DONE}', flush=True)
 """
-PORTS = ("8080", "9000")
+PORTS = ("8080", "9000", "9464")
 """Ports that pages name; each reader gets free ones instead."""
 
 

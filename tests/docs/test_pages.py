@@ -3,17 +3,26 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from pathlib import Path
 from urllib.parse import unquote
 
 import pytest
 
-from tests.docs.blocks import ROOT, RUNNABLE, Block, Reader, blocks_of
+from tests.docs.blocks import FENCE, ROOT, RUNNABLE, Block, Reader, blocks_of
+from tools import plot_results
 
 PAGES = sorted(
     str(path.relative_to(ROOT))
     for path in (ROOT / "README.md", ROOT / "SECURITY.md", ROOT / "CONTRIBUTING.md", *(ROOT / "docs").rglob("*.md"))
 )
+LINKED = [
+    *PAGES,
+    "CHANGELOG.md",
+    *sorted(
+        str(path.relative_to(ROOT)) for folder in ("benchmarks", "examples") for path in (ROOT / folder).rglob("*.md")
+    ),
+]
 ELSEWHERE = {"docs/clients.md"}
 """Run by a test of their own: test_clients.py."""
 RUNS = sorted(page for page in PAGES if page not in ELSEWHERE and any(block.is_run for block in blocks_of(page)))
@@ -65,33 +74,76 @@ def test_a_block_that_is_not_run_says_why_and_no_code_hides(page: str) -> None:
             assert re.fullmatch(r"(no-run|long|file): \S.*", block.about), f"{block.where}: {block.about}"
 
 
-@pytest.mark.parametrize("page", PAGES)
-def test_links_lead_somewhere(page: str) -> None:
-    text = (ROOT / page).read_text()
-    for found in LINK.finditer(text):
+def test_links_lead_somewhere_and_anchors_too() -> None:
+    wrong = [f"{page}: {to}" for page in LINKED for to, there, mark in links_of(page) if not leads(there, mark)]
+    assert wrong == []
+
+
+def links_of(page: str) -> Iterator[tuple[str, Path, str]]:
+    """Yield each link to a file of the project: its text, the file, and the anchor after `#`."""
+    for found in LINK.finditer(FENCE.sub("", (ROOT / page).read_text())):
         place, _, mark = unquote(found["to"]).partition("#")
-        if "://" in place or place.startswith("mailto:"):
-            continue
-        there = (ROOT / page).parent / place if place else ROOT / page
-        assert there.exists(), f"{page}: {found['to']}"
-        if mark and there.suffix == ".md":
-            assert mark in anchors(there.read_text()), f"{page}: {found['to']}"
+        if "://" not in place and not place.startswith("mailto:"):
+            yield found["to"], ((ROOT / page).parent / place if place else ROOT / page).resolve(), mark
+
+
+def leads(there: Path, mark: str) -> bool:
+    return there.exists() and (not mark or there.suffix != ".md" or mark in anchors(there.read_text()))
 
 
 def anchors(text: str) -> set[str]:
-    """The headings of a page, as its reader's links name them."""
-    heads = re.findall(r"^#+ (.*)$", text, re.MULTILINE)
+    """Return the anchors of a page's headings. A comment in a block of code is no heading."""
+    heads = re.findall(r"^#+ (.*)$", FENCE.sub("", text), re.MULTILINE)
     return {re.sub(r"[^\w\- ]", "", head.lower()).replace(" ", "-") for head in heads}
 
 
-def test_the_figures_of_the_readme_stand_in_the_results_they_link_to() -> None:
+def test_a_comment_in_a_block_is_no_anchor() -> None:
+    assert anchors("# One\n```sh\n# two\n```\n## Three") == {"one", "three"}
+    assert not leads(ROOT / "README.md", "no-such-heading")
+
+
+def test_every_page_is_two_clicks_from_the_list_of_documents() -> None:
+    start = {there for _, there, _ in links_of("docs/README.md")}
+    near = {page for page in LINKED if (ROOT / page).resolve() in start}
+    reached = start | {there for page in near for _, there, _ in links_of(page)}
+    missing = [page for page in PAGES if page != "docs/README.md" and (ROOT / page).resolve() not in reached]
+    assert missing == []
+
+
+def test_the_questions_of_a_user_lead_to_their_answers() -> None:
+    page = (ROOT / "docs" / "README.md").read_text()
+    questions = re.findall(r"^(\d+)\. [^\[]*\? (.*)$", page, re.MULTILINE)
+    assert [int(number) for number, _ in questions] == list(range(1, 25))
+    assert [number for number, answers in questions if not LINK.search(answers)] == []
+
+
+@pytest.mark.parametrize("page", [page for page in PAGES if page.startswith("docs/guides/")])
+def test_a_guide_begins_with_what_the_reader_will_have(page: str) -> None:
+    title, _, first = (ROOT / page).read_text().partition("\n\n")
+    assert title.startswith("# ")
+    assert first.startswith("At the end ")
+
+
+def test_the_figures_of_the_benchmark_page_stand_in_the_results_they_link_to() -> None:
     """A figure is what was measured, or it is not in the table."""
-    rows = [line for line in (ROOT / "README.md").read_text().splitlines() if "](benchmarks/results/" in line]
+    page = (ROOT / "docs" / "benchmarks.md").read_text()
+    rows = [line for line in page.splitlines() if line.startswith("|") and "](../benchmarks/results/" in line]
     assert len(rows) >= 5
     for row in rows:
-        (where,) = re.findall(r"\]\((benchmarks/results/[^)]*\.md)\)", row)
+        (where,) = re.findall(r"\]\(\.\./(benchmarks/results/[^)]*\.md)\)", row)
         results = (ROOT / where).read_text()
         figures = [figure for cell in row.split("|")[2:4] for figure in re.findall(r"\d[\d,]*(?:\.\d+)?", cell)]
         assert figures
         for figure in figures:
             assert re.search(rf"(?<![\d.]){re.escape(figure)}(?![\d.])", results), f"{where} has no {figure}"
+
+
+def test_the_picture_of_the_benchmark_page_is_drawn_from_the_results() -> None:
+    assert plot_results.PICTURE.read_text() == plot_results.picture(), "run: python -m tools.plot_results"
+
+
+def test_the_readme_is_read_in_three_minutes() -> None:
+    readme = (ROOT / "README.md").read_text()
+    assert len(readme.splitlines()) <= 120
+    assert "make demo" in readme
+    assert "make test" in readme

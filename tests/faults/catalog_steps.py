@@ -15,7 +15,7 @@ from typing import Any
 from headwater.errors import ServiceUnavailableError
 from headwater.store import Crash, LocalStore, Store, WrappedStore
 from headwater.store.wrappers import WRITES
-from tests.faults.children import PROCESSES
+from tests.children import PROCESSES
 
 NOW = timedelta(0)
 LIVES, KILLED, DIES, LOSES, FAILS = "lives", "killed", "dies", "loses", "fails"

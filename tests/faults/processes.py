@@ -22,7 +22,7 @@ from headwater.registries.manifest import queue
 from headwater.registries.manifest.queue import Spool
 from headwater.registries.manifest.table import ManifestTable
 from headwater.testing.namespace_suite import ipc
-from tests.faults.children import PROCESSES
+from tests.children import PROCESSES
 
 PATIENCE_S = 120
 

@@ -25,8 +25,8 @@ from pathlib import Path
 from typing import Any
 
 from headwater.testing.bucket_server import BucketServer
+from tests.children import PROCESSES
 from tests.faults import soak_writers as work
-from tests.faults.children import PROCESSES
 from tests.faults.processes import kill
 
 KEYS = {"access_key_id": "testing", "secret_access_key": "testing", "region": "us-east-1"}

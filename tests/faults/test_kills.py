@@ -10,7 +10,7 @@ import lance_namespace as api
 import pytest
 
 from headwater import DirectoryNamespace
-from tests.faults.children import PROCESSES
+from tests.children import PROCESSES
 from tests.faults.processes import MODES, call, check_sound, churn, kill, perform
 
 pytestmark = pytest.mark.xdist_group("kills")

@@ -16,7 +16,7 @@ from headwater.registries.layout import SPOOL
 from headwater.registries.manifest import queue
 from headwater.registries.manifest import queue as spool
 from headwater.registries.manifest.table import ManifestTable
-from tests.faults.children import PROCESSES
+from tests.children import PROCESSES
 from tests.faults.processes import (
     MODES,
     PATIENCE_S,

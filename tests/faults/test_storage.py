@@ -45,7 +45,7 @@ from headwater.store import (
 )
 from headwater.store.wrappers import WRITES
 from headwater.testing.namespace_suite import ROWS, ipc
-from tests.faults.children import PROCESSES
+from tests.children import PROCESSES
 from tests.faults.processes import MODES, call, check_sound, perform, rows_of_manifest
 
 A, T, U, NEW = ObjectId(("a",)), ObjectId(("a", "t")), ObjectId(("u",)), ObjectId(("new",))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import multiprocessing
 import time
 from typing import Any
 
@@ -15,8 +14,6 @@ from headwater import DirectoryNamespace
 from headwater.errors import LanceNamespaceError
 from headwater.testing.namespace_suite import ipc
 
-PROCESSES = multiprocessing.get_context("forkserver")
-PROCESSES.set_forkserver_preload([__name__])
 PATIENCE_S = 120
 
 MODES: dict[str, dict[str, str]] = {

@@ -10,10 +10,10 @@ import pytest
 from lance_namespace import LanceNamespace
 
 from headwater.testing.namespace_suite import ODD_NAMES, code_of, ipc
+from tests.children import PROCESSES
 from tests.interop.roots import (
     MODES,
     PATIENCE_S,
-    PROCESSES,
     ROWS,
     count,
     create,

@@ -23,7 +23,7 @@ from headwater.errors import (
     InvalidInputError,
     LanceNamespaceError,
 )
-from headwater.metastore.layout import slot_key
+from headwater.metastore.records.layout import slot_key
 from headwater.model import Add, RequireLocation, Table
 from headwater.names import ObjectId
 from headwater.namespace.creation import Creation

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import itertools
 import os
-import subprocess
-import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -23,8 +21,10 @@ from headwater.metastore import Metastore
 from headwater.model import Known, Table
 from headwater.names import ObjectId
 from headwater.store import CountingStore
+from tests.children import PROCESSES
 from tests.metastore.published_reader import read_deltas
 from tests.metastore.samples import code_of, count, make, reopened
+from tests.metastore.writers import append_wherever_it_is
 from tests.versions.samples import append, folder_of, numbers, opened, rows, stage, stream
 
 
@@ -124,8 +124,8 @@ def test_deleted_versions_are_gone_and_their_numbers_go_on_or_come_again(catalog
 
 
 def test_versions_go_on_after_the_deltas_of_many_are_sealed(catalog: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("headwater.metastore.index.CHECKPOINT_CHANGES", 8)
-    monkeypatch.setattr("headwater.metastore.commit.aside", lambda work: work())
+    monkeypatch.setattr("headwater.metastore.state.index.CHECKPOINT_CHANGES", 8)
+    monkeypatch.setattr("headwater.metastore.commit.group_commit.aside", lambda work: work())
     make(catalog, "t", versions=12)
     other = reopened(catalog)
     assert numbers(other) == list(range(12, 0, -1))
@@ -195,43 +195,24 @@ def stage_of(catalog: Any, id: list[str], version: int) -> dict[str, Any]:
     return stage(catalog, "t", version)
 
 
-WRITER = """
-import sys, lance, pyarrow as pa
-from headwater import DirectoryNamespace, MetastoreNamespace
-root, table, first = sys.argv[1], sys.argv[2], int(sys.argv[3])
-catalog = MetastoreNamespace(root=root)
-def landed(value):
-    path = list(catalog.metastore.by_id(table).path)
-    try:
-        return value in lance.dataset(namespace_client=catalog, table_id=path).to_table().column("a").to_pylist()
-    except Exception:
-        return landed(value)  # renamed between the look-up and the read
-for value in range(first, first + 4):
-    while not landed(value):
-        path = list(catalog.metastore.by_id(table).path)
-        rows = pa.table({"a": pa.array([value], pa.int64())})
-        try:
-            lance.write_dataset(rows, namespace_client=catalog, table_id=path, mode="append")
-        except Exception:
-            pass  # renamed meanwhile: the client cannot know whether it landed, so it looks
-print("done")
-"""
-
-
 def test_processes_append_while_the_table_and_its_namespace_are_renamed(catalog: Any) -> None:
     catalog.create_namespace({"id": ["n"]})
     make(catalog, "n", "t")
     table = catalog.metastore.get(["n", "t"]).id
-    command = [sys.executable, "-c", WRITER, catalog.properties.root, table]
-    writers = [subprocess.Popen([*command, str(first)], stdout=subprocess.PIPE, text=True) for first in (100, 200, 300)]
+    writers = [
+        PROCESSES.Process(target=append_wherever_it_is, args=(catalog.properties.root, table, first))
+        for first in (100, 200, 300)
+    ]
+    for writer in writers:
+        writer.start()
     names, here = itertools.cycle(["m", "n"]), "n"
-    while any(writer.poll() is None for writer in writers):
+    while any(writer.is_alive() for writer in writers):
         there = next(names)
-        if there != here and all(writer.poll() is None for writer in writers) and catalog.metastore.slot > 3:
+        if there != here and all(writer.is_alive() for writer in writers) and catalog.metastore.slot > 3:
             catalog.rename_namespace({"id": [here], "new_id": [there]})
             here = there
-        time.sleep(0.2)
-    assert [writer.communicate()[0].strip() for writer in writers] == ["done"] * 3
+        time.sleep(0.05)
+    assert [writer.exitcode for writer in writers] == [0] * 3
     found = lance.dataset(namespace_client=reopened(catalog), table_id=[here, "t"]).to_table().column("a").to_pylist()
     expected = [1, 2, 3, *(first + number for first in (100, 200, 300) for number in range(4))]
     assert sorted(found) == sorted(expected)

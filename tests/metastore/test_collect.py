@@ -21,8 +21,8 @@ from headwater.errors import (
     TableNotFoundError,
 )
 from headwater.metastore import Metastore, Removal, Transaction
-from headwater.metastore.collect import Collection
-from headwater.metastore.garbage import Folders
+from headwater.metastore.upkeep.collect import Collection
+from headwater.metastore.upkeep.garbage import Folders
 from headwater.store import Crash, CrashesAtStore, LocalStore, Store
 from tests.metastore.samples import code_of, count, make
 from tests.metastore.test_undo import state_of

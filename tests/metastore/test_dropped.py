@@ -11,7 +11,7 @@ from headwater import Catalog, MetastoreNamespace
 from headwater.clock import SeededClock
 from headwater.errors import ConcurrentModificationError, InvalidInputError, InvalidTableStateError
 from headwater.metastore import Metastore, Transaction
-from headwater.metastore.rules import Group, compile_txn
+from headwater.metastore.commit.rules import Group, compile_txn
 from headwater.store import memory_store
 
 

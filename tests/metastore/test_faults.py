@@ -19,8 +19,8 @@ from headwater.errors import (
     UnsupportedOperationError,
 )
 from headwater.metastore import Metastore, Transaction
-from headwater.metastore import commit as commit_module
-from headwater.metastore import index as index_module
+from headwater.metastore.commit import group_commit as commit_module
+from headwater.metastore.state import index as index_module
 from headwater.store import (
     Crash,
     CrashesAtStore,
@@ -31,9 +31,10 @@ from headwater.store import (
     WrappedStore,
     memory_store,
 )
+from tests.children import PROCESSES
 from tests.metastore.model import tree_of
 from tests.metastore.published_reader import read
-from tests.metastore.writers import PROCESSES, committing, count_until_killed, killed, prepare, work
+from tests.metastore.writers import committing, count_until_killed, killed, prepare, work
 
 
 def drop(tx: Transaction) -> None:

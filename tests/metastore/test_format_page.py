@@ -9,7 +9,9 @@ from pathlib import Path
 import msgpack  # type: ignore[import-untyped]
 
 from headwater.clock import SeededClock
-from headwater.metastore import Metastore, layout, records
+from headwater.metastore import Metastore
+from headwater.metastore.records import disk_records as records
+from headwater.metastore.records import layout
 
 PAGE = Path(__file__).parents[2] / "docs" / "formats" / "metastore.md"
 N, T = "795b929e-9a9a-40fd-aa7b-5bf55eb561a4", "9b08923d-10c6-4fd9-94b2-b8fda02f34a6"
@@ -50,6 +52,6 @@ def test_the_format_page_names_every_key_of_a_revision_and_every_private_file() 
         assert text in page, text
     for text in (f"{layout.LAYERS}/", f"{layout.SNAPSHOTS}/", f"{layout.DOOMED}/", f"{layout.SNAPSHOT_RECORDS}/"):
         assert text in page, text
-    sealed = (records.SLOT, records.COLLECTED, records.CHECKPOINT, records.SEGMENT, records.CATALOG, records.PINNED)
+    sealed = (records.SLOT, records.COLLECTED, records.SEGMENT, records.CATALOG, records.PINNED)
     for kind in (*sealed, records.DOOM, records.LAYERED, records.LAYER):
         assert f"| `{kind.decode()}` |" in page, kind

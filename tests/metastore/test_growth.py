@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from headwater.metastore import Metastore
-from headwater.metastore import commit as commit_module
-from headwater.metastore import index as index_module
+from headwater.metastore.commit import group_commit as commit_module
+from headwater.metastore.state import index as index_module
 from headwater.store import CountingStore, LocalStore, memory_store
 
 

@@ -15,9 +15,9 @@ from headwater import Catalog, MetastoreNamespace, connect
 from headwater.config import init, resolve
 from headwater.errors import InvalidTableStateError, PermissionDeniedError
 from headwater.metastore import Metastore
-from headwater.metastore import commit as commit_module
-from headwater.metastore import index as index_module
-from headwater.metastore.layout import slot_key
+from headwater.metastore.commit import group_commit as commit_module
+from headwater.metastore.records.layout import slot_key
+from headwater.metastore.state import index as index_module
 from headwater.store import CountingStore, LocalStore, PutMode, Store, WrappedStore, memory_store
 from tests.metastore.model import tree_of
 
@@ -142,7 +142,7 @@ def test_a_root_that_may_not_be_written_is_refused_rather_than_shown_as_older(tm
 def test_a_gap_after_a_checkpoint_and_across_folders_is_noticed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("headwater.metastore.layout.SLOTS_PER_FOLDER", 4)
+    monkeypatch.setattr("headwater.metastore.records.layout.SLOTS_PER_FOLDER", 4)
     monkeypatch.setattr(index_module, "CHECKPOINT_CHANGES", 8)
     monkeypatch.setattr(commit_module, "aside", lambda work: work())
     before = story(filled(tmp_path))
@@ -179,7 +179,7 @@ def test_slots_lost_from_the_end_are_refused_where_they_cannot_be_told(tmp_path:
 def test_a_transaction_whose_slot_another_writer_took_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     filled(tmp_path)
     (tmp_path / slot_key(LAST)).unlink()
-    monkeypatch.setattr("headwater.metastore.rebuild.LOOK_BACK_MS", -600_000)
+    monkeypatch.setattr("headwater.metastore.commit.slot_rebuild.LOOK_BACK_MS", -600_000)
     opened = Metastore(tmp_path)
     opened.run(lambda tx: tx.create_namespace(["in its place"]))
     assert any(f"slot {LAST}" in problem.reason for problem in opened.verify())

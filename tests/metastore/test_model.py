@@ -22,8 +22,8 @@ from hypothesis.stateful import (
 from headwater.clock import SeededClock
 from headwater.errors import ConcurrentModificationError, LanceNamespaceError
 from headwater.metastore import Metastore, Transaction
-from headwater.metastore import commit as commit_module
-from headwater.metastore import index as index_module
+from headwater.metastore.commit import group_commit as commit_module
+from headwater.metastore.state import index as index_module
 from tests.metastore.model import Model, Thing, tree_of
 from tests.metastore.published_reader import read
 

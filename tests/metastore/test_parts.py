@@ -377,7 +377,7 @@ def test_records_of_different_sources_do_not_conflict_and_of_one_do(store: Metas
 
 def test_reads_and_writes_of_one_group_are_kept_apart(store: Metastore) -> None:
     """What two transactions of one slot do to each other is judged as if they had been two slots."""
-    from headwater.metastore.commit import Waiting
+    from headwater.metastore.commit.group_commit import Waiting
 
     reader, writer = store.transaction(), store.transaction()
     writer.drop_stream(T, "delta")

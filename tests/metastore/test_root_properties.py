@@ -10,7 +10,7 @@ import pytest
 from headwater import Catalog, MetastoreNamespace
 from headwater.cli.main import main
 from headwater.errors import ConcurrentModificationError, InvalidInputError
-from headwater.metastore.layout import ROOT_RECORD, SLOTS
+from headwater.metastore.records.layout import ROOT_RECORD, SLOTS
 from headwater.moving.import_export import export
 from headwater.rest.server import start_in_thread
 

@@ -11,11 +11,11 @@ import pytest
 
 from headwater import names
 from headwater.metastore import Metastore
-from headwater.metastore import commit as commit_module
-from headwater.metastore import index as index_module
-from headwater.metastore.layout import SLOTS, slot_number
-from headwater.metastore.log import Log
-from headwater.metastore.records import Slot
+from headwater.metastore.commit import group_commit as commit_module
+from headwater.metastore.commit.log import Log
+from headwater.metastore.records.disk_records import Slot
+from headwater.metastore.records.layout import SLOTS, slot_number
+from headwater.metastore.state import index as index_module
 from headwater.namespace.metastore import MetastoreNamespace
 from headwater.store import CountingStore, LocalStore, memory_store
 from headwater.testing.namespace_suite import ipc

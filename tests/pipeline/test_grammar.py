@@ -11,7 +11,7 @@ from headwater.errors import InvalidInputError
 from headwater.pipeline import parse_pipeline, run_pipeline
 from headwater.pipeline.columns import parse_columns
 from headwater.sql.spark_parser import names_in, table_names, with_tables
-from headwater.streams.checks import Check
+from headwater.streams.log.checks import Check
 from tests.pipeline.shop import PIPELINE, Shop
 
 HEAD = '[pipeline]\nname = "p"\ncatalog = "lake"\n'

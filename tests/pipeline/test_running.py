@@ -19,7 +19,7 @@ from headwater.errors import ConcurrentModificationError, InvalidInputError
 from headwater.metastore import Metastore, Transaction
 from headwater.pipeline import plan_pipeline, read_pipeline, run_pipeline, undo
 from headwater.pipeline.lineage import downstream, latest, open_lineage, upstream
-from tests.faults.children import PROCESSES
+from tests.children import PROCESSES
 from tests.pipeline.shop import SPEND, Shop
 
 pytest.importorskip("duckdb")
@@ -300,7 +300,7 @@ def test_each_pipeline_has_the_modules_beside_it(tmp_path: Path) -> None:
     for name in ("first", "second"):
         folder = tmp_path / name
         folder.mkdir()
-        (folder / "wording.py").write_text(
+        (folder / "errors.py").write_text(
             f"def said(words):\n    return [f'{name} {{word}}' for word in words.to_pylist()]\n"
         )
         (folder / "rows.jsonl").write_text('{"id": 1, "word": "a"}\n')

@@ -214,7 +214,7 @@ def test_a_query_of_a_million_rows_takes_little_memory(tmp_path: Path) -> None:
     fields: Any = [("id", pa.int64()), ("b", pa.binary(450))]
     reader = pa.RecordBatchReader.from_batches(pa.schema(fields), batches())
     DirectoryNamespace(root=str(tmp_path)).create_table_reader(api.CreateTableRequest(id=["t"]), reader)
-    with ServeProcess(str(tmp_path), "--port", "0", "--no-access-log") as server:
+    with ServeProcess(str(tmp_path), "--port", "0", "--no-access-log", fresh=True) as server:
         status = Path(f"/proc/{server.process.pid}/status")
 
         def peak() -> int:

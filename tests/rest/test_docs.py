@@ -9,9 +9,9 @@ from pathlib import Path
 from headwater.cli.grammar import COMMANDS
 from headwater.rest.auth.roles import PERMISSIONS, ROLES, names_of
 from headwater.rest.extensions import EXTENSIONS
-from headwater.rest.metrics import HELP
 from headwater.rest.routes import ROUTES, Match, RouteTable
 from headwater.rest.settings import Limits
+from headwater.rest.status_pages import HELP
 
 DOCS = Path(__file__).parents[2] / "docs"
 REST = (DOCS / "rest.md").read_text()

@@ -27,10 +27,10 @@ from headwater.errors import (
 from headwater.names import ObjectId
 from headwater.rest.auth.keys import create_key
 from headwater.rest.client import connect_rest
-from headwater.rest.metrics import Metrics, add, render
 from headwater.rest.reply import context_headers
 from headwater.rest.server import RunningServer, bind, create_app, start_in_thread
 from headwater.rest.settings import Limits, Settings
+from headwater.rest.status_pages import Metrics, add, render
 from headwater.store import memory_store
 from tests.rest.samples import PEOPLE, Serve, ipc
 
@@ -79,7 +79,7 @@ def test_counts_of_several_processes_add_up() -> None:
     first.count("A", True, 200, None, 0.002)
     second.count("A", True, 200, None, 3.0)
     second.count("B", False, 404, 4, 99.0)
-    text = render(add([first.snapshot(1), second.snapshot(2)]))
+    text = render(add([first.counts(1), second.counts(2)]))
     assert 'headwater_requests_total{operation="A",status="200",code=""} 2' in text
     assert 'headwater_request_seconds_sum{operation="A"} 3.002000' in text
     assert "headwater_retries_total 3" in text

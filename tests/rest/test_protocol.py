@@ -14,8 +14,7 @@ import pytest
 from headwater import DirectoryNamespace
 from headwater.errors import CommitStateUnknownError
 from headwater.rest.idempotency import Repeats
-from headwater.rest.layout import IDEMPOTENCY
-from headwater.rest.settings import Limits, Settings
+from headwater.rest.settings import IDEMPOTENCY, Limits, Settings
 from tests.rest.samples import PEOPLE, Serve, ipc
 
 

@@ -29,7 +29,7 @@ pytestmark = pytest.mark.xdist_group("serve")
 
 
 def test_it_prints_one_line_with_the_url_once_it_answers_and_stops_cleanly(root: str) -> None:
-    with ServeProcess(root, "--port", "0") as server:
+    with ServeProcess(root, "--port", "0", fresh=True) as server:
         assert httpx.get(f"{server.url}/health/ready").json() == {"status": "ready"}
         httpx.post(f"{server.url}/v1/namespace/a/create", json={})
         status, out, err = server.stop()

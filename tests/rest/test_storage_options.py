@@ -15,7 +15,7 @@ import pytest
 from headwater import DirectoryNamespace
 from headwater.errors import InvalidInputError
 from headwater.namespace.vending import check_request
-from headwater.namespace.vending.options import ALLOWED
+from headwater.namespace.vending.decision import ALLOWED
 from headwater.rest.call import Call
 from headwater.rest.coding import read_call
 from headwater.rest.routes import BY_OPERATION

@@ -21,8 +21,8 @@ from headwater.errors import (
 from headwater.rest.auth.keys import create_key
 from headwater.rest.server import RunningServer, start_in_thread
 from headwater.rest.settings import Limits, Settings
-from headwater.streams.packing import TEXT
-from headwater.streams.statements import StatementRows
+from headwater.streams.log.statements import StatementRows
+from headwater.streams.rows.input_rows import TEXT
 from headwater.tables.write.arrow import to_stream
 from headwater.verbs.stream_requests import ApplyToStreamTable
 

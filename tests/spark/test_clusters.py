@@ -1,4 +1,4 @@
-"""The README's pipeline as people run Spark: on a cluster of two workers."""
+"""The guide's first pipeline as people run Spark: on a cluster of two workers."""
 
 from __future__ import annotations
 
@@ -21,6 +21,7 @@ pytestmark = pytest.mark.long
 CANARY = "canary-that-nobody-may-see"
 EXECUTED = ("ingest", "publish", "index", "view")
 """The jobs that executors do, however few rows there are."""
+PIPELINE = "docs/guides/first-pipeline.md"
 TABLES = ("raw.orders", "raw.products", "mart.sales")
 
 
@@ -31,8 +32,8 @@ def master(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 
 
 def readme(folder: Path, more: str = "") -> Path:
-    """The files of the README's pipeline; `more` is added to its [pipeline]."""
-    for block in blocks_of("README.md"):
+    """The files of the first pipeline; `more` is added to its [pipeline]."""
+    for block in blocks_of(PIPELINE):
         if block.about.startswith("file: "):
             path = folder / block.about.removeprefix("file: ")
             path.parent.mkdir(parents=True, exist_ok=True)

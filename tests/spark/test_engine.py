@@ -15,7 +15,7 @@ from headwater.errors import InvalidInputError
 from headwater.pipeline import read_pipeline, run_pipeline
 from headwater.spark import engine_session as engines
 from headwater.spark.failures import naming_failures
-from headwater.streams.serving_copy import CatalogLocation
+from headwater.streams.serving.serving_copy import CatalogLocation
 from headwater.work.engines import SPARK, PipelineEngine
 from headwater.work.spark_jobs import step_jobs
 from tests.pipeline.shop import Shop

@@ -14,8 +14,8 @@ from pyspark.sql import DataFrame, SparkSession
 
 from headwater.catalog import Catalog
 from headwater.spark import following, fresh
-from headwater.streams.feed import changes
-from headwater.streams.log_files import Share
+from headwater.streams.log.log_files import Share
+from headwater.streams.reading.change_feed import changes
 
 _numbers = itertools.count()
 MARKS = ("_change_type", "_commit_version", "_commit_timestamp")

@@ -58,7 +58,7 @@ NOT_TOLD = {
     "the kept side", "full", "anti, the other way", "not in", "null safe", "a limit below", "a window below", "text",
     "semi, the other way",
 }  # fmt: skip
-SHORT = {"inner", "left", "semi, the other way", "anti", "groups", "a chain", "a limit below"}
+SHORT = {"inner", "left", "semi, the other way", "a chain"}
 
 
 @pytest.fixture(scope="module")

@@ -63,6 +63,7 @@ def test_a_write_whose_commit_is_not_answered_is_unknown_and_not_a_conflict(
         assert spark.sql(f"SELECT count(*) FROM {managed}.dark").first() == (10,)
 
 
+@pytest.mark.long  # every kind of commit to such a catalog is above, to a partitioned table in test_partitions.py
 def test_a_partitioned_table_lives_through_all_kinds_of_commits(
     spark: SparkSession, managed: str, tmp_path: Path
 ) -> None:

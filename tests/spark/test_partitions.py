@@ -76,8 +76,9 @@ def twins(spark: SparkSession) -> tuple[DataFrame, DataFrame]:
     return spark.table("lake.t.parted"), plain
 
 
+@pytest.mark.parametrize("joined", [3, pytest.param(12, marks=pytest.mark.long)])
 def test_random_filters_find_what_they_find_without_partitions(
-    spark: SparkSession, twins: tuple[DataFrame, DataFrame]
+    spark: SparkSession, twins: tuple[DataFrame, DataFrame], joined: int
 ) -> None:
     ours, theirs = twins
     chance = random.Random(5)
@@ -86,8 +87,8 @@ def test_random_filters_find_what_they_find_without_partitions(
         return chance.choice(ATOMS).format(r=str(chance.choice(REGIONS)).replace("'", "''"), n=chance.randint(1, 6))
 
     predicates = [each.format(r="eu", n=3) for each in ATOMS]
-    predicates += [f"({atom()}) {chance.choice(['AND', 'OR', 'AND NOT'])} ({atom()})" for _ in range(8)]
-    predicates += [f"NOT ({atom()} {chance.choice(['AND', 'OR'])} {atom()})" for _ in range(4)]
+    predicates += [f"({atom()}) {chance.choice(['AND', 'OR', 'AND NOT'])} ({atom()})" for _ in range(joined)]
+    predicates += [f"NOT ({atom()} {chance.choice(['AND', 'OR'])} {atom()})" for _ in range(joined // 2)]
     judged = theirs.selectExpr("*", *[f"coalesce({each}, false) AS ok{n}" for n, each in enumerate(predicates)])
     known = [(str(row[:4]), row[4:]) for row in map(tuple, judged.collect())]
     total, skipped = fragments_read(ours), 0

@@ -16,7 +16,7 @@ from pyspark.sql import SparkSession
 from headwater.catalog import Catalog
 from headwater.errors import InvalidInputError
 from headwater.pipeline import executors, index, ingest, jobs, publish, read_pipeline, run_pipeline
-from headwater.streams.checks import Check
+from headwater.streams.log.checks import Check
 from headwater.work import SparkRunner, runners
 from tests.pipeline.shop import Shop
 from tests.pipeline.source_database import create, follow
@@ -123,6 +123,7 @@ def test_a_data_frame_is_taken_and_a_catalog_is_found_by_its_name_in_the_session
         jobs.open_lake(spark, "other")
 
 
+@pytest.mark.long  # one process does the same every time (tests/pipeline), and executors a pipeline (above)
 def test_through_executors_every_way_to_read_agrees_with_the_source_database(
     spark: SparkSession, tmp_path: Path
 ) -> None:

@@ -16,7 +16,7 @@ from headwater.errors import ConcurrentModificationError
 from headwater.pipeline import ingest
 from headwater.rest.server import start_in_thread
 from headwater.spark.calls import ask
-from headwater.streams.sources.task_rows import packed
+from headwater.streams.sources.intake import packed
 from tests.spark.catalogs import learn
 
 KEY = "a-key-for-this-test"

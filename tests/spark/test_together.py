@@ -12,8 +12,9 @@ from pyspark.sql import SparkSession
 from headwater.catalog import Catalog
 from headwater.pipeline import ingest, publish
 from headwater.work import SparkRunner
+from tests.children import PROCESSES
 from tests.spark.catalogs import learn
-from tests.spark.together import KEEPERS, KEYED, LOG, PROCESSES, SHARED, events, land
+from tests.spark.together import KEEPERS, KEYED, LOG, SHARED, events, land
 
 PATIENCE_S = 300
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import multiprocessing
 import time
 from collections.abc import Callable
 from datetime import timedelta
@@ -12,10 +11,8 @@ from pathlib import Path
 from headwater.catalog import Catalog
 from headwater.catalog.transactions import metastore_of
 from headwater.pipeline import index, ingest, publish
-from headwater.streams import tidying
+from headwater.streams.serving import compaction
 
-PROCESSES = multiprocessing.get_context("forkserver")
-PROCESSES.set_forkserver_preload([__name__])
 KEYED, LOG = "raw.keyed", "raw.log"
 OWN_KEYS = 20
 SHARED = -1
@@ -59,7 +56,7 @@ def keep_publishing(root: str) -> None:
 
 def keep_compacting(root: str) -> None:
     """As if every deleted row were one too many, and every small fragment."""
-    tidying.WORN, tidying.MANY = 0.0, 1
+    compaction.WORN, compaction.MANY = 0.0, 1
     _until(root, lambda catalog: [catalog[name].compact() for name in (KEYED, LOG)])
 
 

@@ -17,9 +17,8 @@ from headwater.errors import InvalidInputError, UnsupportedOperationError
 pytest.importorskip("duckdb")
 pytest.importorskip("sqlglot")
 
-from headwater.sql.aggregates import AGGREGATES, WINDOWS
 from headwater.sql.embedded import EmbeddedEngine, opened
-from headwater.sql.functions import FUNCTIONS
+from headwater.sql.functions import AGGREGATES, FUNCTIONS, WINDOWS
 from headwater.sql.spark_parser import SqlError, UnsupportedSqlError, parse_condition, parse_query
 
 ROWS = pa.table(

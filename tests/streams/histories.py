@@ -11,7 +11,7 @@ import hypothesis.strategies as st
 import numpy as np
 import pyarrow as pa
 
-from headwater.streams.events import Events, Rules, Truncations
+from headwater.streams.fold.events import Events, Rules, Truncations
 from tests.streams.oracle import Event
 
 KEY_TYPES: dict[str, tuple[Any, list[Any]]] = {

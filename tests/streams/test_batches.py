@@ -10,9 +10,9 @@ import pyarrow as pa
 import pytest
 
 from headwater.errors import InvalidInputError
-from headwater.streams.batches import EventBatch, shape
 from headwater.streams.definition import define
-from headwater.streams.given import as_json, given
+from headwater.streams.log.batches import EventBatch, shape
+from headwater.streams.rows.input_rows import as_json, given
 
 FIELDS: list[Any] = [
     pa.field("id", pa.int32()),

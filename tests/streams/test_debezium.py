@@ -19,11 +19,11 @@ import pytest
 from headwater.decoding.bounds import Bounds
 from headwater.errors import InvalidInputError
 from headwater.metastore import Metastore
-from headwater.streams.batches import shape
 from headwater.streams.definition import Definition, define
-from headwater.streams.sources.connect import read_value
+from headwater.streams.log.batches import shape
 from headwater.streams.sources.debezium import take_debezium
 from headwater.streams.sources.files import find_files, read_lines, read_rows
+from headwater.streams.sources.message_values import read_value
 from headwater.streams.table import StreamTable
 from tests.streams.samples import rows_of
 

@@ -11,7 +11,6 @@ import pyarrow as pa
 import pytest
 
 from headwater.errors import InvalidInputError, LanceNamespaceError
-from headwater.streams.columns import common, may_cast, parse_type, widens
 from headwater.streams.definition import (
     Column,
     Definition,
@@ -21,6 +20,7 @@ from headwater.streams.definition import (
     to_properties,
     with_properties,
 )
+from headwater.streams.rows.column_types import common, may_cast, parse_type, widens
 
 FIELDS: list[Any] = [
     pa.field("id", pa.int32(), nullable=False),

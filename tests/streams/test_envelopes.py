@@ -11,12 +11,12 @@ import pyarrow as pa
 import pytest
 
 from headwater.errors import InvalidInputError
-from headwater.streams.batches import shape
 from headwater.streams.definition import Definition, define
+from headwater.streams.log.batches import shape
 from headwater.streams.sources import debezium
-from headwater.streams.sources.connect import UNAVAILABLE
 from headwater.streams.sources.debezium import take_debezium
-from headwater.streams.sources.taken import Taken
+from headwater.streams.sources.format_output import Taken
+from headwater.streams.sources.message_values import UNAVAILABLE
 
 COLUMNS: list[tuple[str, Any]] = [
     ("id", pa.int64()),

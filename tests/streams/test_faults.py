@@ -16,7 +16,8 @@ import pytest
 from headwater.errors import LanceNamespaceError
 from headwater.metastore import Metastore
 from headwater.store import Crash, CrashesAtStore, LocalStore, LosesAnswerStore
-from headwater.streams.table import StreamTable, publish_tables
+from headwater.streams.serving.publication import publish_tables
+from headwater.streams.table import StreamTable
 
 BATCH: list[dict[str, Any]] = [{"id": 1, "at": 2, "note": "new"}, {"id": None, "at": 1}, {"id": 3, "at": 1}]
 BEFORE, AFTER = [(1, "old"), (2, "old")], [(1, "new"), (2, "old"), (3, None)]
@@ -156,7 +157,7 @@ def test_a_publisher_that_dies_with_a_manifest_staged_leaves_nothing_that_shows(
 ) -> None:
     prepared(tmp_path)
     with Metastore(tmp_path) as metastore, monkeypatch.context() as patched:
-        patched.setattr("headwater.streams.publishing.record", _dies)
+        patched.setattr("headwater.streams.serving.publication.record", _dies)
         with pytest.raises(Crash):
             StreamTable(metastore, ["t"]).publish()
     with Metastore(tmp_path) as metastore:
@@ -195,7 +196,7 @@ def test_a_lost_publish_of_several_versions_shows_nothing_to_plain_pylance(
         folder = tmp_path / table.opened()[0].serving
         before = lance.dataset(str(folder))
         shown = set((folder / "_versions").iterdir())
-        patched.setattr("headwater.streams.publishing.record", _dies)
+        patched.setattr("headwater.streams.serving.publication.record", _dies)
         with pytest.raises(Crash):
             table.publish()
         assert len(list((folder / "_staged").rglob("*.manifest"))) > 4  # two of them were there before
@@ -222,7 +223,7 @@ def test_tables_published_together_are_new_at_one_slot_or_not_at_all(
         table = StreamTable(metastore, ["t"])
         lake = table._lake()
         with monkeypatch.context() as patched:
-            patched.setattr("headwater.streams.shares.appended", _dies)
+            patched.setattr("headwater.streams.serving.publish_tasks.appended", _dies)
             with pytest.raises(Crash):
                 publish_tables(lake, [["t"], ["log"]])
         assert table.published is not None

@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from headwater.streams.hashing import MODULUS, buckets_of, content_digest, digest_of, hash_array, hash_rows
+from headwater.streams.rows.hashing import MODULUS, buckets_of, content_digest, digest_of, hash_array, hash_rows
 
 SAME: list[tuple[Any, Any]] = [
     (pa.array([1, None, -5], pa.int8()), pa.array([1, None, -5], pa.int64())),

@@ -17,9 +17,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from headwater.metastore import Metastore
-from headwater.streams.events import Rules
-from headwater.streams.given import Given, from_rows
-from headwater.streams.landing import UPSERT, BatchOrigin
+from headwater.streams.fold.events import Rules
+from headwater.streams.log.landing import UPSERT, BatchOrigin
+from headwater.streams.rows.input_rows import Given, from_rows
 from headwater.streams.table import StreamTable
 from tests.streams.histories import KEY_TYPES, History, histories, python_rows
 from tests.streams.oracle import Event, Oracle, Row, sorted_rows
@@ -211,7 +211,7 @@ def test_keys_of_every_type_are_found_by_every_way_of_looking(metastore: Metasto
     table.delete([(first, 1)])
     assert sorted(row["at"] for row in table.to_arrow().to_pylist()) == [2] * (len(choices) - 1)
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr("headwater.streams.serving_copy.KEYS_PER_PAGE", 0)  # an index is always worth its pages
+        patched.setattr("headwater.streams.serving.copy_rows.KEYS_PER_PAGE", 0)  # an index is always worth its pages
         published = table.publish()
     assert (published.rows, table.count(), table.verify()) == (len(choices) - 1, len(choices) - 1, [])
     table.upsert(rows(0, keys.slice(0, 1)))  # below its tombstone

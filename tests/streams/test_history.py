@@ -12,9 +12,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from headwater.metastore import Metastore
-from headwater.streams import scd2
-from headwater.streams.events import Rules
+from headwater.streams.fold.events import Rules
 from headwater.streams.layout import HISTORY, sibling
+from headwater.streams.serving import scd2
 from headwater.streams.table import StreamTable
 from tests.streams.histories import History, histories
 from tests.streams.oracle import sorted_rows

@@ -10,13 +10,13 @@ import pytest
 
 from headwater.errors import InvalidInputError, LanceNamespaceError, TableColumnNotFoundError, TableNotFoundError
 from headwater.metastore import Metastore
-from headwater.streams.given import Given
-from headwater.streams.landing import UPSERT, BatchOrigin, Landing
-from headwater.streams.opening import drop_stream, rename_stream
-from headwater.streams.preparing import EvolvedError, PreparedLanding, prepare
-from headwater.streams.sources.taken import Taken
+from headwater.streams.log.landing import UPSERT, BatchOrigin, Landing
+from headwater.streams.log.prepared_landing import EvolvedError, PreparedLanding, prepare
+from headwater.streams.log.undo import undo_transaction
+from headwater.streams.rows.input_rows import Given
+from headwater.streams.sources.format_output import Taken
+from headwater.streams.stream_lookup import drop_stream, rename_stream
 from headwater.streams.table import StreamTable
-from headwater.streams.undoing import undo_transaction
 from tests.streams.samples import orders, rows_of, values
 
 
@@ -60,7 +60,7 @@ def test_a_repeated_token_answers_as_the_first_time_and_lands_nothing(metastore:
 def test_tokens_of_one_source_are_forgotten_after_ten_thousand(
     metastore: Metastore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("headwater.streams.ledger.KEPT_TOKENS", 3)
+    monkeypatch.setattr("headwater.streams.log.source_ledger.KEPT_TOKENS", 3)
     monkeypatch.setattr("headwater.streams.layout.PAGES", 1)
     table = orders(metastore)
     for number in range(5):

@@ -9,7 +9,7 @@ import pytest
 from headwater.catalog import Catalog
 from headwater.errors import InvalidInputError
 from headwater.metastore import Metastore
-from headwater.streams.ledger import files_taken, level_of
+from headwater.streams.log.source_ledger import files_taken, level_of
 from headwater.streams.sources.files import digest_of_file
 from headwater.streams.table import StreamTable
 
@@ -51,7 +51,7 @@ def test_of_a_transaction_that_took_several_batches_only_what_is_named_is_undone
 def test_files_are_known_again_on_every_level_and_pages_stay_small(
     metastore: Metastore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("headwater.streams.ledger.ROOM", 1)
+    monkeypatch.setattr("headwater.streams.log.source_ledger.ROOM", 1)
     for module in ("layout", "ledger"):
         monkeypatch.setattr(f"headwater.streams.{module}.PAGES", 2)
     table = StreamTable.create(metastore, ["t"], {"id": "int64"})

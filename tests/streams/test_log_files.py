@@ -11,10 +11,10 @@ import pyarrow.parquet as pq
 import pytest
 
 from headwater.metastore import Metastore
-from headwater.streams.batches import shape
 from headwater.streams.definition import define
-from headwater.streams.given import given
-from headwater.streams.log_files import encode_events, read_file
+from headwater.streams.log.batches import shape
+from headwater.streams.log.log_files import encode_events, read_file
+from headwater.streams.rows.input_rows import given
 from headwater.streams.table import StreamTable
 
 VECTOR = pa.list_(pa.float32(), 2)

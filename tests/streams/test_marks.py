@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-import headwater.streams.position_views as position_views
+import headwater.streams.reading.position_views as position_views
 from headwater.errors import InvalidTableStateError
 from headwater.metastore import Metastore
 from headwater.streams.table import StreamTable

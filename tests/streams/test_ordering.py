@@ -11,8 +11,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from headwater.streams.encoding import by_dictionary, encode
-from headwater.streams.ordering import order_of
+from headwater.streams.log.parquet_encoding import by_dictionary, encode
+from headwater.streams.rows.row_keys import order_of
 
 COUNT = 3000
 NUMBERS = np.random.default_rng(5)

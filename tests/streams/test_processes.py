@@ -12,8 +12,9 @@ import pytest
 from headwater.metastore import Metastore
 from headwater.store import CrashesAtStore, LocalStore
 from headwater.streams.table import StreamTable
+from tests.children import PROCESSES
 from tests.streams.test_faults import prepared
-from tests.streams.writers import LAND, PROCESSES, PUBLISH, act, killed, land_and_publish
+from tests.streams.writers import LAND, PUBLISH, act, killed, land_and_publish
 
 pytestmark = pytest.mark.xdist_group("heavy")
 

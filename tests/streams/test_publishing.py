@@ -158,7 +158,7 @@ def test_the_serving_copy_is_proved_from_the_log(metastore: Metastore) -> None:
 
 
 def test_small_fragments_are_joined_and_indices_follow(metastore: Metastore, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("headwater.streams.tidying.due.__defaults__", (-1, 3, None))
+    monkeypatch.setattr("headwater.streams.serving.compaction.due.__defaults__", (-1, 3, None))
     table = orders(metastore)
     table.upsert([{"id": n, "at": 1} for n in range(20)])
     table.publish()

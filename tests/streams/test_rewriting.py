@@ -15,7 +15,7 @@ from lance.fragment import FragmentMetadata
 from lance.optimize import Compaction
 
 from headwater.names import ObjectId
-from headwater.streams.rewriting import is_plain, live_rows_of
+from headwater.streams.serving.compaction import is_plain, live_rows_of
 from headwater.tables.handle import TableHandle
 from headwater.tables.scan.bounded_reads import live_batches
 

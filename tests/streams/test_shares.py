@@ -17,10 +17,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from headwater.metastore import Metastore
-from headwater.streams import scd2, shares, writing
-from headwater.streams.log_files import ROW_GROUP, Share, bucket_count, row_groups_of
-from headwater.streams.position_views import Published
-from headwater.streams.table import StreamTable, publish_tables
+from headwater.streams.log.log_files import ROW_GROUP, Share, bucket_count, row_groups_of
+from headwater.streams.reading.position_views import Published
+from headwater.streams.serving import publish_tasks, scd2, staged_rows
+from headwater.streams.serving.publication import publish_tables
+from headwater.streams.table import StreamTable
 from headwater.work import LocalRunner, Task
 from tests.streams import features
 from tests.streams.histories import History, histories
@@ -45,7 +46,10 @@ class Here(LocalRunner):
 
 
 def publish(table: StreamTable, count: int = 4, runner: Here | None = None) -> Published:
-    with patch.object(shares, "task_count", lambda *_: count), patch.object(scd2, "task_count", lambda *_: count):
+    with (
+        patch.object(publish_tasks, "task_count", lambda *_: count),
+        patch.object(scd2, "task_count", lambda *_: count),
+    ):
         return publish_tables(table._lake(), [table.path], None, runner or Here())[0]
 
 
@@ -160,7 +164,7 @@ def test_after_an_undo_and_on_a_table_that_evolved_the_rows_are_folded_by_tasks_
 def test_worn_fragments_and_rows_that_indices_lack_are_the_work_of_a_task(
     metastore: Metastore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("headwater.streams.tidying.MANY", 2)
+    monkeypatch.setattr("headwater.streams.serving.compaction.MANY", 2)
     schema = {"id": "int64", "at": "int64", "text": "string", "size": "int64"}
     table = StreamTable.create(metastore, ["t"], schema, "id", "at")
     for at in range(1, 4):
@@ -173,7 +177,7 @@ def test_worn_fragments_and_rows_that_indices_lack_are_the_work_of_a_task(
     table.create_index("text", "INVERTED")
     table.delete(list(range(200)))
     table.upsert(rows(range(1000, 1010), 9, "z"))
-    with patch.object(writing, "rows_to_tidy", lambda *_: 0):
+    with patch.object(staged_rows, "rows_to_tidy", lambda *_: 0):
         table.publish()
     worn, indexed = Here(), Here()
     assert table.update_indices(indexed)
@@ -187,8 +191,8 @@ def test_worn_fragments_and_rows_that_indices_lack_are_the_work_of_a_task(
 
 
 def test_the_number_of_tasks_follows_the_rows_the_cores_and_the_functions() -> None:
-    assert [shares.task_count(rows, 2, False) for rows in (1, 10**5, 10**6, 10**7)] == [1, 1, 8, 16]
-    assert [shares.task_count(rows, 2, True) for rows in (1, 10**4, 10**5, 10**7)] == [1, 4, 8, 16]
+    assert [publish_tasks.task_count(rows, 2, False) for rows in (1, 10**5, 10**6, 10**7)] == [1, 1, 8, 16]
+    assert [publish_tasks.task_count(rows, 2, True) for rows in (1, 10**4, 10**5, 10**7)] == [1, 4, 8, 16]
 
 
 @pytest.mark.parametrize("buckets", [1, 4, 16])
@@ -214,7 +218,7 @@ def test_few_rows_into_a_large_table_are_one_row_group(metastore: Metastore, mon
     """What a landing writes is as much as lands, however many buckets the table has."""
     assert [bucket_count(10**9, landed) for landed in (10, 8191, 8192, 10**6, 10**8)] == [1, 1, 2, 128, 1024]
     assert bucket_count(10**6, 10**6) == 1
-    monkeypatch.setattr("headwater.streams.landing.rows_so_far", lambda snapshot, stream: 10**9)
+    monkeypatch.setattr("headwater.streams.log.landing.rows_so_far", lambda snapshot, stream: 10**9)
     table = StreamTable.create(metastore, ["t"], {"n": "int64"}, ["n"])
     table.upsert([{"n": number} for number in range(10)])
     (delta,) = table.deltas()

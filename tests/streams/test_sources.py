@@ -16,8 +16,8 @@ import pytest
 from headwater.errors import InvalidInputError
 from headwater.metastore import Metastore
 from headwater.streams.sources import formats
-from headwater.streams.sources.connect import read_value
-from headwater.streams.sources.snapshot import take_snapshot
+from headwater.streams.sources.formats import take_snapshot
+from headwater.streams.sources.message_values import read_value
 from headwater.streams.table import StreamTable
 from tests.streams.samples import rows_of
 

@@ -12,10 +12,10 @@ import pytest
 from headwater.errors import CorruptFileError
 from headwater.metastore import Metastore
 from headwater.store import WrappedStore, memory_store
-from headwater.streams.grouping import KeyIndex
-from headwater.streams.log_files import narrowed
+from headwater.streams.fold.tombstones import read_remembered, row_groups
+from headwater.streams.log.log_files import narrowed
+from headwater.streams.rows.row_keys import KeyIndex
 from headwater.streams.table import StreamTable
-from headwater.streams.tombstones import read_remembered, row_groups
 from tests.streams.histories import KEY_TYPES
 
 
@@ -23,7 +23,7 @@ from tests.streams.histories import KEY_TYPES
 def test_a_tombstone_is_found_in_its_row_group_by_a_key_of_every_type(
     metastore: Metastore, kind: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("headwater.streams.tombstones.ROW_GROUP", 1)
+    monkeypatch.setattr("headwater.streams.fold.tombstones.ROW_GROUP", 1)
     type, choices = KEY_TYPES[kind]
     table = StreamTable.create(metastore, ["t"], pa.schema([("k", type), ("at", pa.int64())]), "k", "at")
     rows = pa.table({"k": pa.array(choices, type), "at": [5] * len(choices)})
@@ -42,8 +42,8 @@ def test_a_tombstone_is_found_in_its_row_group_by_a_key_of_every_type(
 def test_of_a_large_file_on_an_object_store_only_the_row_groups_of_the_keys_are_sent_for(
     metastore: Metastore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("headwater.streams.tombstones.ROW_GROUP", 1 << 11)
-    monkeypatch.setattr("headwater.streams.log_files.LARGE", 1 << 10)
+    monkeypatch.setattr("headwater.streams.fold.tombstones.ROW_GROUP", 1 << 11)
+    monkeypatch.setattr("headwater.streams.log.log_files.LARGE", 1 << 10)
     table = StreamTable.create(metastore, ["t"], pa.schema([("k", pa.int64()), ("at", pa.int64())]), "k", "at")
     keys = np.unique(np.random.default_rng(0).integers(0, 1 << 60, 1 << 16))
     table.upsert(pa.table({"k": keys, "at": keys}))

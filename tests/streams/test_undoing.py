@@ -10,12 +10,12 @@ import pytest
 from headwater.catalog import Catalog
 from headwater.errors import LanceNamespaceError
 from headwater.metastore import Metastore, Transaction
-from headwater.streams.given import given
-from headwater.streams.landing import UPSERT, BatchOrigin, Landing, LandingReport
-from headwater.streams.ledger import Ledger, LedgerEntry
-from headwater.streams.opening import open_in
+from headwater.streams.log.landing import UPSERT, BatchOrigin, Landing, LandingReport
+from headwater.streams.log.source_ledger import Ledger, LedgerEntry
+from headwater.streams.log.undo import undo_transaction
+from headwater.streams.rows.input_rows import given
+from headwater.streams.stream_lookup import open_in
 from headwater.streams.table import StreamTable
-from headwater.streams.undoing import undo_transaction
 
 
 def orders(metastore: Metastore) -> StreamTable:

@@ -1,8 +1,7 @@
-"""What the writer processes of the tests do. Each starts anew and imports this."""
+"""What the writer processes of the tests do. Light to import: each process imports this."""
 
 from __future__ import annotations
 
-import multiprocessing
 import os
 import signal
 
@@ -10,8 +9,6 @@ from headwater.metastore import Metastore
 from headwater.store import CrashesAtStore, LocalStore
 from headwater.streams.table import StreamTable
 
-PROCESSES = multiprocessing.get_context("forkserver")
-PROCESSES.set_forkserver_preload([__name__])
 LAND, PUBLISH = "land", "publish"
 
 

@@ -15,8 +15,8 @@ import pyarrow as pa
 import pytest
 
 from headwater import Catalog, CatalogTable, DirectoryNamespace
-from headwater.catalog.indices import index_type_of
 from headwater.catalog.table import sql_type
+from headwater.catalog.table_parts import index_type_of
 from headwater.errors import (
     InvalidInputError,
     LanceNamespaceError,

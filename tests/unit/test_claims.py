@@ -11,21 +11,17 @@ from pathlib import Path
 
 import pytest
 
+from tests.unit.parsing import IN_ONE_PROCESS, parsed, walk
+
 PROJECT = Path(__file__).parents[2]
 PACKAGE = PROJECT / "headwater"
-pytestmark = pytest.mark.xdist_group("claims")  # which parse the package once
+pytestmark = IN_ONE_PROCESS
 
 
 @cache
 def modules() -> dict[str, ast.Module]:
     """Every module of the package, parsed when the first test needs it and not in each process that collects tests."""
-    return {path.relative_to(PACKAGE).as_posix(): ast.parse(path.read_text()) for path in PACKAGE.rglob("*.py")}
-
-
-@cache
-def walk(tree: ast.AST) -> list[ast.AST]:
-    """Every node of a tree, listed once: most of these tests walk the whole package."""
-    return list(ast.walk(tree))
+    return {path.relative_to(PACKAGE).as_posix(): parsed(path) for path in PACKAGE.rglob("*.py")}
 
 
 WORLD = {"time", "secrets", "random"}
@@ -52,7 +48,7 @@ SYSTEM_CLOCKS = {
     "moving/upgrade.py": "a command",
     "namespace/directory.py": "a catalog that is opened, unless another clock is given",
     "namespace/metastore.py": "the same",
-    "streams/serving_copy.py": "a task on an executor",
+    "streams/serving/serving_copy.py": "a task on an executor",
     "rest/hosted.py": "a worker of a server",
     "rest/serve.py": "the parent of a server's processes",
     "rest/server.py": "a server that is started, unless another clock is given",
@@ -73,34 +69,30 @@ SAME_MODULE = {
     "change": "the verbs that change something: their grammar, what they do",
     "changes": "changes: of a table between versions, of the model as edits of a metastore",
     "columns": "the columns of a table",
+    "compaction": "fewer and larger fragments: of a table, of a serving copy",
     "files": "files that people bring, and rows of them",
-    "folders": "the folders of tables",
     "history": "what happened, commit by commit: to an object, to a table",
     "indices": "the indices of a table",
+    "input_rows": "rows as a caller gives them",
     "jobs": "work on executors that answers a report",
     "layout": "every on-disk name of one format",
-    "lineage": "what a published version comes from: in its commit, in reports, on the page",
     "look": "the verbs that look: their grammar, what they do",
     "lookups": "look-ups of names, answered quickly",
     "metastore": "the metastore: itself, and as a catalog",
-    "methods": "operations as `LanceNamespace` has them",
     "operations": "the operations of the protocol: as they are done, as verbs",
     "pipeline": "the verbs of the pipeline: their grammar, what they do",
-    "plans": "what an operation does, decided purely",
     "progress": "how far a job is: told, shown",
-    "reading": "reading a state: of a metastore at a slot, of a stream table at a position",
-    "refs": "tags and branches",
     "registry": "seam 2, and two registries",
     "rows": "the rows of a table",
     "serving": "answering strangers: agents on stdio, clients over HTTP",
     "serving_copy": "the Lance dataset that serves a stream table: its record, its versions",
-    "settings": "what something can be told: a catalog, a server",
     "statements": "what one SQL statement does",
     "streams": "stream tables, as a catalog has them",
     "table": "one table: of a catalog, of the manifest registry, of streams",
     "table_parts": "the parts of a table: in the metastore, as verbs",
     "transactions": "what is all or nothing, and is kept as such: of a catalog, of a table",
-    "turns": "who goes next",
+    "undo": "taking back: a transaction, a batch",
+    "verify": "is it sound: a metastore, a serving copy",
 }
 """Module names that stand in several packages, each with the one meaning that it has in all of them."""
 
@@ -181,8 +173,8 @@ DOTS = {
     "rest/auth/jwt.py": "places in a token",
     "rest/coding.py": "places in a request",
     "spark/filters.py": "places in a struct",
-    "streams/user_functions.py": "modules of Python",
-    "testing/faces/outcome.py": "names, as people write them",
+    "streams/serving/user_functions.py": "modules of Python",
+    "testing/faces/case_objects.py": "names, as people write them",
     "tables/columns/alter.py": "places in a struct, and numbers of versions",
     "tables/columns/fields.py": "places in a struct",
     "tables/partitions.py": "parts of a file's name",

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import shlex
 from pathlib import Path
 
+import httpx
 import pytest
 
-from examples.demo import main, own_folder
+from examples.demo import PAGE, main, own_folder
+from headwater.cli import main as headwater
+from headwater.rest.server import start_in_thread
+from headwater.web import page
 
 CHECKOUT = Path(__file__).parents[2]
 
@@ -47,6 +52,13 @@ def test_the_demo_runs_and_leaves_a_lake_that_holds_what_it_says(capsys: pytest.
     told = capsys.readouterr().out
     assert "nothing was new" in told
     assert "orders of the wrong file now: 0" in told
+    last = told.strip().splitlines()
+    assert last[-4] == "Three things to try:"
+    assert f"http://127.0.0.1:8080/{PAGE}" in told
+    with start_in_thread(lake.namespace, face=page) as server:
+        assert "raw.orders" in httpx.get(f"{server.url}/{PAGE}").text
+    for line in last[-3:-1]:
+        assert headwater(shlex.split(line)[1:]) == 0, line
     assert lake["raw.orders"].verify() == []
     assert len(lake["mart.spend"]) == len(lake["mart.spend"].serving)
     assert lake["raw.products"].coverage()["text_idx"] > 0.95

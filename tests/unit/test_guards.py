@@ -15,3 +15,10 @@ def test_every_guard_of_the_table_exists() -> None:
     for path, name in GUARDS:
         assert (PROJECT / path).exists(), path
         assert not name or f"def {name}(" in (PROJECT / path).read_text(), f"{path}::{name}"
+
+
+def test_one_module_says_what_forked_processes_have_imported() -> None:
+    """The last list that is set counts for all: with two, most processes import pylance for themselves."""
+    words = "set_forkserver" + "_preload("
+    setting = [path for path in (PROJECT / "tests").rglob("*.py") if words in path.read_text()]
+    assert setting == [PROJECT / "tests" / "children.py"]

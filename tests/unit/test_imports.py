@@ -3,19 +3,24 @@
 from __future__ import annotations
 
 import ast
+import importlib
 import re
 from collections.abc import Iterator
 from pathlib import Path
+
+from tests.unit.parsing import IN_ONE_PROCESS, parsed
+
+pytestmark = IN_ONE_PROCESS
 
 PACKAGE = Path(__file__).parents[2] / "headwater"
 LAYERS = (
     (
         "imports",
         "errors",
+        "wording",
         "clock",
         "names",
         "paging",
-        "wording",
         "protobuf",
         "lance_manifest",
         "table_refs",
@@ -67,7 +72,7 @@ def upward(path: Path) -> list[str]:
 
 def imports_of(path: Path) -> Iterator[tuple[int, str]]:
     """The modules of ours that one imports, each with its line."""
-    for node in ast.parse(path.read_text()).body:
+    for node in parsed(path).body:
         modules = [node.module or ""] if isinstance(node, ast.ImportFrom) else []
         modules += [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
         if isinstance(node, ast.ImportFrom) and node.module == "headwater":
@@ -104,3 +109,11 @@ def test_the_map_of_the_page_can_be_read_downwards_alone() -> None:
 def test_an_import_that_points_up_is_named_with_its_line() -> None:
     assert upward(PACKAGE / "config.py") == []
     assert HEIGHT["store"] < HEIGHT["registries"] < HEIGHT["namespace"] < HEIGHT["cli"]
+
+
+def test_a_function_that_is_named_by_a_text_exists() -> None:
+    """Tasks and workers find their functions by name, which no type checker follows."""
+    texts = (path.read_text() for path in PACKAGE.rglob("*.py"))
+    named = {found for text in texts for found in re.findall(r'"(headwater(?:\.\w+)+):(\w+)"', text)}
+    assert len(named) > 10
+    assert not [f"{module}:{name}" for module, name in named if not hasattr(importlib.import_module(module), name)]

@@ -49,3 +49,30 @@ def test_validators_are_built_when_they_are_used_and_then_check() -> None:
         "try: TableApi().describe_table(7, None)\n"
         "except pydantic.ValidationError: print('refused')\n"
     ).splitlines() == ["False True", "[1.0]", "refused", "refused"]
+
+
+def test_the_models_of_the_protocol_are_imported_when_a_program_of_ours_names_them() -> None:
+    shown = run(
+        "import sys, headwater\n"
+        "headwater.imports.import_little()\n"
+        "import lance_namespace as api\n"
+        "import lance_namespace_urllib3_client as client\n"
+        "loaded = lambda: sum(name.startswith('lance_namespace_urllib3_client.') for name in sys.modules)\n"
+        "print(loaded() < 10)\n"
+        "made = api.CreateTableRequest\n"
+        "print(made is client.models.CreateTableRequest is client.CreateTableRequest, loaded() < 20)\n"
+        "print('CreateTableRequest' in dir(api), 'TableApi' in dir(client), hasattr(api, 'NoSuchName'))\n"
+        "from lance_namespace import *\n"
+        "print(ListTablesRequest(id=['a']).id, api.LanceNamespace.create_table.__annotations__['request'])\n"
+    ).splitlines()
+    assert shown == ["True", "True True", "True True False", "['a'] CreateTableRequest"]
+
+
+def test_an_importer_of_headwater_gets_the_protocol_as_it_is() -> None:
+    shown = run(
+        "import typing, headwater, lance_namespace as api\n"
+        "hints = typing.get_type_hints(api.LanceNamespace.create_table)\n"
+        "print(hints['request'] is api.CreateTableRequest)\n"
+        "import pandas\n"
+    )
+    assert shown.strip() == "True"

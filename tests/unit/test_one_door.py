@@ -21,14 +21,14 @@ READERS = {
     "dataset": ("dataset", "FileSystemDataset", "make_fragment", "parquet_dataset", "ParquetFileFormat"),
 }  # fmt: skip
 TRUSTED = {
-    "streams/log_files.py": "the change log's own Parquet files",
-    "streams/tombstones.py": "the change log's own files of deleted keys",
-    "streams/marks.py": "sequences in the properties of the log's own deltas",
+    "streams/log/log_files.py": "the change log's own Parquet files",
+    "streams/fold/tombstones.py": "the change log's own files of deleted keys",
+    "streams/fold/events.py": "sequences in the properties of the log's own deltas",
     "streams/definition.py": "the schema in a table's own record in the metastore",
     "types.py": "a batch that this process has just written",
     "workers/channel.py": "rows from a worker of this process",
     "spark/framing.py": "rows from the Spark catalog of the same session, through its own socket",
-    "streams/sources/task_rows.py": "rows that an executor of the same job has packed",
+    "streams/sources/intake.py": "rows that an executor of the same job has packed",
 }
 """Readers of what Headwater itself has written, and of what."""
 

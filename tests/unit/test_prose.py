@@ -7,13 +7,17 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
+from tests.unit.parsing import IN_ONE_PROCESS, parsed, walk
+
+pytestmark = IN_ONE_PROCESS
+
 PACKAGE = Path(__file__).parents[2] / "headwater"
 HEADLESS = re.compile(r"(What|Whether|Who|Whose|Where|How|Which|When|Why|Whatever|Whoever)\b")
 
 
 def docstrings(path: Path) -> Iterator[tuple[int, str]]:
     """Yield each docstring of a module with its line."""
-    for node in ast.walk(ast.parse(path.read_text())):
+    for node in walk(parsed(path)):
         if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
             text = ast.get_docstring(node)
             if text:

@@ -8,6 +8,10 @@ from pathlib import Path
 
 import pytest
 
+from tests.unit.parsing import IN_ONE_PROCESS, parsed
+
+pytestmark = IN_ONE_PROCESS
+
 PACKAGE = Path(__file__).parents[2] / "headwater"
 TRANSLATION = PACKAGE / "tables" / "translate.py"
 ALLOCATORS = PACKAGE / "workers" / "told_errors.py"
@@ -67,11 +71,7 @@ def matched(tree: ast.AST) -> list[int]:
 
 def test_no_decision_is_made_by_the_text_of_an_error_outside_the_translation() -> None:
     modules = [path for path in sorted(PACKAGE.rglob("*.py")) if path not in (TRANSLATION, ALLOCATORS, SPARK)]
-    lines = [
-        f"{path.relative_to(PACKAGE.parent)}:{line}"
-        for path in modules
-        for line in matched(ast.parse(path.read_text()))
-    ]
+    lines = [f"{path.relative_to(PACKAGE.parent)}:{line}" for path in modules for line in matched(parsed(path))]
     assert lines == []
 
 

@@ -16,8 +16,8 @@ from hypothesis import strategies as st
 
 from headwater.errors import InvalidInputError
 from headwater.namespace.vending import FileAccess, Keep, Own, vend
-from headwater.namespace.vending.options import places_of
-from headwater.namespace.vending.policies import Folder, azure_sas, cel_text, gcs_boundary, iam_text, s3_policy
+from headwater.namespace.vending.decision import places_of
+from headwater.namespace.vending.scoped import Folder, azure_sas, cel_text, gcs_boundary, iam_text, s3_policy
 from headwater.namespace.vending.tokens import AwsKeys, check_endpoint, signed_headers
 
 HOSTILE = (

@@ -6,6 +6,10 @@ import ast
 import re
 from pathlib import Path
 
+from tests.unit.parsing import IN_ONE_PROCESS, parsed, walk
+
+pytestmark = IN_ONE_PROCESS
+
 PROJECT = Path(__file__).parents[2]
 HOP = re.compile(r"^\d+\. `([\w/]+\.(?:py|java))` `([\w.]+)`: \S")
 
@@ -22,7 +26,7 @@ def defined(path: Path) -> set[str]:
     if path.suffix == ".java":
         return set(re.findall(r"(\w+)\(", path.read_text()))
     found: set[str] = set()
-    for node in ast.walk(ast.parse(path.read_text())):
+    for node in walk(parsed(path)):
         if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
             found.add(node.name)
         elif isinstance(node, ast.ClassDef):

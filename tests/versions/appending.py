@@ -1,19 +1,21 @@
-"""A writer that says which appends were acknowledged: `python -m tests.versions.appending ROOT TABLE FIRST N`."""
+"""A writer that says which appends were acknowledged, a line of JSON for each."""
 
 from __future__ import annotations
 
 import json
-import sys
+from pathlib import Path
 
 from headwater.namespace.directory import DirectoryNamespace
 from tests.versions.samples import append
 
-if __name__ == "__main__":
-    root, table, first, count = sys.argv[1], sys.argv[2], int(sys.argv[3]), int(sys.argv[4])
-    catalog = DirectoryNamespace(root=root)
-    for value in range(first, first + count):
-        try:
-            append(catalog, table, value)
-            print(json.dumps({"value": value}), flush=True)
-        except OSError as error:
-            print(json.dumps({"value": value, "error": str(error)}), flush=True)
+
+def write(said: Path, root: Path, table: str, first: int, count: int) -> None:
+    catalog = DirectoryNamespace(root=str(root))
+    with said.open("a", buffering=1) as file:
+        for value in range(first, first + count):
+            line: dict[str, object] = {"value": value}
+            try:
+                append(catalog, table, value)
+            except OSError as error:
+                line["error"] = str(error)
+            file.write(json.dumps(line) + "\n")

@@ -15,7 +15,7 @@ from headwater.names import ObjectId
 from headwater.namespace.directory import DirectoryNamespace
 from headwater.store import Crash, CrashesAtStore
 from headwater.tables.layout import manifest_name
-from tests.faults.children import PROCESSES
+from tests.children import PROCESSES
 from tests.versions.dying import STEPS, write
 from tests.versions.samples import MANAGED, append, make, numbers, open_kind, opened, stage
 

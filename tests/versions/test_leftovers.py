@@ -16,7 +16,7 @@ import headwater
 from headwater import Catalog, MetastoreNamespace
 from headwater.cli.main import main
 from headwater.errors import InvalidInputError
-from headwater.namespace.versions.freeing import lost_files
+from headwater.namespace.versions.file_removal import lost_files
 from headwater.rest.server import start_in_thread
 from headwater.store import LocalStore
 from tests.cli.running import Cli

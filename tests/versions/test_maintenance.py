@@ -18,7 +18,7 @@ from headwater.errors import InvalidInputError
 from headwater.model import Version
 from headwater.names import ObjectId
 from headwater.namespace.directory import DirectoryNamespace
-from headwater.namespace.versions.freeing import free_files
+from headwater.namespace.versions.file_removal import free_files
 from headwater.namespace.versions.ranges import DAY_MS, KeepPolicy, choose_outdated
 from headwater.tables.layout import manifest_name
 from tests.versions.samples import (

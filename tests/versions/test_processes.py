@@ -3,35 +3,40 @@
 from __future__ import annotations
 
 import json
-import os
 import signal
-import subprocess
-import sys
 import time
 from collections import Counter
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from headwater.namespace.directory import DirectoryNamespace
+from tests.children import PROCESSES
+from tests.versions.appending import write
 from tests.versions.samples import make, numbers, open_kind, opened
 
-PROJECT = Path(__file__).parents[2]
 CONFLICT = "Too many concurrent writers"
 
 
-def start(root: Path, table: str, first: int, count: int) -> subprocess.Popen[str]:
-    command = [sys.executable, "-m", "tests.versions.appending", str(root), table, str(first), str(count)]
-    return subprocess.Popen(command, cwd=PROJECT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+class Appending:
+    """A process that appends the numbers from `first` on, and what it said of each."""
 
+    def __init__(self, root: Path, table: str, first: int, count: int) -> None:
+        self._said = root.parent / f"said-{first}"
+        self._said.touch()
+        self.process = PROCESSES.Process(target=write, args=(self._said, root, table, first, count))
+        self.process.start()
 
-def acknowledged(process: subprocess.Popen[str]) -> list[int]:
-    out, err = process.communicate(timeout=300)
-    lines = [json.loads(line) for line in out.splitlines() if line.endswith("}")]
-    for line in lines:
-        assert "error" not in line or CONFLICT in line["error"], line["error"]
-    assert process.returncode in (0, -signal.SIGKILL), err[-2000:]
-    return [line["value"] for line in lines if "error" not in line]
+    def lines(self) -> list[dict[str, Any]]:
+        return [json.loads(line) for line in self._said.read_text().splitlines() if line.endswith("}")]
+
+    def acknowledged(self) -> list[int]:
+        self.process.join(300)
+        assert self.process.exitcode in (0, -signal.SIGKILL)
+        for line in self.lines():
+            assert "error" not in line or CONFLICT in line["error"], line["error"]
+        return [line["value"] for line in self.lines() if "error" not in line]
 
 
 def check(catalog: DirectoryNamespace, table: str, values: list[int], may_be_there: set[int]) -> None:
@@ -46,8 +51,8 @@ def run(root: Path, same: int, others: int, count: int) -> None:
     tables = ["t"] * same + [f"o{number % 4}" for number in range(others)]
     for table in sorted(set(tables)):
         make(catalog, table)
-    processes = [start(root, table, 1000 * (at + 1), count) for at, table in enumerate(tables)]
-    acks = [acknowledged(process) for process in processes]
+    writers = [Appending(root, table, 1000 * (at + 1), count) for at, table in enumerate(tables)]
+    acks = [writer.acknowledged() for writer in writers]
     for table in sorted(set(tables)):
         values = [value for at, ack in enumerate(acks) if tables[at] == table for value in ack]
         assert len(values) >= count
@@ -69,10 +74,11 @@ def test_writers_killed_at_random_lose_nothing_they_acknowledged(tmp_path: Path)
     root = tmp_path / "lake"
     catalog = open_kind("V2-managed", root)
     make(catalog)
-    processes = [start(root, "t", 1000 * (at + 1), 200) for at in range(3)]
-    time.sleep(4)
-    for process in processes:
-        os.kill(process.pid, signal.SIGKILL)
-    acks = [value for process in processes for value in acknowledged(process)]
+    writers = [Appending(root, "t", 1000 * (at + 1), 200) for at in range(3)]
+    while sum(len(writer.lines()) for writer in writers) < 30:
+        time.sleep(0.05)
+    for writer in writers:
+        writer.process.kill()
+    acks = [value for writer in writers for value in writer.acknowledged()]
     tried = {1000 * (at + 1) + number for at in range(3) for number in range(200)}
     check(DirectoryNamespace(root=str(root), dir_listing_enabled="false"), "t", acks, tried)

@@ -17,7 +17,7 @@ from headwater import Catalog
 from headwater.clock import SystemClock
 from headwater.namespace.metastore import MetastoreNamespace
 from headwater.rest.auth.keys import create_key
-from headwater.rest.page.questions import QUESTIONS
+from headwater.rest.page.catalog_questions import QUESTIONS
 from headwater.rest.server import start_in_thread
 from headwater.rest.settings import Settings
 from headwater.web import page
@@ -26,7 +26,10 @@ from tests.web.pages import Document
 WEB = Path(__file__).parents[2] / "headwater" / "web"
 DATA = ("metastore", "streams", "tables", "registries", "namespace", "workers", "catalog", "pipeline", "adapter")
 """Parts of the package that can answer a question about a catalog."""
-VALUES = {"headwater.metastore.objects", "headwater.metastore.summaries", "headwater.tables.write.arrow"}
+VALUES = {
+    "headwater.metastore.records.objects",
+    "headwater.tables.write.arrow",
+}
 """Modules of those parts that hold values, words about them, and rows in bytes."""
 FOREIGN = ("lance", "lance_namespace", "duckdb", "obstore")
 ROWS = pa.table({"id": [1, 2], "name": ["cAnArY", "cAnArY two"]})

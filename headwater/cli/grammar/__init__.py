@@ -1,7 +1,7 @@
 """Every verb of the command line."""
 
 from headwater.cli.grammar.change import CHANGE, PROTOCOL
-from headwater.cli.grammar.look import LOOK, TIME
+from headwater.cli.grammar.look import HERE, LOOK, TIME
 from headwater.cli.grammar.pipeline import PIPELINE
 from headwater.cli.grammar.run import RUN, SERVING
 from headwater.cli.grammar.words import COMMON, GROUPS, Arg, Command
@@ -9,4 +9,4 @@ from headwater.cli.grammar.words import COMMON, GROUPS, Arg, Command
 SHOWN = (*LOOK, *CHANGE, *TIME, *PIPELINE, *RUN, *SERVING, *PROTOCOL)
 COMMANDS = {command.name: command for command in SHOWN}
 
-__all__ = ["COMMANDS", "COMMON", "GROUPS", "SHOWN", "Arg", "Command"]
+__all__ = ["COMMANDS", "COMMON", "GROUPS", "HERE", "SHOWN", "Arg", "Command"]

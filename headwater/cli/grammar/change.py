@@ -34,10 +34,10 @@ CHANGE = (
     Command(
         "insert", "change", "add the rows of a file", "change:insert",
         (TABLE, FILE, arg("--mode", about="append (default) or overwrite"), BRANCH),
-        "one object: num_inserted_rows, version where the catalog says so",
+        "one object: num_inserted_rows, and version if the catalog returns it",
     ),
     Command(
-        "upsert", "change", "update the rows of a file whose key is there, insert the others", "change:upsert",
+        "upsert", "change", "update rows by key from a file, and insert the new ones", "change:upsert",
         (TABLE, FILE, arg("--on", about="a column to match by (repeatable)", action="append"), BRANCH),
         "one object: num_inserted_rows, num_updated_rows, version",
     ),
@@ -51,10 +51,11 @@ CHANGE = (
     ),
     Command(
         "delete", "change", "delete rows", "change:delete",
-        (TABLE, arg("--where", about="the rows to delete, as SQL (all of them)"), BRANCH, YES), "one object: version",
+        (TABLE, arg("--where", about="only the rows where this SQL holds (all rows)"), BRANCH, YES),
+        "one object: deleted_rows, version",
     ),
     Command(
-        "rename", "change", "give a table or namespace another full name", "change:rename",
+        "rename", "change", "rename a table or namespace", "change:rename",
         (NAME, arg("new", about="its new full name")), "one object: name, id, was",
     ),
     Command(
@@ -62,22 +63,22 @@ CHANGE = (
         (NAME, arg("namespace", about='the namespace to move it to ("" is the root)')), "one object: name, id, was",
     ),
     Command(
-        "drop", "change", "drop a table, or a namespace with --cascade what is in it too", "change:drop",
+        "drop", "change", "drop a table or namespace", "change:drop",
         (NAME, arg("--cascade", about="drop what is in the namespace too", action="store_true"), YES),
         "one object: dropped, id",
     ),
     Command(
-        "undrop", "change", "bring back what was dropped last under a name (metastore catalogs)",
+        "undrop", "change", "restore the table or namespace dropped last under a name",
         "change:change_names", (NAME,), "one object: name, id, kind", fixed={"method": "undrop"},
     ),
     Command(
-        "alias", "change", "let a table or namespace be found under one more name (metastore catalogs)",
+        "alias", "change", "give a table or namespace a second name",
         "change:change_names",
         (NAME, arg("other", about="the other name, beside its own in the same namespace: one word, no dots")),
         "one object: name, id, alias", fixed={"method": "alias"},
     ),
     Command(
-        "unalias", "change", "take such a name away (metastore catalogs)", "change:change_names",
+        "unalias", "change", "remove a second name", "change:change_names",
         (NAME, arg("other", about="the other name")), "one object: name, id, alias", fixed={"method": "unalias"},
     ),
     Command(
@@ -128,12 +129,12 @@ CHANGE = (
         "one object a line: index, columns, type, indexed_rows, unindexed_rows",
     ),
     Command(
-        "optimize", "change", "merge small files, bring indices up to date, clean up old versions", "change:optimize",
+        "optimize", "change", "compact files, update indices, clean up old versions", "change:optimize",
         (
             TABLE,
-            arg("--keep-versions", about="the newest so many stay", type=number),
-            arg("--keep-days", about="those of so many days stay", type=float),
-            arg("--grace-seconds", about="those replaced so recently stay (600)", type=float),
+            arg("--keep-versions", about="keep this many of the newest versions", type=number),
+            arg("--keep-days", about="keep the versions of this many days", type=float),
+            arg("--grace-seconds", about="keep versions replaced in the last seconds (600)", type=float),
         ),
         "one object: what was merged and freed",
     ),
@@ -166,15 +167,15 @@ PROTOCOL = (
         arg("--location", about="where"), SET,
     ),
     _command(
-        "register", "RegisterTable", "give a name to a Lance table that is there already",
+        "register", "RegisterTable", "give a name to an existing Lance table",
         arg("location", about="where it is, relative to the catalog"), MODE, SET,
     ),
     _command("deregister", "DeregisterTable", "forget a table and keep its data"),
     _command(
-        "explain", "ExplainTableQueryPlan", "how a query would be run",
+        "explain", "ExplainTableQueryPlan", "show the plan of a query",
         _FILTER, arg("--verbose", about="in detail", action="store_true"),
     ),
-    _command("analyze", "AnalyzeTableQueryPlan", "run a query and show how it went", _FILTER),
+    _command("analyze", "AnalyzeTableQueryPlan", "run a query and show its plan with timings", _FILTER),
     _command("describe-version", "DescribeTableVersion", "show a version of a table", VERSION, BRANCH),
     _command(
         "delete-versions", "BatchDeleteTableVersions", "delete the records of old versions",
@@ -185,6 +186,6 @@ PROTOCOL = (
         arg("--set", about="key=value (repeatable)", action="append", type=pair, required=True), BRANCH,
     ),
     _command(
-        "transaction", "DescribeTransaction", "show a transaction of a table: the name of the table and the id of it"
+        "transaction", "DescribeTransaction", "show one transaction of a table, by its id"
     ),
 )  # fmt: skip

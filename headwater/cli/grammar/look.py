@@ -25,41 +25,41 @@ from headwater.cli.grammar.words import (
 
 LOOK = (
     Command(
-        "tree", "look", "draw the catalog, or what is below a namespace", "look:tree",
+        "tree", "look", "draw the catalog, or a namespace", "look:tree",
         (arg("namespace", about="a namespace (the root)", nargs="?", default=""), AT),
         "one object a line for each namespace and table: name, id, kind",
     ),
     Command(
-        "ls", "look", "list what is in a namespace: namespaces end in /", "look:ls",
+        "ls", "look", "list a namespace; names of namespaces end in /", "look:ls",
         (arg("namespace", about="a namespace (the root)", nargs="?", default=""), AT, limit(None)),
         "one object a line: name, id, kind",
     ),
     Command(
-        "show", "look", "a table or namespace at a glance", "look:show_verb",
+        "show", "look", "describe a table or namespace", "look:show_verb",
         (arg("name", about="a table or namespace (the root)", nargs="?", default=""), *PAST),
         "one object: name, id, kind, rows, bytes, version, changed, columns, indices, tags, branches, comment, "
-        "properties; of a stream table keys, sequence, unpublished",
+        "properties; of a stream table keys, sequence, derived, unpublished",
     ),
     Command(
-        "schema", "look", "the columns of a table, with types and comments", "look:schema", (TABLE, *PAST),
+        "schema", "look", "list the columns of a table, with types and comments", "look:schema", (TABLE, *PAST),
         "one object a line: column, type, nullable, comment",
     ),
     Command(
-        "head", "look", "the first rows of a table", "rows:head",
+        "head", "look", "print the first rows of a table", "rows:head",
         (TABLE, WHERE, COLUMN, limit(10), *PAST, arg("--vector", about=argparse.SUPPRESS), *OUT),
         "one object a line for each row",
     ),
     Command(
         "query", "look", "run one SELECT over tables, such as SELECT * FROM prod.users", "rows:query",
         (
-            arg("sql", about="one SELECT in Spark SQL; tables by their names (or, as before, a table)"),
+            arg("sql", about="one SELECT in Spark SQL; tables by their names (or the name of one table)"),
             arg("--dialect", about="the language of the SELECT: spark (the default) or duckdb", default="spark"),
             WHERE, COLUMN, limit(None), *PAST, arg("--vector", about=argparse.SUPPRESS), *OUT,
         ),
         "one object a line for each row", like=("sql",),
     ),
     Command(
-        "search", "look", "the rows nearest to a text, a vector or another row", "rows:search",
+        "search", "look", "find the rows nearest to a text, a vector or another row", "rows:search",
         (
             TABLE,
             arg("--text", about="these words"),
@@ -73,7 +73,8 @@ LOOK = (
     ),
     Command("count", "look", "count rows", "rows:count", (TABLE, WHERE, *PAST), "one object: count"),
     Command(
-        "stats", "look", "sizes and numbers of a table", "look:stats", (TABLE, BRANCH), "one object, as GetTableStats"
+        "stats", "look", "count rows, bytes, fragments and indices of a table", "look:stats", (TABLE, *PAST),
+        "one object, as GetTableStats",
     ),
     Command(
         "find", "look", "search names, columns, properties and comments for a word", "look:find",
@@ -82,48 +83,51 @@ LOOK = (
     ),
 )  # fmt: skip
 
+HERE = Command("", "look", "say what is here", "look:here")
+"""`headwater` without a verb."""
+
 TIME = (
     Command(
-        "versions", "time", "the versions of a table, newest last", "moments:versions",
+        "versions", "time", "list the versions of a table, newest last", "moments:versions",
         (
-            TABLE, BRANCH, limit(None, "only the newest so many"),
+            TABLE, BRANCH, limit(None, "only this many of the newest"),
             arg("--descending", about="newest first", action="store_true"),
         ),
         "one object a line: version, time",
     ),
     Command(
-        "history", "time", "what was done to a table or namespace, and when", "moments:history",
-        (NAME, limit(None, "only the newest so many")),
+        "history", "time", "list the commits that changed a table or namespace", "moments:history",
+        (NAME, limit(None, "only this many of the newest")),
         "one object a line: slot, time, operation, name, id, version, author, message",
     ),
     Command(
-        "log", "time", "the transactions of the catalog, oldest first", "moments:log",
+        "log", "time", "list the commits of the catalog, oldest first", "moments:log",
         (
-            arg("--after", about="only those after this slot", type=number),
-            limit(None, "only the newest so many"),
+            arg("--after", about="only commits after this one", type=number),
+            limit(None, "only this many of the newest"),
         ),
         "one object a line: slot, time, txn, author, message, changes",
     ),
     Command(
-        "diff", "time", "what changed between two moments", "moments:diff",
+        "diff", "time", "list what changed between two states", "moments:diff",
         (
-            arg("since", about="a slot, a snapshot, an ISO time, or so long ago"),
+            arg("since", about="a commit, a snapshot, an ISO time, or an age (2h ago)"),
             arg("until", about="the same, later (now)", nargs="?"),
         ),
         "one object a line: name, id, kind, change, was",
     ),
     Command(
-        "undo", "time", "take a transaction back, or what came into a stream table from a source", "moments:undo",
+        "undo", "time", "undo a transaction, or what a source or file brought", "moments:undo",
         (
             arg(
                 "what", nargs="?",
-                about="the slot or the id of the transaction, as `log` shows them; or a stream table (with --source: "
-                "all it fed)",
+                about="the number or id of a commit, as `log` shows them; or a stream table (with --source: all "
+                "that it fed)",
             ),
             arg("--source", about="of stream tables: the name of the source"),
             arg("--file", about="of stream tables: one of its files"),
-            arg("--digest", about="of stream tables: what was taken of this content only"),
-            arg("--dry-run", about="of a transaction: only tell what would be done", action="store_true"), YES,
+            arg("--digest", about="of stream tables: only what came from this content"),
+            arg("--dry-run", about="of a transaction: only show the steps", action="store_true"), YES,
             *ENGINE,
         ),
         "one object: undone, slot, steps; of a stream table its report", like=("what",),
@@ -134,7 +138,7 @@ TIME = (
         "one object: name, id, restored, version",
     ),
     Command(
-        "snapshot", "time", "list, add and drop names for moments of the whole catalog", "moments:snapshot",
+        "snapshot", "time", "list, add and drop named snapshots of the catalog", "moments:snapshot",
         (
             arg("action", about="list, add or drop", nargs="?", default="list"),
             arg("name", about="the name of the snapshot", nargs="?"),

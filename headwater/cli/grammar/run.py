@@ -20,30 +20,30 @@ RUN = (
         (arg("--impl", about="metastore (default) or dir"),), "one object: catalog, kind",
     ),
     Command(
-        "upgrade", "run", "make a directory catalog a metastore, in place; again if it was interrupted",
+        "upgrade", "run", "turn a directory catalog into a metastore, in place",
         "moving:upgrade", (), "one object: what was moved",
     ),
     Command(
-        "mirror", "run", "keep a read-only __manifest beside a metastore that plain pylance can read", "moving:mirror",
+        "mirror", "run", "mirror a metastore for plain pylance, read-only", "moving:mirror",
         (
             arg("--off", about="no more", action="store_true"),
-            arg("--show", about="only show whether there is one, and which slot it shows", action="store_true"),
+            arg("--show", about="only show whether there is one, and which commit it shows", action="store_true"),
         ),
         "one object: on, slot (the one it shows), newest",
     ),
     Command(
-        "export", "run", "make a plain directory catalog elsewhere: current rows, stream tables as published",
+        "export", "run", "make a plain directory catalog elsewhere, with current rows",
         "moving:export",
         (
             arg("--to", about="a new folder or URI", required=True),
             arg("--all-versions", about="with every version, tag, branch and index", action="store_true"),
-            arg("--to-property", about="as `connect` takes them, of the new catalog", action="append", default=[],
+            arg("--to-property", about="a property of the new catalog (repeatable)", action="append", default=[],
                 metavar="KEY=VALUE"),
         ),
         "one object: namespaces, tables, declared, slot",
     ),
     Command(
-        "import", "run", "make a table of the Parquet files in a folder, in one commit", "moving:import_files",
+        "import", "run", "create a table from the Parquet files of a folder", "moving:import_files",
         (
             TABLE,
             arg("source", about="a folder, or a file"),
@@ -53,8 +53,7 @@ RUN = (
         "one object: name, id, version, rows",
     ),
     Command(
-        "from-deltacat", "run", "make everything anew that a DeltaCAT 2.x root holds, with its history; "
-        "again if it was interrupted", "moving:import_deltacat",
+        "from-deltacat", "run", "import a DeltaCAT 2.x root with its history", "moving:import_deltacat",
         (
             arg("source", about="the folder or URI of the root"),
             arg("--into", about="a namespace for all of it"),
@@ -64,47 +63,47 @@ RUN = (
         "one object: transactions, namespaces, tables, stream_tables, unreadable, slot",
     ),
     Command(
-        "verify", "run", "check that a catalog is whole; exit 1 if not", "housekeeping:verify",
+        "verify", "run", "check a catalog against its storage; exit 1 on damage", "housekeeping:verify",
         (), "one object a line for each finding: kind, name, id, key, message, note",
     ),
     Command(
-        "repair", "run", "write anew what a metastore has lost and its other files still say", "housekeeping:repair",
+        "repair", "run", "rebuild lost records of a metastore from its other files", "housekeeping:repair",
         (), "a list of the files written",
     ),
     Command(
-        "collect", "run", "forget what is past retention, remove what dead writers left, and free the disk",
+        "collect", "run", "delete history past retention, and files of dead writers",
         "housekeeping:collect",
         (
-            arg("--keep-days", about="history of so many days stays (7)", type=float),
-            arg("--keep-slots", about="the newest so many slots stay", type=number),
-            arg("--grace-days", about="what dead writers left goes after so many days (7)", type=float),
-            arg("--dry-run", about="only tell what would go", action="store_true"), YES,
+            arg("--keep-days", about="keep the history of this many days (7)", type=float),
+            arg("--keep-slots", about="keep this many of the newest commits", type=number),
+            arg("--grace-days", about="delete files of dead writers after this many days (7)", type=float),
+            arg("--dry-run", about="only show what would be deleted", action="store_true"), YES,
         ),
         "one object: boundary, and how many files of each kind were deleted",
     ),
     Command(
-        "doctor", "run", "check this machine and the storage: what works, what is missing, what to do", "doctor:doctor",
+        "doctor", "run", "check this machine and the storage", "doctor:doctor",
         (), "one object a line: check, state, what, todo",
     ),
     Command(
-        "mcp", "run", "let agents look at a catalog: read-only tools over MCP, on stdin and stdout", "housekeeping:mcp",
-        (arg("--timeout", about="a call may take so many seconds (30, the most)", type=float),),
+        "mcp", "run", "serve read-only tools for agents over MCP, on stdio", "housekeeping:mcp",
+        (arg("--timeout", about="seconds that a call may take (30, the most)", type=float),),
     ),
     Command(
         "completion", "run", "print the completion script of a shell: bash, zsh or fish", "completion:script",
         (arg("shell", about="bash, zsh or fish", choices=("bash", "zsh", "fish")),), catalog=False,
     ),
     Command(
-        "clean-up", "run", "remove old versions of a table and free their disk", "change:clean_up",
+        "clean-up", "run", "delete old versions of a table and free their disk", "change:clean_up",
         (
             TABLE,
-            arg("--keep-versions", about="the newest so many stay", type=number),
-            arg("--keep-days", about="those of so many days stay", type=float),
-            arg("--grace-seconds", about="those replaced so recently stay (600)", type=float),
+            arg("--keep-versions", about="keep this many of the newest versions", type=number),
+            arg("--keep-days", about="keep the versions of this many days", type=float),
+            arg("--grace-seconds", about="keep versions replaced in the last seconds (600)", type=float),
         ),
     ),
     Command(
-        "migrate", "run", "give each table that is only a folder a row in __manifest (V1 to V2)",
+        "migrate", "run", "move a directory catalog from V1 to V2",
         "housekeeping:migrate",
     ),
 )  # fmt: skip
@@ -126,11 +125,11 @@ SERVE = (
     KEYS,
     arg("--host", about="the address to listen on (127.0.0.1)", default="127.0.0.1"),
     arg("--port", about="the port to listen on (8080); 0 picks one", type=port, default=8080),
-    arg("--workers", about="so many processes (1)", type=int, default=1),
-    arg("--data-workers", about="disposable processes for data work (8); 0: none", type=int, default=DATA_WORKERS),
+    arg("--workers", about="number of server processes (1)", type=int, default=1),
+    arg("--data-workers", about="worker processes for requests on rows (8); 0: none", type=int, default=DATA_WORKERS),
     arg("--data-memory", about="memory of each of them, in MiB (4096)", type=int, default=4096),
     arg("--long-memory", about="the same for long work: publish, ingest, optimize ... (as above)", type=int, default=0),
-    _flag("--insecure", "serve others without asking who they are"),
+    _flag("--insecure", "serve other machines without keys"),
     arg("--max-body", about="largest Arrow body, in bytes", type=int),
     arg("--max-spool", about="bytes of bodies held at a time, in all (and half for a caller)", type=int),
     arg("--max-connections", about="connections at a time (half of the descriptors)", type=int),
@@ -175,7 +174,7 @@ _RECORD = "one object: id, role, scope, state, name, created, expires"
 SERVING = (
     Command("serve", "run", "serve a catalog over the Lance REST protocol", "serving:run_serve", SERVE),
     Command(
-        "token create", "run", "make an API key and print it, once", "serving:run_token",
+        "token create", "run", "create an API key and print it, once", "serving:run_token",
         (arg("--role", about=ROLE, required=True), *RIGHTS, NOTE, KEYS), f"{_RECORD}, and key",
         fixed={"action": "create"},
     ),
@@ -183,7 +182,7 @@ SERVING = (
         "token list", "run", "list API keys", "serving:run_token", (KEYS,), "a list of keys", fixed={"action": "list"}
     ),
     Command(
-        "token change", "run", "give a key another role, scope or end; servers that run take it up",
+        "token change", "run", "change the role, scope or expiry of a key",
         "serving:run_token", (KEY, arg("--role", about=ROLE), *RIGHTS, KEYS), _RECORD, like=(),
         fixed={"action": "change"},
     ),
@@ -192,7 +191,7 @@ SERVING = (
         fixed={"action": "revoke"},
     ),
     Command(
-        "role set", "run", "define a role, or define it anew; servers that run take it up", "serving:run_role",
+        "role set", "run", "define or redefine a role", "serving:run_role",
         (ROLE_NAME, PERMISSIONS, KEYS), "one object: role, permissions", like=(), fixed={"action": "set"},
     ),
     Command(

@@ -101,17 +101,17 @@ def pair(text: str) -> tuple[str, str]:
 
 COMMON = (
     arg("-c", "--catalog", about="a path, a URI, or the name of a profile (HEADWATER_CATALOG, headwater.toml)"),
-    arg("--property", about="as `connect` takes them", action="append", default=[], metavar="KEY=VALUE"),
+    arg("--property", about="a property of the catalog (repeatable)", action="append", default=[], metavar="KEY=VALUE"),
     arg("--delimiter", about='between names, instead of a dot and quotes as in prod."a.b"'),
     arg("--json", about="print JSON", action="store_true"),
 )
 TABLE = arg("table", about="a table, such as prod.users")
 NAME = arg("name", about="a table or namespace, such as prod.users")
-YES = arg("-y", "--yes", about="do not ask", action="store_true")
+YES = arg("-y", "--yes", about="do not ask for confirmation", action="store_true")
 FILE = arg("file", about="rows: .parquet, .csv, .jsonl, .arrow, a .lance folder, or - for Arrow or JSON lines on stdin")
 VERSION = arg("--version", about="at this version", type=number)
 TAG = arg("--tag", about="at this tag")
-AT = arg("--at", about="at a slot, a snapshot, an ISO time, or so long ago (2h ago)", metavar="WHEN")
+AT = arg("--at", about="at a commit, a snapshot, an ISO time, or an age (2h ago)", metavar="WHEN")
 BRANCH = arg("--branch", about="on this branch")
 WHERE = arg("--where", about="only rows where this SQL holds")
 COLUMN = arg("--column", about="only this column (repeatable)", action="append")
@@ -124,7 +124,7 @@ SET = arg("--set", about="a property, key=value (repeatable)", action="append", 
 MODE = arg("--mode", about="what to do when it exists: create, exist_ok or overwrite")
 
 
-def limit(count: int | None, about: str = "at most so many") -> Arg:
+def limit(count: int | None, about: str = "at most this many") -> Arg:
     shown = f"{about} ({count})" if count is not None else about
     return arg("--limit", about=shown, type=number, default=count)
 

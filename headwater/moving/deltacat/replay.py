@@ -21,8 +21,7 @@ import pyarrow as pa
 from headwater.catalog import Catalog
 from headwater.catalog.catalog import Name
 from headwater.errors import InvalidInputError
-from headwater.moving.deltacat.files import batches, merge_keys, parse_schema, plain, problem, schema_of
-from headwater.moving.deltacat.layout import RowFile
+from headwater.moving.deltacat.files import RowFile, batches, merge_keys, parse_schema, plain, problem, schema_of
 from headwater.moving.deltacat.transactions import DeltacatStep, FoundTable, Ids, read_steps
 from headwater.names import format_name, object_id, parse_name
 from headwater.store import Store, is_there, open_store

@@ -8,8 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from headwater.errors import CorruptFileError, InvalidInputError
-from headwater.moving.deltacat.files import read_metadata
-from headwater.moving.deltacat.layout import (
+from headwater.moving.deltacat.files import (
     SUCCESS,
     DeltacatTxn,
     Revised,
@@ -17,6 +16,7 @@ from headwater.moving.deltacat.layout import (
     committed,
     data_files,
     decode,
+    read_metadata,
     root_of,
     writes,
 )

@@ -11,8 +11,17 @@ from headwater.namespace.data.columns import (
     alter_table_alter_columns,
     alter_table_backfill_columns,
     alter_table_drop_columns,
+    restore_table,
+    update_field_metadata,
+    update_table_schema_metadata,
 )
-from headwater.namespace.data.describe import DataFacts, describe_data, get_table_stats
+from headwater.namespace.data.describe import (
+    DataFacts,
+    alter_transaction,
+    describe_data,
+    describe_transaction,
+    get_table_stats,
+)
 from headwater.namespace.data.indices import (
     create_table_index,
     create_table_scalar_index,
@@ -20,7 +29,6 @@ from headwater.namespace.data.indices import (
     drop_table_index,
     list_table_indices,
 )
-from headwater.namespace.data.metadata import restore_table, update_field_metadata, update_table_schema_metadata
 from headwater.namespace.data.query import (
     analyze_table_query_plan,
     count_table_rows,
@@ -39,10 +47,6 @@ from headwater.namespace.data.refs import (
     update_table_tag,
 )
 from headwater.namespace.data.schema import lance_schema_to_json, schema_to_json, type_from_json
-from headwater.namespace.data.transactions import (
-    alter_transaction,
-    describe_transaction,
-)
 from headwater.namespace.data.write import (
     delete_from_table,
     insert_into_table,

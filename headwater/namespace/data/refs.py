@@ -31,7 +31,7 @@ from headwater.errors import (
     TableTagNotFoundError,
     TableVersionNotFoundError,
 )
-from headwater.metastore.ref_record import RefTarget
+from headwater.metastore.records.ref_record import RefTarget
 from headwater.namespace.data.models import BranchContents, TagContents
 from headwater.paging import page
 from headwater.table_refs import MAIN, check_branch, check_tag, check_version

@@ -15,8 +15,8 @@ from headwater.namespace import plans
 from headwater.namespace.operations import Operations
 from headwater.namespace.versions.managed import ManagedVersions, StagedVersion
 from headwater.namespace.versions.operations import FoundVersion, NewVersion, TableVersions
-from headwater.namespace.versions.paths import VersionLine
 from headwater.namespace.versions.ranges import VersionRange
+from headwater.namespace.versions.stored_versions import VersionLine
 
 MAX_OPERATIONS = 1000
 

@@ -30,9 +30,9 @@ from headwater.errors import (
 from headwater.lance_manifest import manifest_digest
 from headwater.model import Change, Remove, Replace, Table, Version
 from headwater.names import ObjectId
-from headwater.namespace.versions.paths import SCHEMES, VersionLine, is_staged
-from headwater.namespace.versions.plans import plan_next_version
+from headwater.namespace.plans import plan_next_version
 from headwater.namespace.versions.same_rows import changed_rows
+from headwater.namespace.versions.stored_versions import SCHEMES, VersionLine, is_staged
 from headwater.registries.refusals import fed_by_its_log
 from headwater.registry import VersionRecords
 from headwater.store import KeyNotFoundError, Store, claim, is_same_file

@@ -22,9 +22,12 @@ from headwater.lance_manifest import committed_ms, manifest_digest, read_content
 from headwater.model import Change, Table, Version
 from headwater.names import ObjectId
 from headwater.namespace.locations import require_place, table_uri
+from headwater.namespace.plans import plan_forget_versions, same_table, taken
 from headwater.namespace.versions.managed import ManagedVersions, StagedVersion
-from headwater.namespace.versions.paths import (
+from headwater.namespace.versions.ranges import VersionRange, choose_deleted
+from headwater.namespace.versions.stored_versions import (
     SCHEMES,
+    StorageVersions,
     VersionLine,
     check_inside,
     check_manifest,
@@ -33,10 +36,7 @@ from headwater.namespace.versions.paths import (
     same_etag,
     staged_version,
 )
-from headwater.namespace.versions.plans import plan_forget_versions, same_table, taken
-from headwater.namespace.versions.ranges import VersionRange, choose_deleted
-from headwater.namespace.versions.storage import StorageVersions
-from headwater.namespace.versions.turns import WriterTurns
+from headwater.namespace.versions.writer_queue import WriterTurns
 from headwater.paging import after, check_limit, token_after
 from headwater.registry import Registry, VersionRecords
 from headwater.retry import ATTEMPTS, retry

@@ -10,8 +10,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from headwater.errors import ConcurrentModificationError
 from headwater.metastore import Delta, Transaction
-from headwater.metastore.serving_copy import KEEP_DATA, LANCE_FORMAT, LOCATION
-from headwater.metastore.table_parts import DELTA_FORMAT
+from headwater.metastore.commit.table_parts import DELTA_FORMAT
+from headwater.metastore.records.serving_copy import KEEP_DATA, LANCE_FORMAT, LOCATION
 from headwater.model import (
     Add,
     CatalogObject,
@@ -32,14 +32,14 @@ from headwater.registries.metastore.mapping import (
     has_stream,
     newest_version,
     record_of,
+    ref_record_of,
     settled,
     table_of,
     texts,
     version_of,
 )
-from headwater.registries.metastore.refs import ref_record_of
 from headwater.registries.refusals import fed_by_its_log
-from headwater.streams.opening import drop_stream, followers, rename_stream
+from headwater.streams.stream_lookup import drop_stream, followers, rename_stream
 
 
 class TransactionChanges:

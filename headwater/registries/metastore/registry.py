@@ -22,7 +22,7 @@ from headwater.errors import (
     TableVersionNotFoundError,
 )
 from headwater.metastore import Metastore, Reading, Transaction
-from headwater.metastore.serving_copy import LANCE_FORMAT
+from headwater.metastore.records.serving_copy import LANCE_FORMAT
 from headwater.metastore.sessions import PresentSession, Session
 from headwater.model import Add, CatalogObject, Change, Namespace, Replace, RequireRefs, Table, Version
 from headwater.names import ROOT, ObjectId
@@ -34,10 +34,10 @@ from headwater.registries.metastore.mapping import (
     is_fed,
     kept_columns,
     newest_version,
+    ref_record_of,
     texts,
     with_newest,
 )
-from headwater.registries.metastore.refs import ref_record_of
 from headwater.registries.refusals import fed_by_its_log
 from headwater.registry import Capabilities, Kind, Registry
 from headwater.retry import ATTEMPTS, retry

@@ -26,10 +26,9 @@ from headwater.errors import (
 )
 from headwater.names import object_id
 from headwater.rest.auth.access import Caller, Grant
-from headwater.rest.auth.right_records import add_record, newest_of
-from headwater.rest.auth.roles import defined_roles, parse_role
-from headwater.rest.layout import TOKENS
+from headwater.rest.auth.roles import add_record, defined_roles, newest_of, parse_role
 from headwater.rest.routes import Permission
+from headwater.rest.settings import TOKENS
 from headwater.store import KeyNotFoundError, Store, create
 
 PREFIX = "hw"

@@ -3,6 +3,9 @@
 A caller needs a right on the name it asks for, and on the name that the object of that name has now. What is gone has
 no name: then the right is needed on the nearest namespace above it that is still there. And what leaves is projected:
 a caller with a scope is told of the objects, names and texts that it may describe, by the same rule.
+Lists are filtered by what the caller may see *before* paging, over any catalog's own paging. The catalog's page token
+is opaque, so a page that must end in the middle of the catalog's page is asked for again with that many
+entries: the token that comes back then continues after the last entry shown.
 """
 
 from __future__ import annotations
@@ -13,10 +16,11 @@ from dataclasses import replace
 from typing import Any
 
 import msgspec
+from lance_namespace import LanceNamespace
 
 from headwater.errors import InvalidInputError, PermissionDeniedError
 from headwater.metastore import Delta, LogChange, LogEntry, Metastore, Snapshot
-from headwater.metastore.objects import HistoryEntry, Undone
+from headwater.metastore.records.objects import HistoryEntry, Undone
 from headwater.names import ROOT, ObjectId, parse_name
 from headwater.namespace.abilities import CatalogAbilities
 from headwater.rest.auth.access import EVERYTHING, Caller, Need, allows, needs
@@ -176,3 +180,52 @@ class Projection:
                 made["tables"] = {name: at for name, at in made["tables"].items() if self._tells_name(name)}
                 told[VIEW_INPUTS] = msgspec.json.encode(made).decode()
         return told
+
+
+SCAN = 1000
+
+
+def list_visible(namespace: LanceNamespace, call: Call, can: CatalogAbilities) -> Any:
+    """One page of ListNamespaces, ListTables or ListAllTables, holding only what the caller may see."""
+    field = "namespaces" if call.route.operation == "ListNamespaces" else "tables"
+    fetch = getattr(namespace, call.route.method)
+    sees = _seer(call, can)
+    wanted: int = call.request.limit
+    shown: list[str] = []
+    token = call.request.page_token
+    while True:
+        scan = max(SCAN, wanted - len(shown))
+        page = fetch(call.request.model_copy(update={"limit": scan, "page_token": token}))
+        names = list(getattr(page, field) or ())
+        end = _end(names, sees, wanted - len(shown))
+        if end < len(names):
+            page = fetch(call.request.model_copy(update={"limit": end, "page_token": token}))
+            names = list(getattr(page, field) or ())
+        shown.extend(name for name in names if sees(name))
+        token = page.page_token or None
+        if token is None or len(shown) >= wanted:
+            return page.model_copy(update={field: shown, "page_token": token})
+
+
+def _end(names: list[str], sees: Callable[[str], bool], room: int) -> int:
+    """Return the number of names that fit on the page."""
+    for position, name in enumerate(names):
+        if room == 0:
+            return position
+        room -= sees(name)
+    return len(names)
+
+
+def _seer(call: Call, can: CatalogAbilities) -> Callable[[str], bool]:
+    """Return True if a name of the list may be shown. Lists of the present have no other names of their objects."""
+    caller = call.asker
+    elsewhere = can.moment is not None or can.in_transaction
+    found = ObjectNames(can) if elsewhere and can.identify is not None else None
+
+    def sees(name: str) -> bool:
+        is_path = call.route.operation == "ListAllTables"
+        id = ObjectId(tuple(name.split(can.delimiter))) if is_path else call.id.child(name)
+        others = () if found is None or not caller.may_see(id) else found.others(id)
+        return all(caller.may_see(each) for each in (id, *others))
+
+    return sees

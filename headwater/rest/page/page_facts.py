@@ -7,7 +7,7 @@ from typing import Any
 
 from msgspec import Struct
 
-from headwater.metastore.objects import Delta, HistoryEntry, LogEntry, Object, PinnedTable
+from headwater.metastore.records.objects import Delta, HistoryEntry, LogEntry, Object, PinnedTable
 
 
 class LogFacts(Struct, frozen=True):

@@ -15,13 +15,11 @@ import msgspec
 import pyarrow as pa
 
 from headwater.errors import InvalidInputError
-from headwater.streams.casting import cast_values
 from headwater.streams.definition import Definition
-from headwater.streams.given import as_json, as_table
-from headwater.streams.quarantine import Quarantined
-from headwater.streams.sources.bare_values import check_unit, reader_of, with_values
-from headwater.streams.sources.connect import fields_of, is_unavailable, is_unavailable_in, read_value
-from headwater.streams.sources.envelopes import (
+from headwater.streams.log.quarantine import Quarantined
+from headwater.streams.rows.column_casts import cast_values
+from headwater.streams.rows.input_rows import as_json, as_table
+from headwater.streams.sources.debezium_envelopes import (
     CREATES,
     OFFERED,
     UNSET,
@@ -36,8 +34,26 @@ from headwater.streams.sources.envelopes import (
     is_plain,
     offered,
 )
-from headwater.streams.sources.moved_rows import RowsOfKeys, completed
-from headwater.streams.sources.taken import DELETE, READ, TRUNCATE, UNREADABLE, UPSERT, Taken, from_events
+from headwater.streams.sources.format_output import (
+    DELETE,
+    READ,
+    TRUNCATE,
+    UNREADABLE,
+    UPSERT,
+    RowsOfKeys,
+    Taken,
+    completed,
+    from_events,
+)
+from headwater.streams.sources.message_values import (
+    check_unit,
+    fields_of,
+    is_unavailable,
+    is_unavailable_in,
+    read_value,
+    reader_of,
+    with_values,
+)
 
 Row = dict[str, Any]
 Decoder = msgspec.json.Decoder[Any]

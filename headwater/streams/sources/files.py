@@ -25,12 +25,12 @@ from headwater.decoding.text import read_bytes, read_csv
 from headwater.errors import ConcurrentModificationError, InvalidInputError
 from headwater.imports import lance
 from headwater.store import is_local, local_path
-from headwater.streams.casting import cast_array, floats, has_decimals
 from headwater.streams.definition import Definition
-from headwater.streams.given import Given, given, without_rows
-from headwater.streams.quarantine import Quarantined
-from headwater.streams.sources.remote import fetched, find_remote, is_remote, natural_order
-from headwater.streams.sources.taken import UNREADABLE
+from headwater.streams.log.quarantine import Quarantined
+from headwater.streams.rows.column_casts import cast_array, floats, has_decimals
+from headwater.streams.rows.input_rows import Given, given, without_rows
+from headwater.streams.sources.format_output import UNREADABLE
+from headwater.streams.sources.remote_files import fetched, find_remote, is_remote, natural_order
 
 JSON = (".json", ".jsonl", ".ndjson")
 ARROW = (".arrow", ".arrows", ".ipc", ".feather")

@@ -8,21 +8,30 @@ rows could then insert the same key twice.
 A pinned commit goes through the catalog's CreateTableVersion (create if absent) also where storage orders the
 versions: pylance's `commit_lock`, which could refuse a version too, switches the storage's own create-if-absent off,
 and two commits at once then overwrite each other (seen in our tests).
+Row-level changes (UPDATE, DELETE, MERGE, overwrites) are deleted addresses and new fragments in one pinned commit. A
+row address is `fragment id << 32 | offset`. Executors write new rows as data files and report the addresses of deleted
+rows. The driver writes these as deletion vectors, one file for each changed fragment.
 """
 
 from __future__ import annotations
 
+import base64
+import contextlib
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import pyarrow as pa
 from lance_namespace import LanceNamespace
 
-from headwater.errors import ConcurrentModificationError
+from headwater.errors import ConcurrentModificationError, UnsupportedOperationError
 from headwater.imports import lance
+from headwater.tables.columns.fields import ROW_ADDRESS
 from headwater.tables.commit.exact import OneCommit, asking, commit_exactly
 from headwater.tables.handle import TableHandle
+from headwater.tables.partitions import PartitionField, field_ids, key_of, parted, partitioning
+from headwater.tables.scan.prune import ANY, TRUE, partition_filter
 from headwater.tables.translate import translating
 
 if TYPE_CHECKING:
@@ -122,3 +131,127 @@ def _fragments(found: list[dict[str, Any]]) -> list[FragmentMetadata]:
 
 def fragment_from(value: dict[str, Any]) -> FragmentMetadata:
     return lance.fragment.FragmentMetadata.from_json(json.dumps(value))
+
+
+OFFSETS = (1 << 32) - 1
+
+
+def by_fragment(packed: list[str]) -> dict[int, list[int]]:
+    """Return the offsets to delete in each fragment, without duplicates. Pure."""
+    arrays = [np.frombuffer(base64.b64decode(text), dtype="<i8") for text in packed]
+    addresses = np.unique(np.concatenate([np.empty(0, "<i8"), *arrays]))
+    if not len(addresses):
+        return {}
+    fragments, starts = np.unique(addresses >> 32, return_index=True)
+    ends = [*starts[1:], len(addresses)]
+    return {int(f): (addresses[s:e] & OFFSETS).tolist() for f, s, e in zip(fragments, starts, ends, strict=True)}
+
+
+def commit_delta(committer: TableCommitter, table: TableHandle, packed: list[str], added: list[dict[str, Any]]) -> int:
+    """Delete rows and add rows, as the version right after the planned one."""
+    dataset = table.open()
+    removed: list[int] = []
+    updated: list[FragmentMetadata] = []
+    for fragment_id, offsets in by_fragment(packed).items():
+        after = dataset.get_fragment(fragment_id).delete_rows(offsets)
+        if after is None:
+            removed.append(fragment_id)
+        else:
+            updated.append(after)
+    return committer.update(table, removed, updated, [fragment_from(value) for value in added])
+
+
+def overwrite(
+    committer: TableCommitter,
+    table: TableHandle,
+    filter: str,
+    added: list[dict[str, Any]],
+    properties: Mapping[str, str] | None = None,
+    prune: dict[str, Any] | None = None,
+) -> int:
+    """Replace the rows that match a filter (INSERT OVERWRITE, REPLACE WHERE), in one pinned commit.
+
+    Fragments whose partition matches as a whole, or not at all, are not read.
+    """
+    dataset = table.open()
+    judged = partition_filter(dataset, prune)
+    removed: list[int] = []
+    updated: list[FragmentMetadata] = []
+    for fragment in dataset.get_fragments():
+        outcomes = ANY if judged is None else judged.outcomes(fragment.metadata)
+        if not outcomes & TRUE:
+            continue
+        after = None if filter == "true" or outcomes == TRUE else fragment.delete(filter)
+        if after is None:
+            removed.append(fragment.fragment_id)
+        elif after.num_deletions != fragment.num_deletions:
+            updated.append(after)
+    return committer.update(table, removed, updated, [fragment_from(value) for value in added], properties)
+
+
+def overwrite_partitions(committer: TableCommitter, table: TableHandle, added: list[dict[str, Any]]) -> int:
+    """Replace the partitions that have new rows (dynamic overwrite), in one pinned commit.
+
+    In fragments of unknown partition, which other clients wrote, the rows of these partitions are deleted.
+    """
+    dataset = table.open()
+    ids = field_ids(dataset)
+    wanted = [(ids[field.column], field) for field in partitioning(dataset.schema)]
+    fragments = [fragment_from(value) for value in added]
+    keys = {key_of(fragment, wanted) for fragment in fragments}
+    if not wanted:
+        return overwrite(committer, table, "true", added)
+    if None in keys:
+        raise UnsupportedOperationError(
+            f"The table {table.name!r} has blob columns, so its files tell no partition: overwrite with a condition."
+        )
+    removed: list[int] = []
+    updated: list[FragmentMetadata] = []
+    for fragment in dataset.get_fragments():
+        key = key_of(fragment.metadata, wanted)
+        after = fragment.metadata
+        if key is None and keys:
+            after = _without(fragment, wanted, keys)
+        if key in keys or after is None:
+            removed.append(fragment.fragment_id)
+        elif after.num_deletions != fragment.num_deletions:
+            updated.append(after)
+    return committer.update(table, removed, updated, fragments)
+
+
+def _without(fragment: Any, wanted: Sequence[tuple[int, PartitionField]], keys: set[Any]) -> Any:
+    """Return the fragment without its rows of some partitions; None if no row is left."""
+    columns = list({field.column for _, field in wanted})
+    rows = fragment.scanner(columns=columns, with_row_address=True).to_table()
+    gone = [found.column(ROW_ADDRESS) for key, found in parted(rows, wanted) if key in keys] if rows.num_rows else []
+    offsets = [int(address) & OFFSETS for column in gone for address in column.to_numpy()]
+    return fragment.delete_rows(offsets) if offsets else fragment.metadata
+
+
+def delete_where(
+    committer: TableCommitter, table: TableHandle, filter: str, prune: dict[str, Any] | None = None
+) -> int:
+    """Delete the rows that match a filter in Lance's SQL. Lance itself retries after a conflict.
+
+    A filter that matches whole partitions removes their fragments without reading them.
+    """
+    dataset = committer.open(table)
+    whole = _whole(dataset, prune)
+    if whole is not None:
+        with contextlib.suppress(ConcurrentModificationError):
+            return committer.delete(table.at(dataset.version), whole, filter)
+        dataset = committer.open(table)
+    with translating(table, "delete from"):
+        dataset.delete(filter)
+    return int(dataset.version)
+
+
+def _whole(dataset: lance.LanceDataset, prune: dict[str, Any] | None) -> list[int] | None:
+    """Return the fragments that a filter matches as a whole; None if it matches any in part."""
+    judged = partition_filter(dataset, prune)
+    if judged is None:
+        return None
+    found = {fragment.fragment_id: judged.outcomes(fragment.metadata) for fragment in dataset.get_fragments()}
+    if any(outcomes & TRUE and outcomes != TRUE for outcomes in found.values()):
+        return None
+    return [id for id, outcomes in found.items() if outcomes == TRUE]

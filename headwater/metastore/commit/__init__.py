@@ -1,0 +1,1 @@
+"""Commits of a metastore: drafts, their rules, group commit, the log of slots, and undo."""

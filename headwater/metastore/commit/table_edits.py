@@ -1,0 +1,209 @@
+"""The half of a transaction that edits inside tables: versions, streams and partitions, and the deltas in them."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import wraps
+from typing import Any, Concatenate, ParamSpec, TypeVar
+
+from headwater.errors import InvalidInputError, TableVersionNotFoundError
+from headwater.metastore.commit import table_parts
+from headwater.metastore.commit.draft import AppendedDelta, DeltaRead, Draft, DroppedDelta
+from headwater.metastore.commit.table_parts import DELTA_FORMAT
+from headwater.metastore.records.disk_records import own_properties
+from headwater.metastore.records.objects import Object, check_type, data_files
+from headwater.metastore.state.slot_views import Item, Place, part_of, resolve_table
+from headwater.metastore.state.snapshot import Path, Reading
+from headwater.names import object_id
+
+Self = TypeVar("Self", bound="TableEdits")
+Given = ParamSpec("Given")
+Answer = TypeVar("Answer")
+
+
+def locked(method: Callable[Concatenate[Self, Given], Answer]) -> Callable[Concatenate[Self, Given], Answer]:
+    """Hold the lock of the log while a method runs: no other thread folds the index on meanwhile."""
+
+    @wraps(method)
+    def guarded(self: Self, /, *args: Given.args, **kwargs: Given.kwargs) -> Answer:
+        with self._log.lock:
+            return method(self, *args, **kwargs)
+
+    return guarded
+
+
+class TableEdits(Reading):
+    """The edits of a transaction inside tables."""
+
+    draft: Draft
+
+    @abstractmethod
+    def _ready(self) -> Draft:
+        """Return the draft, if the transaction is open and its snapshot still kept."""
+
+    # Table versions
+
+    @locked
+    def create_table_version(
+        self,
+        path: Path,
+        version: str,
+        properties: Mapping[str, Any] | None = None,
+        formats: Sequence[str] = (DELTA_FORMAT,),
+    ) -> Object:
+        """Create a table version with its streams. Appends and reads go to the newest unless the caller names one."""
+        table = resolve_table(self._ready(), object_id(path))
+        table_parts.check_parts(version, formats)
+        return self._shown(table, self._create_version(table, version, own_properties(properties), formats))
+
+    @locked
+    def update_table_version(self, path: Path, id: str, properties: Mapping[str, Any]) -> Object:
+        """Replace its properties: afterwards they are exactly these."""
+        _, table, item = self._version(path, id)
+        return self._update(table, item, properties)
+
+    @locked
+    def drop_table_version(self, path: Path, id: str) -> None:
+        """Drop it with all below it. Its id stays taken."""
+        _, table, item = self._version(path, id)
+        table_parts.drop_part(self.draft, table, item)
+
+    # Streams
+
+    @locked
+    def create_stream(self, path: Path, format: str, version: str | None = None, id: str | None = None) -> Object:
+        """Create a stream. Its id is the format unless one is chosen, so a version may have several of one format."""
+        _, table, above = self._version(path, version)
+        return self._shown(
+            table, table_parts.create_part(self.draft, table, above, "stream", table_parts.stream_parts(format, id), {})
+        )
+
+    @locked
+    def update_stream(
+        self, path: Path, id: str, properties: Mapping[str, Any], *, version: str | None = None
+    ) -> Object:
+        """Replace its properties. It conflicts with their readers and writers, never with appends to the stream."""
+        _, table, item = self._stream(path, DELTA_FORMAT, version, id)
+        return self._update(table, item, properties)
+
+    @locked
+    def drop_stream(self, path: Path, id: str, *, version: str | None = None) -> None:
+        """Drop it with all below it. Its id stays taken."""
+        _, table, item = self._stream(path, DELTA_FORMAT, version, id)
+        table_parts.drop_part(self.draft, table, item)
+
+    # Partitions, which appends create
+
+    @locked
+    def update_partition(
+        self,
+        path: Path,
+        id: str,
+        properties: Mapping[str, Any],
+        *,
+        format: str = DELTA_FORMAT,
+        version: str | None = None,
+        stream: str | None = None,
+    ) -> Object:
+        """Replace its properties: afterwards they are exactly these."""
+        _, table, item = self._partition(path, id, format, version, stream)
+        return self._update(table, item, properties)
+
+    @locked
+    def drop_partition(
+        self, path: Path, id: str, *, format: str = DELTA_FORMAT, version: str | None = None, stream: str | None = None
+    ) -> None:
+        """Drop it with its deltas, each of which gets a deleting revision. A later append makes it again, empty."""
+        _, table, item = self._partition(path, id, format, version, stream)
+        key = item.revision.parent
+        if any((append.stream, append.partition) == (key, id) for append in self.draft.appends):
+            raise InvalidInputError(f"This transaction appends to the partition {id!r}: drop it in another one.")
+        home = item.node.home.rsplit("/", 1)[0]
+        for delta in self.draft.deltas(self._log.segments, key, 0, id):
+            self.draft.dropped_deltas.append(DroppedDelta(key, home, table.path, id, delta.position))
+        table_parts.drop_part(self.draft, table, item)
+
+    # Deltas
+
+    @locked
+    def append_delta(
+        self,
+        path: Path,
+        files: Iterable[Any],
+        type: str = "append",
+        partition: Sequence[Any] | None = None,
+        *,
+        format: str = DELTA_FORMAT,
+        version: str | None = None,
+        properties: Mapping[str, Any] | None = None,
+        position: int | None = None,
+        stream: str | None = None,
+        partition_id: str | None = None,
+    ) -> AppendedDelta:
+        """Append to a table's stream. The position is assigned at commit, so appends never conflict with each other;
+        several in one transaction follow each other without a gap. The answer has the position once it is committed.
+
+        `stream` is the id of one of several streams, `partition_id` an id of the caller's own for the partition.
+        With `position` (a stream of format `lance`, whose positions are Lance versions) the delta stands exactly
+        there, or Conflict (14) is raised at commit because that position is taken.
+        """
+        _, table, item = self._stream(path, format, version, stream)
+        if position is not None and position < 1:
+            raise InvalidInputError(f"A position is 1 or more, not {position}.")
+        values = table_parts.partition_values(partition)
+        chosen = table_parts.chosen_partition(partition_id, values)
+        self._check_partition(item, chosen, values)
+        append = AppendedDelta(
+            item.node.key,
+            item.node.home,
+            table.path,
+            chosen,
+            values,
+            check_type(type),
+            data_files(files),
+            own_properties(properties),
+            position,
+        )
+        self.draft.appends.append(append)
+        return append
+
+    @locked
+    def drop_delta(
+        self,
+        path: Path,
+        position: int,
+        *,
+        format: str = DELTA_FORMAT,
+        version: str | None = None,
+        stream: str | None = None,
+    ) -> None:
+        """Drop one delta. It stays readable in the past; its files are collected once nothing shows them."""
+        _, table, item = self._stream(path, format, version, stream)
+        key = item.node.key
+        self.draft.reads.add(DeltaRead(key, position))
+        found = self.draft.base.delta(self._log.segments, key, position)
+        if found is None or any((drop.stream, drop.position) == (key, position) for drop in self.draft.dropped_deltas):
+            raise TableVersionNotFoundError(f"There is no delta {position} in {object_id(path)}.")
+        self.draft.dropped_deltas.append(DroppedDelta(key, item.node.home, table.path, found.partition, position))
+
+    # Finding
+
+    def _create_version(self, table: Place, version: str, properties: dict[str, Any], formats: Sequence[str]) -> Item:
+        item = table_parts.create_part(self.draft, table, table.item, "table_version", (version,), properties)
+        for format in formats:
+            table_parts.create_part(self.draft, table, item, "stream", table_parts.stream_parts(format), {})
+        return item
+
+    def _update(self, table: Place, item: Item, properties: Mapping[str, Any]) -> Object:
+        table_parts.update_part(self.draft, table, item, own_properties(properties))
+        return self._shown(table, item)
+
+    def _shown(self, table: Place, item: Item) -> Object:
+        return part_of(self.draft, table, item.node.key)
+
+    def _check_partition(self, stream: Item, id: str, values: table_parts.Values) -> None:
+        own = self.draft.items.get(f"{stream.node.key}/{id}")
+        if own is not None and not own.revision.alive:
+            raise InvalidInputError(f"This transaction drops the partition {id!r}: append to it in another one.")
+        table_parts.check_values(self.draft, stream, id, values)

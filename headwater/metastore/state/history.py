@@ -1,0 +1,167 @@
+"""History of one object: every transaction that changed it or a part of it, through renames.
+
+The index says in which slots that was, so only those are read. Of a collected slot the published transaction log file
+is left as long as a revision or delta of it is, and says the same.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+
+from headwater.errors import CorruptFileError, TransactionNotFoundError
+from headwater.metastore.commit.log import Log
+from headwater.metastore.commit.slot_rebuild import key_of
+from headwater.metastore.records.deltas import read_deltas, stream_of
+from headwater.metastore.records.disk_records import (
+    NewRevision,
+    Slot,
+    Txn,
+    TxnBody,
+    decode_delta,
+    decode_slot,
+    decode_txn,
+    is_collected,
+)
+from headwater.metastore.records.layout import ROOT_NODE, slot_key, txn_key
+from headwater.metastore.records.objects import HistoryEntry, LogChange, LogEntry, time_of
+from headwater.metastore.records.serving_copy import LANCE_FORMAT
+from headwater.metastore.state.index import SlotIndex
+
+READ_AT_ONCE = 256
+TELLING = ("root", "namespace", "table", "table_version", "delta", "stream", "partition")
+"""The kinds in the order of how much they tell of a transaction: a delta brings its partition, and a record beside."""
+
+Files = dict[int, dict[str, int]]
+"""By slot the transactions that touched something, each with its start: together they name its log file."""
+
+
+def history(log: Log, key: str, at: int) -> list[HistoryEntry]:
+    """The history of the object with this key up to a slot, oldest first; of the root, that of its properties."""
+    key = key or ROOT_NODE
+    with log.lock:
+        touched = _touched(log, key, at)
+        formats = dict(_formats(log.index, key))
+    entries = (_entry(entry, key, formats) for entry in _entries(log, touched))
+    return sorted((entry for entry in entries if entry is not None), key=lambda entry: (entry.slot, entry.ordinal))
+
+
+def _touched(log: Log, key: str, at: int) -> Files:
+    found: Files = {}
+    for part in _with_parts(log.index, key):
+        node = log.index.node(part)
+        for revision in node.versions if node is not None else ():
+            if revision.slot <= at:
+                found.setdefault(revision.slot, {})[revision.txn] = revision.time
+        deltas = log.index.deltas(part)
+        for slot in deltas.dropped.values():
+            if slot <= at:
+                found.setdefault(slot, {})
+        for stored in read_deltas(log.segments, part, deltas, 0, at, dropped=True):
+            if stored.slot <= at:
+                body = decode_delta(part, stored.body)
+                found.setdefault(stored.slot, {})[body.txn] = body.time
+    return found
+
+
+def _with_parts(index: SlotIndex, key: str) -> Iterator[str]:
+    yield key
+    for part in index.parts(key) if key else ():
+        yield from _with_parts(index, part)
+
+
+def _formats(index: SlotIndex, key: str) -> Iterator[tuple[str, str]]:
+    for part in _with_parts(index, key):
+        node = index.node(part)
+        if node is not None and node.kind == "stream":
+            yield part, str(node.versions[-1].parts[1])
+
+
+def _entries(log: Log, touched: Files) -> Iterator[LogEntry]:
+    slots = sorted(touched)
+    for start in range(0, len(slots), READ_AT_ONCE):
+        some = slots[start : start + READ_AT_ONCE]
+        for number, data in zip(some, log.store.get_all([slot_key(number) for number in some]), strict=True):
+            if data is None or is_collected(data):
+                yield from _published(log, touched[number])
+            else:
+                yield from entries_of(number, decode_slot(slot_key(number), data))
+
+
+def _published(log: Log, transactions: Mapping[str, int]) -> Iterator[LogEntry]:
+    keys = [txn_key(start, txn) for txn, start in transactions.items()]
+    for key, data in zip(keys, log.store.get_all(keys), strict=True):
+        try:
+            yield _of_file(decode_txn(key, data or b""))
+        except CorruptFileError:
+            continue
+
+
+def _of_file(body: TxnBody) -> LogEntry:
+    changes = tuple(
+        _log_change(change.operation, change.kind, key_of(change), change.path, change.revision)
+        for change in body.changes
+    )
+    return LogEntry(body.slot, body.ordinal, time_of(body.time), body.message, body.author, body.id, changes)
+
+
+def _entry(entry: LogEntry, key: str, formats: Mapping[str, str]) -> HistoryEntry | None:
+    """Return the history entry of one transaction, or None if it did not change the object."""
+    mine = tuple(change for change in entry.changes if change.key == key or change.key.startswith(f"{key}/"))
+    if not mine:
+        return None
+    told = min(mine, key=lambda change: (change.key != key, TELLING.index(change.kind)))
+    lance = (c.position for c in mine if c.position is not None and _format(c, formats) == LANCE_FORMAT)
+    others = (c.position for c in mine if c.position is not None and _format(c, formats) != LANCE_FORMAT)
+    return HistoryEntry(
+        entry.slot,
+        entry.ordinal,
+        entry.time,
+        entry.author,
+        entry.message,
+        entry.txn,
+        told.operation,
+        told.kind,
+        max(lance, default=None),
+        max(others, default=None),
+        told.path,
+        mine,
+    )
+
+
+def _format(change: LogChange, formats: Mapping[str, str]) -> str:
+    return formats.get(stream_of(change.key)[0], "")
+
+
+def entries_of(number: int, slot: Slot) -> Iterator[LogEntry]:
+    """The transactions of a slot, as the change feed tells them."""
+    for ordinal, txn in enumerate(slot.transactions):
+        yield LogEntry(number, ordinal, time_of(slot.time), txn.message, txn.author, txn.id, _changes(txn.changes))
+
+
+def _changes(changes: Iterable[NewRevision]) -> tuple[LogChange, ...]:
+    return tuple(_log_change(c.operation, c.kind, c.key, c.path, c.number) for c in changes)
+
+
+def _log_change(operation: str, kind: str, key: str, path: tuple[str, ...], revision: int) -> LogChange:
+    position = stream_of(key)[2] if kind == "delta" else None
+    return LogChange(operation, kind, key.rsplit("/", 1)[-1], path, revision, key, position)
+
+
+def find_transaction(log: Log, wanted: str | LogEntry | HistoryEntry, since_ms: int | None = None) -> tuple[int, Txn]:
+    """A committed transaction and its slot. By its id alone it is looked for from the newest slot back, to a time."""
+    index = log.refresh()
+    id = wanted if isinstance(wanted, str) else wanted.txn
+    first = index.boundary if since_ms is None else max(index.boundary, index.times.slot_at(since_ms))
+    slots = range(index.slot, first, -1) if isinstance(wanted, str) else [wanted.slot]
+    for start in range(0, len(slots), READ_AT_ONCE):
+        some = slots[start : start + READ_AT_ONCE]
+        for number, data in zip(some, log.store.get_all([slot_key(number) for number in some]), strict=True):
+            transactions = (
+                () if data is None or is_collected(data) else decode_slot(slot_key(number), data).transactions
+            )
+            for txn in transactions:
+                if txn.id == id:
+                    return number, txn
+    raise TransactionNotFoundError(
+        f"No transaction {id[:80]!r} is in the log from slot {first + 1} on: it was collected, or never committed."
+    )

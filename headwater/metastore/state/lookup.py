@@ -1,0 +1,158 @@
+"""Look-ups of objects by locator, by id and by keys, in any view."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from headwater.errors import InvalidInputError, LanceNamespaceError, TableNotFoundError, TableVersionNotFoundError
+from headwater.metastore.commit.edits import last_dropped
+from headwater.metastore.commit.table_parts import find_partition, find_stream, find_version
+from headwater.metastore.records.deltas import Segments
+from headwater.metastore.records.objects import Delta, Locator, Object
+from headwater.metastore.state.slot_views import (
+    ROOT,
+    Item,
+    Place,
+    SlotView,
+    not_found,
+    object_of,
+    part_of,
+    part_text,
+    resolve,
+    step,
+)
+from headwater.names import ObjectId, format_name, object_id
+
+PART_LENGTHS = (1, 3, 5, 6)
+"""How many parts of a locator name a version, a stream, a partition, a delta of a table."""
+
+DELTA_DEPTH = 4
+"""How deep below its table a delta is: version, stream, partition, position."""
+
+
+def look_up(view: SlotView, segments: Segments, locator: Locator | str) -> Object | Delta:
+    """The object at a locator. Names lead down to a table, which has none below it: what is left are its parts."""
+    parts = (locator if isinstance(locator, Locator) else Locator.parse(locator)).parts
+    place, level = ROOT, 0
+    while level < len(parts) and place.item.node.kind == "namespace":
+        found = step(view, place, object_id([parts[level]]).name)
+        if found is None:
+            raise not_found(ObjectId(parts[: level + 1]), level + 1)
+        place, level = found, level + 1
+    rest = parts[level:]
+    if not rest:
+        view.depend_on(place.key)
+        return object_of(place)
+    return _look_inside(view, segments, place, rest)
+
+
+def _look_inside(view: SlotView, segments: Segments, table: Place, parts: tuple[str, ...]) -> Object | Delta:
+    if len(parts) not in PART_LENGTHS:
+        raise InvalidInputError(
+            "Below a table, a locator has its version, then a stream's id and format, a partition's id and values, "
+            "a position."
+        )
+    item = find_version(view, table, parts[0])
+    if len(parts) >= 3:
+        item = _same(table, find_stream(view, table, item, "", parts[1]), parts[1:3])
+    if len(parts) >= 5:
+        item = _same(table, find_partition(view, table, item, parts[3]), parts[3:5])
+    if len(parts) == 6:
+        return _delta(view, segments, table, item, parts[5])
+    view.depend_on(item.node.key)
+    return part_of(view, table, item.node.key)
+
+
+def _same(table: Place, item: Item, parts: tuple[str, ...]) -> Item:
+    if tuple(part_text(part) for part in item.revision.parts) != parts:
+        raise TableNotFoundError(
+            f"{format_name(table.path)} has a {item.node.kind} {parts[0]!r}, but it is no {parts}."
+        )
+    return item
+
+
+def _delta(view: SlotView, segments: Segments, table: Place, partition: Item, text: str) -> Delta:
+    position = int(text) if text.isascii() and text.isdigit() and len(text) < 20 else 0
+    found = view.delta(segments, partition.revision.parent, position)
+    if not position or found is None or found.partition != partition.node.id:
+        raise TableVersionNotFoundError(f"There is no delta {text[:40]!r} in {format_name(table.path)}.")
+    return found
+
+
+def look_up_id(view: SlotView, segments: Segments, id: str) -> Object | Delta:
+    """The namespace or table of an id, or the part or delta of a table with that key."""
+    if not isinstance(id, str):
+        raise InvalidInputError(f"An id is text, not {id!r}.")
+    table_id, *below = id.split("/")
+    names: list[str] = []
+    key = table_id
+    while key:
+        item = view.item(key)
+        if item is None:
+            view.depend_on(key)
+            raise TableNotFoundError(f"No object has the id {id[:200]!r} now.")
+        names.append(item.revision.name)
+        key = item.revision.parent
+    place = resolve(view, ObjectId(tuple(reversed(names))))
+    if not names or not below:
+        view.depend_on(place.key)
+        return object_of(place)
+    if len(below) == DELTA_DEPTH and (partition := view.part("/".join((table_id, *below[:-1])))) is not None:
+        return _delta(view, segments, place, partition, below[-1])
+    for end in range(1, len(below) + 1):
+        if view.part("/".join((table_id, *below[:end]))) is None:
+            raise TableNotFoundError(f"No object has the id {id[:200]!r} now.")
+    view.depend_on(id)
+    return part_of(view, place, id)
+
+
+# By the keys on the way, which stay when names change
+
+Keys = tuple[str, ...]
+
+
+def identify(view: SlotView, id: ObjectId, dropped: bool = False) -> Keys:
+    """Return the keys from the root to what an id means; empty for nothing, and for what a transaction made itself.
+
+    With `dropped`, where nothing is, to what was dropped there last. None of it is a dependency of a transaction.
+    """
+    seen = view.unnoted()
+    try:
+        keys = resolve(seen, id).keys
+    except LanceNamespaceError:
+        keys = _dropped(seen, id) if dropped and not id.is_root else ()
+    is_own = bool(keys) and not id.is_root and not seen.is_committed(keys[-1])
+    return () if is_own else keys
+
+
+def _dropped(seen: SlotView, id: ObjectId) -> Keys:
+    try:
+        item = last_dropped(seen, id)
+        return () if item is None else (*resolve(seen, id.parent).keys, item.node.key)
+    except LanceNamespaceError:
+        return ()
+
+
+def governing(now: SlotView, keys: Sequence[str]) -> tuple[str, ...]:
+    """The name by which an object is decided about: its own now, or of one that is gone, its key in the nearest
+    namespace above it that is there. Rights on that namespace hold for it, and rights on a name that it had do not."""
+    above = list(keys)
+    key = last = above.pop() if above else ""
+    while (path := path_of(now, key)) is None:
+        item = now.item(key, dropped=True)  # None: it is forgotten, and what it was below then is asked
+        key = item.revision.parent if item is not None else above.pop() if above else ""
+    return path if key == last else (*path, last)
+
+
+def path_of(view: SlotView, key: str) -> tuple[str, ...] | None:
+    """The names from the root to a namespace or table that is there, by its key; None if it is not."""
+    names: list[str] = []
+    passed: list[str] = []
+    while key:
+        item = view.item(key)
+        if item is None or key in passed:  # not there, or above itself
+            return None
+        passed.append(key)
+        names.append(item.revision.name)
+        key = item.revision.parent
+    return tuple(reversed(names))

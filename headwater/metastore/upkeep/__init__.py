@@ -1,0 +1,1 @@
+"""Upkeep of a metastore: named snapshots, retention, garbage collection and verification."""

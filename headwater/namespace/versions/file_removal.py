@@ -1,0 +1,224 @@
+"""Files of table versions: frees those of removed versions alone, and reports missing and leftover ones.
+
+Leftovers are those of dead writers and interrupted drops in a directory catalog; `find_leftovers` deletes nothing.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence, Set
+from dataclasses import dataclass
+from typing import TypeVar
+
+from headwater.lance_manifest import MEM_WAL, Contents, manifest_digest, manifest_message, read_contents
+from headwater.metastore.records.objects import Removal
+from headwater.metastore.upkeep.garbage import OWN_FOLDERS, Folders
+from headwater.namespace.versions.stored_versions import VersionLine, staged_version
+from headwater.registries.layout import folder_status, is_reserved
+from headwater.store import Entry, Store
+from headwater.table_refs import branch_names
+from headwater.tables.layout import TRASH, VERSIONS, manifest_version
+
+INDICES, DELETIONS = "_indices/", "_deletions/"
+NEEDED = ("data/", DELETIONS, INDICES)
+"""Without these a version cannot be read; its transaction file tells only of its past."""
+ARROW_MAGIC = b"ARROW1"
+MANIFESTS_AT_ONCE = 64
+Name = TypeVar("Name", int, str)
+
+
+def free_files(store: Store, line: VersionLine, removed: Sequence[bytes]) -> tuple[int, int]:
+    """Delete what only the removed manifests name: how many files, and their bytes.
+
+    Called when those manifests are gone. A manifest that is left and not understood may name anything: nothing goes.
+    """
+    try:
+        dead = [read_contents(data) for data in removed]
+        alive = [read_contents(data) for data in _remaining(store, line)]
+    except ValueError:
+        return 0, 0
+    location = line.table.location
+    files = frozenset().union(*(item.files for item in dead)) - frozenset().union(*(item.files for item in alive))
+    folders = frozenset().union(*(item.folders for item in dead)) - frozenset().union(*(item.folders for item in alive))
+    sizes: dict[str, int] = {}
+    for parent in sorted({name.split("/", 1)[0] for name in files | folders}):
+        listing = store.children(f"{location}/{parent}")
+        sizes.update({item.key: item.size for item in listing.entries if _inside(location, item.key) in files})
+        for name in listing.folders:
+            if f"{parent}/{name}" in folders:
+                sizes.update({item.key: item.size for item in store.list(f"{location}/{parent}/{name}")})
+                store.delete_tree(f"{location}/{parent}/{name}")
+    for key in sizes:
+        store.delete(key)
+    return len(sizes), sum(sizes.values())
+
+
+@dataclass
+class LostFile:
+    """A file that versions name, by their numbers, and that is gone or damaged."""
+
+    versions: list[int]
+    is_gone: bool = True
+    is_other: bool = False
+    """True for a readable manifest that is not the recorded one."""
+
+
+def lost_files(
+    store: Store, location: str, manifests: Mapping[int, str], digests: Mapping[int, str | None]
+) -> dict[str, LostFile]:
+    """The files that versions name and that are not there, or have not the bytes they should have; of an index that is
+    gone its folder.
+
+    `manifests` are the keys of the versions' manifests, `digests` those of their bytes as far as they were recorded.
+    A manifest that is gone is told elsewhere; of one that is not understood nothing is known.
+    """
+    there = {_inside(location, entry.key): entry.size for entry in store.list(f"{location}/")}
+    folders = {"/".join(key.split("/")[:2]) for key in there}
+    lost: dict[str, LostFile] = {}
+    deletions: dict[str, list[int]] = {}
+    for number, data in _read(store, manifests):
+        if _is_cut_manifest(data):
+            lost[_inside(location, manifests[number])] = LostFile([number], is_gone=False)
+        elif digests.get(number) not in (None, manifest_digest(data)):
+            lost[_inside(location, manifests[number])] = LostFile([number], is_gone=False, is_other=True)
+        if not _is_readable(data):
+            continue
+        contents = read_contents(data)
+        for name, is_gone in _lost(contents, there, folders):
+            lost.setdefault(name, LostFile([], is_gone)).versions.append(number)
+        for name in contents.files - contents.elsewhere:  # of these a manifest does not tell the bytes
+            if name in there and name.startswith(DELETIONS) and name.endswith(".arrow"):
+                deletions.setdefault(name, []).append(number)
+    for name, data in _read(store, {name: f"{location}/{name}" for name in deletions}):
+        if not data.endswith(ARROW_MAGIC):
+            lost[name] = LostFile(deletions[name], is_gone=False)
+    return dict(sorted(lost.items()))
+
+
+def _lost(contents: Contents, there: Mapping[str, int], folders: Set[str]) -> Iterator[tuple[str, bool]]:
+    """Return the files of one version that are gone (True) or have other bytes (False)."""
+    gone = {each for each in contents.folders - contents.elsewhere if each.startswith(INDICES)} - folders
+    yield from ((folder, True) for folder in gone)
+    for name in contents.files - contents.elsewhere:
+        if not name.startswith(NEEDED) or name.rpartition("/")[0] in gone:
+            continue
+        if name not in there:
+            yield name, True
+        elif contents.sizes.get(name, there[name]) != there[name]:
+            yield name, False
+
+
+def _read(store: Store, keys: Mapping[Name, str]) -> Iterator[tuple[Name, bytes]]:
+    """Return the contents of keys, read in few rounds, without those that do not exist."""
+    names = sorted(keys)
+    for first in range(0, len(names), MANIFESTS_AT_ONCE):
+        some = names[first : first + MANIFESTS_AT_ONCE]
+        for name, data in zip(some, store.get_all([keys[name] for name in some]), strict=True):
+            if data is not None:
+                yield name, data
+
+
+def _is_cut_manifest(data: bytes) -> bool:
+    try:
+        manifest_message(data)
+    except ValueError:
+        return True
+    return False
+
+
+def _remaining(store: Store, line: VersionLine) -> Iterator[bytes]:
+    """Every manifest that is left: of the main line and of all branches, and those that writers have staged."""
+    location = line.table.location
+    lines = [VERSIONS, *(f"tree/{name}/{VERSIONS}" for name in branch_names(store, location))]
+    for folder in lines:
+        for entry in store.children(f"{location}/{folder}").entries:
+            name = entry.key.rsplit("/", 1)[-1]
+            data = store.get_all([entry.key])[0] if manifest_version(name) or staged_version(name) else None
+            if data is not None and not (staged_version(name) and not _is_readable(data)):
+                yield data
+
+
+def _is_readable(data: bytes) -> bool:
+    """Staged manifests are put in one piece, so one that cannot be read is junk and no writer's."""
+    try:
+        read_contents(data)
+    except ValueError:
+        return False
+    return True
+
+
+def _inside(location: str, key: str) -> str:
+    return key.removeprefix(f"{location}/")
+
+
+def find_leftovers(store: Store, locations: Sequence[str], recorded: Set[str], before_ms: int) -> list[Removal]:
+    """All that can go, and why: nothing that is younger than `before_ms`, or that a table may need.
+
+    `locations` are the folders of the tables that there are, `recorded` the manifests that records of versions name.
+    """
+    by_folder: dict[str, list[Entry]] = defaultdict(list)
+    for entry in store.list():
+        by_folder[entry.key.partition("/")[0]].append(entry)
+    found = [
+        Removal("folder", f"{TRASH}/{name}", "its table was dropped, and the drop was interrupted")
+        for name in store.children(TRASH).folders
+    ]
+    stillborn = {
+        folder: len(entries)
+        for folder, entries in by_folder.items()
+        if not is_reserved(folder) and _is_stillborn(store, folder, entries, before_ms)
+    }
+    inner = Folders(location for location in locations if location.strip("/") not in stillborn)
+    gone = {folder: count for folder, count in stillborn.items() if not inner.overlap(folder)}
+    why = "its creator died: it has no version, and was not touched since"
+    found += [Removal("folder", folder, why, count) for folder, count in sorted(gone.items())]
+    kept = [location.strip("/") for location in locations if location.strip("/") not in gone]
+    return [*found, *_in_tables(store, kept, by_folder, recorded, before_ms)]
+
+
+def _is_stillborn(store: Store, folder: str, entries: Sequence[Entry], before_ms: int) -> bool:
+    """A folder with files of a table's writer alone: none is young or the manifest of a version, and it is unmarked."""
+    for entry in entries:
+        if entry.modified_ms >= before_ms or manifest_version(entry.key.rsplit("/", 1)[-1]) is not None:
+            return False
+    status = folder_status(store, folder)
+    return not (status.deregistered or status.reserved or status.foreign)
+
+
+def _in_tables(
+    store: Store, locations: Sequence[str], by_folder: dict[str, list[Entry]], recorded: Set[str], before_ms: int
+) -> Iterator[Removal]:
+    """Staged manifests that are old, and old files that no manifest names. One manifest that is not understood may
+    name anything, also in the folders of others: then no such file goes."""
+    known = Folders(locations)
+    alone = [one for one in locations if one not in known.above and not known.around(one)]
+    files: dict[str, list[Entry]] = {}
+    staged: list[Entry] = []
+    named, folders = set[str](), set[str]()
+    for location in alone:
+        inside = [each for each in by_folder[location.partition("/")[0]] if each.key.startswith(f"{location}/")]
+        left = [each for each in inside if _is_staged(each, before_ms) and each.key not in recorded]
+        dead = {each.key for each in left}
+        manifests = [each.key for each in inside if ".manifest" in each.key and each.key not in dead]
+        for first in range(0, len(manifests), MANIFESTS_AT_ONCE):
+            for data in store.get_all(manifests[first : first + MANIFESTS_AT_ONCE]):
+                try:
+                    contents = read_contents(data or b"")
+                except ValueError:
+                    return
+                named |= contents.files
+                folders |= contents.folders
+        staged += left
+        files[location] = [each for each in inside if each.modified_ms < before_ms]
+    for entry in staged:
+        yield Removal("staged", entry.key, "its writer died before it committed this manifest")
+    for location, entries in files.items():
+        for entry in entries:
+            inner = entry.key.removeprefix(f"{location}/")
+            if inner.startswith(OWN_FOLDERS) and inner not in named and "/".join(inner.split("/")[:2]) not in folders:
+                yield Removal("data", entry.key, "no version names it: its writer died, or they went")
+
+
+def _is_staged(entry: Entry, before_ms: int) -> bool:
+    folder, _, name = entry.key.rpartition("/")
+    return entry.modified_ms < before_ms and staged_version(name) is not None and f"/{MEM_WAL}/" not in folder

@@ -1,0 +1,282 @@
+"""Questions of the page about the catalog: its log, dropped objects, snapshots, the history of an object, and search.
+
+The search covers names, properties, columns and comments. A metastore's objects are in memory: their texts are kept,
+and brought up to date by what was committed since. Columns stand in the manifests of tables: a search reads a limited
+number of them, a thread reads the others, and the answer says how many are left.
+"""
+
+from __future__ import annotations
+
+import threading
+from dataclasses import dataclass
+from typing import Any
+from weakref import WeakKeyDictionary
+
+import msgspec
+from lance_namespace import LanceNamespace, ListNamespacesRequest
+
+from headwater.errors import LanceNamespaceError
+from headwater.metastore import Metastore, Object
+from headwater.metastore.metastore import DEFAULT_KEEP
+from headwater.metastore.records.serving_copy import columns_at
+from headwater.namespace.abilities import abilities_of
+from headwater.rest.auth.object_rights import Projection
+from headwater.rest.call import Call
+from headwater.rest.extensions import HANDLERS, Handler
+from headwater.rest.page import table_questions
+from headwater.rest.page.page_facts import (
+    DroppedFact,
+    DroppedFacts,
+    FragmentFacts,
+    HistoryFacts,
+    Hit,
+    LineageFacts,
+    LogFacts,
+    NameFacts,
+    PinnedFact,
+    SearchFacts,
+    ServerFacts,
+    SnapshotFact,
+    SnapshotFacts,
+    StreamFacts,
+    TableFacts,
+    VersionFacts,
+)
+from headwater.rest.routes import NOTHING, Permission, Route, RouteTarget
+from headwater.verbs.verb import metastore_of
+
+
+def names(namespace: LanceNamespace, call: Call) -> NameFacts:
+    """All names of a kind (`word`) in a namespace that the caller may see: a metastore has them in memory."""
+    caller, found = call.asker, metastore_of(namespace).now().names(call.id.names, call.request.word)
+    everything = caller.sees_everything
+    return NameFacts([name for name in found if everything or caller.may_see(call.id.child(name))])
+
+
+def log(namespace: LanceNamespace, call: Call) -> LogFacts:
+    """So many slots of the log up to one, as far as the caller may be told of them."""
+    metastore, asked = metastore_of(namespace), call.request
+    now, oldest = metastore.now(), metastore.boundary
+    last = min(asked.until or now.slot, now.slot)
+    first = max(oldest, last - asked.limit)
+    told = Projection(call.asker, metastore)
+    entries = []
+    for entry in metastore.log(first):
+        if entry.slot > last:
+            break
+        seen = told.log_entry(entry)
+        if seen.changes or told.is_whole:
+            entries.append(seen)
+    names = {change.path for entry in entries for change in entry.changes}
+    return LogFacts(entries, now.slot, first, oldest, {name for name in names if now.exists(name)})
+
+
+def dropped(namespace: LanceNamespace, call: Call) -> DroppedFacts:
+    """Return the dropped objects that the caller may describe, with the authors of the drops."""
+    metastore = metastore_of(namespace)
+    told = Projection(call.asker, metastore)
+    seen = [one for one in metastore.now().dropped() if told.tells_gone(one.path)]
+    authors = _authors(metastore, {one.slot for one in seen[: call.request.limit]})
+    kept = int(DEFAULT_KEEP.total_seconds() * 1000)
+    return DroppedFacts(
+        [DroppedFact(one.kind, one.path, one.time_ms, one.time_ms + kept, authors.get(one.txn, "")) for one in seen]
+    )
+
+
+def _authors(metastore: Metastore, slots: set[int]) -> dict[str, str]:
+    """Return the authors of the transactions of some slots, as far as the log is kept."""
+    found: dict[str, str] = {}
+    for slot in sorted(slots):
+        if slot > metastore.boundary:
+            for entry in metastore.log(slot - 1):
+                if entry.slot > slot:
+                    break
+                found[entry.txn] = entry.author
+    return found
+
+
+def snapshots(namespace: LanceNamespace, call: Call) -> SnapshotFacts:
+    """The named snapshots that hold a table which the caller may describe, with those."""
+    metastore = metastore_of(namespace)
+    now, told = metastore.now(), Projection(call.asker, metastore)
+    found = []
+    for one in metastore.snapshots():
+        tables = [
+            PinnedFact(table, now.identify(table.path)[-1:] == (table.id,))
+            for table in one.tables
+            if told.tells(table.path, table.id)
+        ]
+        if tables or call.asker.sees_everything:
+            found.append(SnapshotFact(one.name, one.slot, one.time, tables))
+    return SnapshotFacts(found)
+
+
+def history(namespace: LanceNamespace, call: Call) -> HistoryFacts:
+    """The newest transactions that touched an object, and what its properties were."""
+    metastore = metastore_of(namespace)
+    told, now = Projection(call.asker, metastore), metastore.now()
+    found = now.history(call.id.names)
+    entries = [told.history_entry(entry) for entry in found[-call.request.limit :]]
+    properties = [(one.txn, told.properties(one.properties)) for one in now.revisions(call.id.names)]
+    return HistoryFacts(entries, len(found), properties)
+
+
+def server(namespace: LanceNamespace, call: Call) -> ServerFacts:
+    """Check that the catalog answers; return its newest slot."""
+    metastore = abilities_of(namespace).metastore
+    try:
+        namespace.list_namespaces(ListNamespacesRequest(id=[], limit=1))
+    except LanceNamespaceError:
+        return ServerFacts(False, None)
+    return ServerFacts(True, metastore.slot if metastore is not None else None)
+
+
+MAX_FOUND = 200
+CATCH_UP = 500
+READ_AT_ONCE = 50
+"""Most tables whose columns are read while a visitor waits."""
+
+
+def search(namespace: LanceNamespace, call: Call) -> SearchFacts:
+    """Objects of a metastore whose name, properties, columns or comments hold the word, that may be told of."""
+    metastore = metastore_of(namespace)
+    texts, low = _KEPT.setdefault(metastore, _Texts()), call.request.word.casefold()
+    with texts.lock:
+        texts.bring_up(metastore)
+        texts.read(metastore)
+        where = {key: "name" for key, (name, _) in texts.texts.items() if low in name}
+        for key, text in texts.columns.items():
+            if low in text and key not in where:
+                where[key] = _in_columns(text, low)
+        for key, (_, more) in texts.texts.items():
+            if low in more:
+                where.setdefault(key, "properties")
+        found = SearchFacts([], unread=len(texts.unread))
+    told = Projection(call.asker, metastore)
+    for key, place in where.items():
+        try:
+            there = metastore.by_id(key)
+        except LanceNamespaceError:
+            continue
+        assert isinstance(there, Object)
+        if told.tells(there.path, key):
+            found.hits.append(Hit(there.path, there.kind, place))
+        if len(found.hits) > MAX_FOUND:
+            found.more = True
+            break
+    return found
+
+
+def _in_columns(text: str, low: str) -> str:
+    """Return the column that has a word in its name, or in its comment."""
+    line = next((line for line in text.split("\n") if low in line), "\t")
+    name, _, _ = line.partition("\t")
+    return f"column {name}" if low in name else f"comment of {name}"
+
+
+class _Texts:
+    """Search texts of a metastore's objects at a slot: name, properties and columns, in small letters."""
+
+    def __init__(self) -> None:
+        self.slot = -1
+        self.texts: dict[str, tuple[str, str]] = {}
+        self.columns: dict[str, str] = {}
+        self.unread: set[str] = set()
+        self.lock = threading.Lock()
+        self._reader: threading.Thread | None = None
+
+    def bring_up(self, metastore: Metastore) -> None:
+        now = metastore.slot
+        if now == self.slot:
+            return
+        changed = self._changed(metastore, now)
+        if changed is None:
+            self.texts, self.columns = dict(metastore.now().searchable()), {}
+            self.unread = set(self.texts)
+        else:
+            for key in changed:
+                self.texts.pop(key, None)
+            self.texts.update(metastore.now().searchable(changed))
+            self.unread |= changed
+        self.slot = now
+
+    def _changed(self, metastore: Metastore, now: int) -> set[str] | None:
+        """The keys of what was committed since; None when it takes less to begin anew."""
+        if self.slot < 0 or now - self.slot > CATCH_UP:
+            return None
+        try:
+            entries = metastore.log(self.slot)
+            return {change.key.partition("/")[0] for entry in entries for change in entry.changes}
+        except LanceNamespaceError:
+            return None
+
+    def read(self, metastore: Metastore) -> None:
+        """Read columns of some tables now, and leave the rest to a thread."""
+        self._read_some(metastore)
+        if self.unread and (self._reader is None or not self._reader.is_alive()):
+            self._reader = threading.Thread(target=self._read_all, args=(metastore,), name="columns", daemon=True)
+            self._reader.start()
+
+    def _read_all(self, metastore: Metastore) -> None:
+        while self.unread:
+            with self.lock:
+                self._read_some(metastore)
+
+    def _read_some(self, metastore: Metastore) -> None:
+        state = metastore.now()
+        for _ in range(min(READ_AT_ONCE, len(self.unread))):
+            key = self.unread.pop()
+            self.columns.pop(key, None)
+            try:
+                found = metastore.by_id(key)
+            except LanceNamespaceError:
+                continue
+            if isinstance(found, Object) and found.kind == "table":
+                columns = columns_at(state, metastore.store, found.path)
+                self.columns[key] = "\n".join(f"{name}\t{comment}" for name, comment in columns.items()).casefold()
+
+
+_KEPT: WeakKeyDictionary[Metastore, _Texts] = WeakKeyDictionary()
+
+
+@dataclass(frozen=True)
+class Question:
+    """A question of the page: the row that the dispatcher and the audit log read, its handler, how its answer is read.
+
+    Decoders are made here and not where they are used: threads that are first at once crash the process.
+    """
+
+    route: Route
+    handler: Handler
+    decoder: msgspec.json.Decoder[Any]
+
+
+def _question(operation: str, needs: Permission, handler: Handler, answer: type[Any]) -> Question:
+    target = RouteTarget.NONE if needs == NOTHING else RouteTarget.TABLE
+    route = Route(operation, "PAGE", "", needs, target, extension=True, request="PageRequest")
+    return Question(route, handler, msgspec.json.Decoder(answer))
+
+
+QUESTIONS: dict[str, Question] = {
+    question.route.operation: question
+    for question in (
+        _question("PageLog", NOTHING, log, LogFacts),
+        _question("PageDropped", NOTHING, dropped, DroppedFacts),
+        _question("PageSnapshots", NOTHING, snapshots, SnapshotFacts),
+        _question("PageSearch", NOTHING, search, SearchFacts),
+        _question("PageServer", NOTHING, server, ServerFacts),
+        _question("PageNames", Permission.DESCRIBE, names, NameFacts),
+        _question("PageHistory", Permission.DESCRIBE, history, HistoryFacts),
+        _question("PageTable", Permission.DESCRIBE, table_questions.table, TableFacts),
+        _question("PageStreams", Permission.DESCRIBE, table_questions.streams, StreamFacts),
+        _question("PageLineage", Permission.DESCRIBE, table_questions.lineage, LineageFacts),
+        _question("PageVersions", Permission.DESCRIBE, table_questions.versions, VersionFacts),
+        _question("PageFragments", Permission.DESCRIBE, table_questions.fragments, FragmentFacts),
+    )
+}
+"""Those that name no object need nothing: each is answered as far as its caller may be told."""
+ALL_HANDLERS: dict[str, Handler] = {
+    **HANDLERS,
+    **{operation: question.handler for operation, question in QUESTIONS.items()},
+}
+"""Handlers of our own routes and of the page's questions."""

@@ -1,0 +1,261 @@
+"""Events, states and marks: what the fold takes and gives. Pure data, over Arrow.
+
+Marks are the sequences of cells that are not those of their rows. A row without marks has every cell at its own
+sequence. A line says the same of many rows: of a column that was added, rows up to this sequence that have NULL there
+never wrote it. The truncation is a line too: whatever is below it was written over.
+"""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from headwater.streams.fold.watermark import Watermark
+from headwater.streams.rows.row_keys import Codes, ranks
+
+if TYPE_CHECKING:
+    from headwater.streams.definition import Definition
+
+Mask = npt.NDArray[np.bool_]
+TRUNCATION, UNMARKED = 0, -1
+"""What lines are of that are of no column, whose ids begin at 1."""
+VERSION = 2
+"""Of the fold's rules, as each publish records it. 1: whole events were late or not, and no marks were kept."""
+
+
+@dataclass(frozen=True)
+class Marks:
+    """Key and sequence, and of which columns: one entry for all cells of a row at one sequence.
+
+    `never`: they were never written, whatever the sequence. An entry without a column says that its row has no marks
+    any more.
+    """
+
+    rows: pa.Table
+    cells: Mapping[str, Mask] = field(default_factory=dict)
+    never: Mask = field(default_factory=lambda: np.empty(0, bool))
+
+    def __len__(self) -> int:
+        return int(self.rows.num_rows)
+
+    def take(self, places: Codes) -> Marks:
+        return Marks(
+            self.rows.take(places), {name: mask[places] for name, mask in self.cells.items()}, self.never[places]
+        )
+
+    @property
+    def marking(self) -> Marks:
+        """Without the entries that only say that a row has none."""
+        some = np.zeros(len(self), bool)
+        for mask in self.cells.values():
+            some |= mask
+        return self if some.all() else self.take(np.flatnonzero(some))
+
+
+@dataclass(frozen=True)
+class SequenceLines:
+    """Sequences that count for all rows: tables of one row, or None.
+
+    `unwritten`: rows up to it that have NULL in the column never wrote that. `unmarked`: rows up to it may have been
+    published before marks were kept.
+    """
+
+    truncation: pa.Table | None = None
+    unwritten: Mapping[str, pa.Table] = field(default_factory=dict)
+    unmarked: pa.Table | None = None
+
+    def __bool__(self) -> bool:
+        return self.truncation is not None or bool(self.unwritten) or self.unmarked is not None
+
+    @property
+    def tables(self) -> list[pa.Table]:
+        return [each for each in (self.truncation, self.unmarked, *self.unwritten.values()) if each is not None]
+
+
+def no_marks(rules: Rules) -> Marks:
+    return Marks(rules.tombstone.empty_table())
+
+
+def joined(rules: Rules, parts: Iterable[Marks]) -> Marks:
+    """Marks one after another."""
+    some = [part for part in parts if len(part)]
+    if not some:
+        return no_marks(rules)
+    names = {name for part in some for name in part.cells}
+    cells = {name: np.concatenate([p.cells.get(name, np.zeros(len(p), bool)) for p in some]) for name in names}
+    return Marks(pa.concat_tables([p.rows for p in some]), cells, np.concatenate([p.never for p in some]))
+
+
+def highest(rules: Rules, tables: Sequence[pa.Table]) -> pa.Table | None:
+    """The highest sequence of rows, as a table of one; None: there is no row."""
+    both = pa.concat_tables([table.select(list(rules.sequence)) for table in tables])
+    if not both.num_rows or not rules.sequence:
+        return None
+    return both.take([int(np.argmax(ranks(both.columns)))])
+
+
+# As text, in the properties of a delta or a published version -------------------------------------------------------
+
+
+def encode_sequences(definition: Definition, table: pa.Table, numbers: Sequence[int]) -> str:
+    """Sequences with a number each; the columns by their ids, so that renamed and widened ones are known again."""
+    names = [str(definition.by_name[name].id) for name in definition.sequence]
+    columns = [table.column(name).combine_chunks() for name in definition.sequence]
+    batch = pa.RecordBatch.from_arrays([pa.array(numbers, pa.int64()), *columns], ["number", *names])
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, batch.schema) as writer:
+        writer.write_batch(batch)
+    return base64.b64encode(sink.getvalue()).decode()
+
+
+def decode_sequences(definition: Definition, text: str) -> tuple[pa.Table, list[int]]:
+    table = pa.ipc.open_stream(base64.b64decode(text)).read_all()
+    fields = [definition.rules.schema.field(name) for name in definition.sequence]
+    columns: list[Any] = [table.column(str(definition.by_name[f.name].id)).cast(f.type) for f in fields]
+    schema = pa.schema([pa.field(each.name, each.type) for each in fields])
+    return pa.Table.from_arrays(columns, schema=schema), [int(number) for number in table.column("number").to_numpy()]
+
+
+def encode_lines(definition: Definition, lines: SequenceLines) -> str | None:
+    """SequenceLines as a published version keeps them."""
+    known = [(TRUNCATION, lines.truncation), (UNMARKED, lines.unmarked)]
+    known += [(definition.by_name[name].id, row) for name, row in lines.unwritten.items() if name in definition.by_name]
+    found = [(number, row) for number, row in known if row is not None]
+    if not found:
+        return None
+    return encode_sequences(definition, pa.concat_tables([row for _, row in found]), [number for number, _ in found])
+
+
+def decode_lines(definition: Definition, text: str | None) -> SequenceLines:
+    if text is None:
+        return SequenceLines()
+    rows, numbers = decode_sequences(definition, text)
+    found = {number: rows.slice(place, 1) for place, number in enumerate(numbers)}
+    names = {column.id: column.name for column in definition.columns}
+    unwritten = {names[number]: row for number, row in found.items() if number in names}
+    return SequenceLines(found.get(TRUNCATION), unwritten, found.get(UNMARKED))
+
+
+NO_LINES = SequenceLines()
+
+
+@dataclass(frozen=True)
+class Rules:
+    """Rules of a table's fold. `lateness`: in the unit of the first sequence column (watermark.py)."""
+
+    schema: pa.Schema
+    keys: tuple[str, ...] = ()
+    sequence: tuple[str, ...] = ()
+    lateness: Any = None
+
+    @property
+    def tombstone(self) -> pa.Schema:
+        """The columns of a tombstone: key and sequence."""
+        return pa.schema([self.schema.field(name) for name in dict.fromkeys((*self.keys, *self.sequence))])
+
+    @property
+    def cells(self) -> list[str]:
+        """The columns that an event may lack."""
+        return [name for name in self.schema.names if name not in self.keys and name not in self.sequence]
+
+
+@dataclass(frozen=True)
+class Truncations:
+    """Truncations among events: their sequences, before which event each came, and of which batch it is."""
+
+    rows: pa.Table
+    places: Codes
+    batches: Codes
+
+    def __len__(self) -> int:
+        return int(self.rows.num_rows)
+
+
+@dataclass(frozen=True)
+class Events:
+    """Changes in order of arrival. A column that some rows are missing has a mask in `present`, and null there.
+
+    `reads` are rows of a snapshot of their source, which are never too late.
+    """
+
+    rows: pa.Table
+    deletes: Mask
+    present: Mapping[str, Mask] = field(default_factory=dict)
+    reads: Mask | None = None
+    truncations: Truncations | None = None
+
+    def __len__(self) -> int:
+        return int(self.rows.num_rows)
+
+    def take(self, indices: Codes) -> Events:
+        """Some of the events, or all in a new order, without truncations."""
+        present = {name: mask[indices] for name, mask in self.present.items()}
+        reads = None if self.reads is None else self.reads[indices]
+        return Events(self.rows.take(indices), self.deletes[indices], present, reads)
+
+    def gaps(self, name: str) -> Mask | None:
+        """Return a mask of the events that write a column, or None if all do. A delete writes NULL into all."""
+        mask = self.present.get(name)
+        writes = None if mask is None else mask | self.deletes
+        return None if writes is None or writes.all() else writes
+
+
+@dataclass(frozen=True)
+class State:
+    """The rows of a table, what is known beside them, and how far its first sequence column has come."""
+
+    rows: pa.Table
+    tombstones: pa.Table
+    watermark: Watermark = None
+    marks: Marks | None = None
+    lines: SequenceLines = NO_LINES
+
+
+@dataclass(frozen=True)
+class Folded:
+    """Result of folding events into a state.
+
+    `rows` now stand for their keys; `replaces` says which row of the state each takes the place of (-1: none).
+    `gone` are rows of the state that were deleted. `settled` are tombstones of the state that hold no more, and
+    `unmarked` its marks that do not. `unplaced` are late events which marks could have placed that were never kept.
+    """
+
+    rows: pa.Table
+    replaces: Codes
+    gone: Codes
+    tombstones: pa.Table
+    settled: Codes
+    late: Mask
+    too_late: Mask
+    watermark: Watermark
+    marks: Marks
+    unmarked: Codes
+    lines: SequenceLines = NO_LINES
+    unplaced: Mask | None = None
+
+
+def empty(rules: Rules) -> State:
+    return State(rules.schema.empty_table(), rules.tombstone.empty_table())
+
+
+def concat(rules: Rules, parts: list[Events]) -> Events:
+    """Events one after another, without truncations."""
+    if len(parts) == 1:
+        return parts[0]
+    if not parts:
+        return Events(rules.schema.empty_table(), np.empty(0, bool))
+    names = {name for part in parts for name in part.present}
+    present = {
+        name: np.concatenate([part.present.get(name, np.ones(len(part), bool)) for part in parts]) for name in names
+    }
+    rows = pa.concat_tables([part.rows for part in parts]).combine_chunks()
+    reads = None
+    if any(part.reads is not None for part in parts):
+        reads = np.concatenate([np.zeros(len(p), bool) if p.reads is None else p.reads for p in parts])
+    return Events(rows, np.concatenate([part.deletes for part in parts]), present, reads)

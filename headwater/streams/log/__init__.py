@@ -1,0 +1,1 @@
+"""The change log of a stream table: batches are checked, landed as deltas, quarantined and undone."""

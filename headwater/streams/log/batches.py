@@ -1,0 +1,231 @@
+"""A batch: given rows as events of a table. Decides what is unknown, what does not fit and what is bad. Pure.
+
+Three modes. `refuse` (append, upsert, delete, SQL): the first bad row is an error that names column and row. The
+contracts of `ingest`: bad rows are handed back to be quarantined, unknown columns and types go by the contract.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from headwater.errors import InvalidInputError
+from headwater.streams.definition import Column, Definition, evolve
+from headwater.streams.fold.events import Events, Truncations
+from headwater.streams.rows.column_casts import FAILS, cast_array, cast_values, nans_of, nulls_of
+from headwater.streams.rows.column_types import common, may_cast
+from headwater.streams.rows.input_rows import Given
+
+Mask = npt.NDArray[np.bool_]
+REFUSE = "refuse"
+SHOWN_CHARS = 60
+"""So much of a value is shown where it is refused."""
+
+
+@dataclass(frozen=True)
+class Bad:
+    """A row that cannot be taken: where it stood in the batch, why, and because of which column."""
+
+    index: int
+    reason: str
+    column: str | None = None
+
+
+@dataclass(frozen=True)
+class EventBatch:
+    """Good rows as events, in the order given; bad ones; and what the contract did."""
+
+    definition: Definition
+    events: Events
+    numbers: npt.NDArray[np.int64]
+    bad: tuple[Bad, ...] = ()
+    added: tuple[str, ...] = ()
+    widened: tuple[str, ...] = ()
+    discarded: int = 0
+    truncations: Truncations | None = None
+    """By their rows' numbers in the batch."""
+
+
+def shape(definition: Definition, data: Given, contract: str = REFUSE) -> EventBatch:
+    """The batch that these rows are. Errors 13 name the column, and the row where there is one."""
+    _require_columns(definition, data)
+    after, added, dropped = _with_unknown(definition, data, contract)
+    after, widened = _with_wider(after, data, contract)
+    columns: dict[str, Any] = {}
+    present: dict[str, Mask] = {}
+    faults = _Faults(data.length)
+    for name in definition.sequence:  # of whatever type the column is: a library may have no other form of nothing
+        faults.add(nans_of(data.columns.get(name, [None] * data.length)), "null_sequence", name)
+    for column in after.columns:
+        columns[column.name], mask = _column(column, data, contract, faults)
+        if mask is not None and not mask.all():
+            present[column.name] = mask
+    _check_values(after, data, columns, present, faults)
+    bad = faults.found()
+    if bad and contract == REFUSE:
+        raise _refused(bad[0], after, data)
+    rows = pa.Table.from_arrays(list(columns.values()), schema=after.nullable_schema)
+    events = Events(rows, data.delete_mask, present, data.reads)
+    numbers, cuts = np.arange(data.length, dtype=np.int64), None
+    if data.truncates is not None and data.truncates.any():
+        places = np.flatnonzero(data.truncates & ~faults.any)
+        cuts = Truncations(rows.select(list(after.sequence)).take(places), places, np.zeros(len(places), np.int64))
+    if bad or cuts is not None:
+        kept = ~faults.any if data.truncates is None else ~faults.any & ~data.truncates
+        numbers = np.flatnonzero(kept)
+        events = events.take(numbers)
+    return EventBatch(after, events, numbers, bad, added, widened, dropped, cuts)
+
+
+@dataclass
+class _Faults:
+    """The first fault found of each row."""
+
+    length: int
+    reasons: dict[int, Bad] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.any: Mask = np.zeros(self.length, bool)
+
+    def add(self, mask: Mask, reason: str, column: str) -> None:
+        if not mask.any():
+            return
+        for index in np.flatnonzero(mask & ~self.any).tolist():
+            self.reasons[index] = Bad(index, reason, column)
+        self.any |= mask
+
+    def found(self) -> tuple[Bad, ...]:
+        return tuple(self.reasons[index] for index in sorted(self.reasons))
+
+
+def _require_columns(definition: Definition, data: Given) -> None:
+    keyless = data.truncates is not None and data.truncates.all()
+    for what, names in (("key", () if keyless else definition.keys), ("sequence", definition.sequence)):
+        for name in names:
+            if name not in data.columns and data.length:
+                raise InvalidInputError(f"The {what} column {name!r} is missing: every row must have it.")
+
+
+def _with_unknown(definition: Definition, data: Given, contract: str) -> tuple[Definition, tuple[str, ...], int]:
+    derived = {each.name for each in definition.derived}
+    unknown = [name for name in data.columns if name not in definition.by_name]
+    if not unknown:
+        return definition, (), 0
+    if contract == "discard":
+        return definition, (), sum(_count(data, name) for name in unknown)
+    if contract != "evolve":
+        raise InvalidInputError(
+            f"The table has no column {unknown[0]!r}. Leave it out, or add it with evolve(add=...)."
+        )
+    for name in unknown:
+        if name in derived:
+            raise InvalidInputError(f"The column {name!r} is derived from others: it cannot be given.")
+    types = {name: _type_of(data.columns[name], name) for name in unknown}
+    new = {name: kind for name, kind in types.items() if not pa.types.is_null(kind)}
+    return (evolve(definition, add=new) if new else definition), tuple(new), 0
+
+
+def _count(data: Given, name: str) -> int:
+    values, mask = data.columns[name], data.present.get(name)
+    there = (
+        np.fromiter((value is not None for value in values), bool, data.length)
+        if isinstance(values, list)
+        else ~nulls_of(values)
+    )
+    return int((there if mask is None else there & mask).sum())
+
+
+def _type_of(values: Any, name: str) -> Any:
+    if not isinstance(values, list):
+        return values.type.value_type if pa.types.is_dictionary(values.type) else values.type
+    try:
+        return pa.array(values).type
+    except (pa.ArrowInvalid, pa.ArrowTypeError) as error:
+        raise InvalidInputError(f"The new column {name!r} has values of different types: {error}") from None
+    except FAILS as error:
+        raise InvalidInputError(f"The new column {name!r} has a value that no type has: {error}") from None
+
+
+def _with_wider(definition: Definition, data: Given, contract: str) -> tuple[Definition, tuple[str, ...]]:
+    """Columns widened to the types that came, where the contract is to evolve."""
+    if contract != "evolve":
+        return definition, ()
+    wider: dict[str, Any] = {}
+    for column in definition.columns:
+        values = data.columns.get(column.name)
+        if values is None:
+            continue
+        kind = _wide_enough(values, column.type) if isinstance(values, list) else common(column.type, values.type)
+        if kind is not None and kind != column.type:
+            wider[column.name] = kind
+    return (evolve(definition, widen=wider) if wider else definition), tuple(wider)
+
+
+def _wide_enough(values: list[Any], kind: Any) -> Any:
+    """Python numbers have no width: a column is widened for them only when one does not fit."""
+    if not (pa.types.is_integer(kind) and kind.bit_width < 64):
+        return None
+    if not any(isinstance(value, int) for value in values):
+        return None
+    _, bad = cast_values(values, kind)
+    return pa.int64() if bad.any() and not cast_values(values, pa.int64())[1].any() else None
+
+
+def _column(column: Column, data: Given, contract: str, faults: _Faults) -> tuple[Any, Mask | None]:
+    """A column's values in its type, and where it is present (None: everywhere)."""
+    values = data.columns.get(column.name)
+    if values is None:
+        return pa.nulls(data.length, column.type), np.zeros(data.length, bool)
+    mask = data.present.get(column.name)
+    if isinstance(values, list):
+        array, bad = cast_values(values, column.type)
+    elif may_cast(values.type, column.type):
+        array, bad = cast_array(values, column.type)
+    elif contract == "discard":
+        array, bad = pa.nulls(data.length, column.type), ~nulls_of(values)
+    else:
+        raise InvalidInputError(f"The column {column.name!r} is {column.type}: {values.type} cannot be cast to it.")
+    faults.add(bad if mask is None else bad & mask, "bad_value", column.name)
+    return array, mask
+
+
+def _check_values(
+    definition: Definition, data: Given, columns: dict[str, Any], present: dict[str, Mask], faults: _Faults
+) -> None:
+    keyed = True if data.truncates is None else ~data.truncates
+    for name in definition.keys:
+        faults.add(nulls_of(columns[name]) & keyed, "null_key", name)
+    for name in definition.sequence:
+        faults.add(nulls_of(columns[name]) | nans_of(columns[name]), "null_sequence", name)
+    for column in definition.columns:
+        if not column.nullable and column.name not in (*definition.keys, *definition.sequence):
+            faults.add(nulls_of(columns[column.name]) & ~data.delete_mask & keyed, "bad_value", column.name)
+
+
+def _refused(bad: Bad, definition: Definition, data: Given) -> InvalidInputError:
+    why = {
+        "null_key": "is NULL, and it is of the key",
+        "null_sequence": "is NULL or NaN, and it orders the events",
+    }.get(bad.reason) or _unfit(bad, definition, data)
+    return InvalidInputError(
+        f"The column {bad.column!r} of row {bad.index} (counted from 0) {why}. Nothing was written."
+    )
+
+
+def _unfit(bad: Bad, definition: Definition, data: Given) -> str:
+    """Of a value that does not fit: the beginning of what was given, and what it should be."""
+    column = definition.by_name.get(bad.column or "")
+    values = data.columns.get(bad.column or "")
+    value = None if values is None else values[bad.index]
+    try:
+        given = value.as_py() if isinstance(value, pa.Scalar) else value
+        shown = repr(given)[:SHOWN_CHARS]
+    except (ValueError, OverflowError):  # a time or a number that Python has no text of
+        given = shown = "a value"
+    if column is None or given is None:
+        return "has no value, and must have one"
+    return f"is {shown}, which does not fit its type {column.type}"

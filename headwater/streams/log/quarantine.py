@@ -1,0 +1,135 @@
+"""Rows that cannot be taken, kept beside their table in `<name>__quarantine`, a keyless stream table."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from headwater.clock import Clock
+from headwater.metastore import DataFile, Delta, Transaction
+from headwater.store import Store
+from headwater.streams.definition import define, from_properties, to_properties
+from headwater.streams.fold.events import Events
+from headwater.streams.layout import DELTA, LANCE, QUARANTINE, log_file, sibling
+from headwater.streams.log.log_files import encode_events, read_log
+from headwater.streams.stream_lookup import Stream, in_the_way, open_in
+
+TYPES: dict[str, Any] = {
+    "row": pa.string(),
+    "reason": pa.string(),
+    "column": pa.string(),
+    "source": pa.string(),
+    "time": pa.timestamp("us", "UTC"),
+    "position": pa.int64(),
+}
+SCHEMA = pa.schema(TYPES)
+ORIGIN = "origin"
+"""The property of a delta of the quarantine that says which batch its rows came with: its source, file and token."""
+
+
+@dataclass(frozen=True)
+class Quarantined:
+    """One row that was not taken. `position` is that of its delta, for rows found late by a publish.
+
+    That of a row rejected while it landed is given by the commit: `with_positions` finds it by the transaction.
+    """
+
+    row: str
+    reason: str
+    column: str | None = None
+    source: str | None = None
+    position: int | None = None
+
+
+@dataclass(frozen=True)
+class RejectedRows:
+    """Rows that were not taken, as a file of the log. A task may write it before their quarantine exists.
+
+    `first`: one of them, for messages.
+    """
+
+    first: Quarantined
+    file: DataFile
+    properties: Mapping[str, Any]
+
+    def to_json(self) -> dict[str, Any]:
+        told: dict[str, Any] = msgspec.to_builtins(self)
+        return told
+
+    @staticmethod
+    def from_json(told: Mapping[str, Any]) -> RejectedRows:
+        return msgspec.convert(told, RejectedRows)
+
+
+_DECODER = msgspec.json.Decoder(RejectedRows)  # learnt while it is imported, and not by two threads at once
+
+
+def write_rejected(store: Store, clock: Clock, home: str, rows: Sequence[Quarantined]) -> RejectedRows:
+    """Write rejected rows as a file in the directory `home` of a table. Nothing refers to it before a commit does."""
+    now = clock.now_ms() * 1000
+    columns = {
+        "row": [row.row for row in rows],
+        "reason": [row.reason for row in rows],
+        "column": [row.column for row in rows],
+        "source": [row.source for row in rows],
+        "time": [now] * len(rows),
+        "position": [row.position for row in rows],
+    }
+    events = Events(pa.table(columns, schema=SCHEMA), np.zeros(len(rows), bool))
+    log = encode_events(define(SCHEMA), events, np.arange(len(rows)), 1)
+    key = log_file(home, clock.uuid())
+    store.put(key, log.data)
+    return RejectedRows(rows[0], DataFile(key, log.rows, len(log.data)), log.properties)
+
+
+def quarantine(
+    tx: Transaction, stream: Stream, rejected: Sequence[RejectedRows], origin: Mapping[str, str] | None = None
+) -> None:
+    """Put rejected rows into a table's quarantine, which the first of them makes.
+
+    `origin`: the batch that they came with, to be undone with it; rows that a publish found late have none.
+    """
+    path = sibling(stream.path, QUARANTINE)
+    if not tx.exists(path):
+        create(tx, path)
+    if not is_quarantine(tx, path):
+        raise in_the_way(path, stream.path, "quarantine")
+    version, own = open_in(tx, path).version, {} if origin is None else {ORIGIN: dict(origin)}
+    for each in rejected:
+        properties = {**each.properties, "call": tx.deltas_made, **own}
+        tx.append_delta(path, [each.file], "append", version=version, properties=properties)
+
+
+def is_quarantine(tx: Transaction, path: Sequence[str]) -> bool:
+    """Return True if a table holds rows that were not taken, and is not one of the user's with that name."""
+    definition = from_properties(tx.get_table_version(path).properties)
+    return definition is not None and not definition.keys and definition.schema.equals(SCHEMA)
+
+
+def with_positions(store: Store, kept: Stream, own: Sequence[Delta], log: Sequence[Delta]) -> pa.Table:
+    """Quarantined rows, each with the position of the batch it came with; what an undo took out is not among them.
+
+    It is NULL where nothing of the batch was taken: then there is none. `own` are the deltas of the quarantine, all of
+    them, `log` those of its table.
+    """
+    voided = {position for delta in own for position in delta.properties.get("voids", ())}
+    standing = [delta for delta in own if delta.position not in voided]
+    read = read_log(kept.definition, store, standing)
+    positions = {delta.txn: delta.position for delta in log}
+    found = [positions.get(standing[number].txn) for number in read.deltas.tolist()]
+    rows = read.events.rows.select(SCHEMA.names)
+    place = SCHEMA.get_field_index("position")
+    filled: Any = pc.coalesce(rows["position"], pa.array(found, pa.int64()))
+    return rows.set_column(place, SCHEMA.field(place), filled)
+
+
+def create(tx: Transaction, path: Sequence[str]) -> None:
+    tx.create_table(path, formats=(DELTA, LANCE))
+    version = tx.get_table_version(path)
+    tx.update_table_version(path, version.id, to_properties(define(SCHEMA)))

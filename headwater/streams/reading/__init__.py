@@ -1,0 +1,1 @@
+"""Reads of a stream table: fresh reads at a position, the change feed, and named readers."""

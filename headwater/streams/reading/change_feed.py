@@ -1,0 +1,267 @@
+"""The change feed: what each position changed, net, as whole rows.
+
+Only keys that events touch are looked at: their rows as they were at the first position, then one fold for each
+transaction. An undo is seen as what it is, a difference between two states.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from headwater.errors import InvalidInputError
+from headwater.metastore import Delta, Reading
+from headwater.streams.definition import CHANGE_COLUMNS, Definition
+from headwater.streams.fold.events import VERSION, Events, Rules, State, Truncations, empty
+from headwater.streams.fold.fold import apply, fold
+from headwater.streams.fold.watermark import BatchJudgement
+from headwater.streams.log.log_files import Logged, Share, calls_of, narrowed, read_log
+from headwater.streams.reading.fresh_reads import same_rows, state_of_keys, whole_state
+from headwater.streams.reading.position_views import (
+    PositionView,
+    all_published,
+    batch_lines,
+    collected,
+    lines_of,
+    view_at,
+)
+from headwater.streams.rows.hashing import hash_rows
+from headwater.streams.rows.row_keys import Codes, KeyIndex
+from headwater.streams.serving.serving_copy import Lake
+from headwater.streams.stream_lookup import Stream
+
+INSERT, DELETE, BEFORE, AFTER = "insert", "delete", "update_preimage", "update_postimage"
+
+
+@dataclass(frozen=True)
+class TxnStep:
+    """Changes of one transaction: its difference, the state of the touched keys after it, its last delta."""
+
+    difference: Difference
+    state: State
+    delta: Delta
+
+
+@dataclass(frozen=True)
+class Difference:
+    """Two states compared: rows that came, rows that went, and pairs of those that changed."""
+
+    inserted: pa.Table
+    deleted: pa.Table
+    before: pa.Table
+    after: pa.Table
+
+
+def changes(
+    lake: Lake, snapshot: Reading, stream: Stream, after: int, until: int | None, share: Share | None = None
+) -> pa.Table:
+    """The changes after a position, up to and including another; of a share of the keys if told."""
+    walk = walked(lake, snapshot, stream, after, until, share)
+    parts = [shown(stream.definition, step.difference, step.delta) for step in walk]
+    return pa.concat_tables([_empty(stream.definition), *parts])
+
+
+def walked(
+    lake: Lake, snapshot: Reading, stream: Stream, after: int, until: int | None, share: Share | None = None
+) -> Iterator[TxnStep]:
+    """The same, transaction by transaction."""
+    last = snapshot.last_position(stream.path, version=stream.version)
+    end = last if until is None else until
+    if type(after) is type(end) is int and end < after <= last:
+        raise InvalidInputError(
+            f"There are no changes of {stream.name} after {after} until {end}: it ends before it begins."
+        )
+    if not type(after) is type(end) is int or not 0 <= after <= end <= last:
+        raise InvalidInputError(f"{stream.name} has changes after 0 up to {last}, not after {after!r} up to {until!r}.")
+    start = view_at(snapshot, stream, after)
+    view_at(snapshot, stream, end)
+    deltas = [d for d in snapshot.deltas(stream.path, after, version=stream.version) if d.position <= end]
+    if [delta.position for delta in deltas] != list(range(after + 1, end + 1)):
+        raise collected(stream.name, after + 1)
+    if not deltas:
+        return iter(())
+    if not stream.definition.keys:
+        return _keyless(lake, snapshot, stream, start, deltas)
+    return steps(lake, snapshot, stream, start, deltas, share)
+
+
+def grouped(deltas: Sequence[Delta]) -> Iterator[list[Delta]]:
+    """The deltas of each transaction."""
+    group: list[Delta] = []
+    for delta in deltas:
+        if group and group[-1].txn != delta.txn:
+            yield group
+            group = []
+        group.append(delta)
+    yield group
+
+
+def steps(
+    lake: Lake,
+    snapshot: Reading,
+    stream: Stream,
+    start: PositionView,
+    deltas: Sequence[Delta],
+    share: Share | None = None,
+) -> Iterator[TxnStep]:
+    """Transaction by transaction, the changes of a table with keys. `deltas` are those that follow `start`."""
+    rules = narrowed(stream.definition, None)
+    read = [*_voided(snapshot, stream, deltas), *deltas]
+    log = read_log(stream.definition, lake.store, read, share=share)
+    if not len(log.events) and log.events.truncations is None:
+        return
+    keys = log.events.rows.select(list(rules.keys))
+
+    def state_at(view: PositionView) -> State:
+        if log.events.truncations is None:
+            return state_of_keys(lake, view, keys, share=share)
+        found = whole_state(lake, view, whole=True)
+        mine = (
+            np.ones(found.rows.num_rows, bool)
+            if share is None
+            else share.of_keys(found.rows.select(rules.keys).columns)
+        )
+        return replace(found, rows=found.rows.filter(pa.array(mine)))
+
+    state, judging = state_at(start), _Judging(lake, start, read)
+    by_older_rules = {each.position for each in all_published(snapshot, stream) if each.rules != VERSION}
+    for group in grouped(deltas):
+        position = group[-1].position
+        if position in by_older_rules or any("voids" in delta.properties for delta in group):
+            view = view_at(snapshot, stream, position)
+            after, judging = state_at(view), _Judging(lake, view, read)
+        else:
+            events, judged = judging.next(log, group)
+            after = apply(rules, state, fold(rules, state, events, judged))
+        yield TxnStep(difference(rules, state.rows, after.rows), after, group[-1])
+        state = after
+
+
+def _keyless(
+    lake: Lake, snapshot: Reading, stream: Stream, start: PositionView, deltas: Sequence[Delta]
+) -> Iterator[TxnStep]:
+    rules = narrowed(stream.definition, None)
+    log = read_log(stream.definition, lake.store, deltas)
+    nothing = rules.schema.empty_table()
+    judging = _Judging(lake, start, deltas)
+    for group in grouped(deltas):
+        position = group[-1].position
+        if any("voids" in delta.properties for delta in group):
+            before = whole_state(lake, view_at(snapshot, stream, _previous(position, group)))
+            view = view_at(snapshot, stream, position)
+            after, judging = whole_state(lake, view), _Judging(lake, view, deltas)
+            yield TxnStep(Difference(*_multiset(before.rows, after.rows), nothing, nothing), after, group[-1])
+            continue
+        folded = fold(rules, empty(rules), *judging.next(log, group))
+        yield TxnStep(Difference(folded.rows, nothing, nothing, nothing), empty(rules), group[-1])
+
+
+class _Judging:
+    """The events of one transaction after another that follow a view, with the lines of their batches."""
+
+    def __init__(self, lake: Lake, view: PositionView, deltas: Sequence[Delta]) -> None:
+        self._lake, self._definition = lake, view.stream.definition
+        found = lines_of(lake.store, view)
+        self._watermark = None if found is None else found.watermark
+        calls = zip(deltas, calls_of(deltas), strict=True)
+        self._batch = {delta.position: call.batch for delta, call in calls}
+
+    def next(self, log: Logged, group: Sequence[Delta]) -> tuple[Events, BatchJudgement | None]:
+        position, first = group[-1].position, min(self._batch[delta.position] for delta in group)
+        mine, cut = np.flatnonzero(log.positions == position), log.events.truncations
+        events, judged = log.events.take(mine), None
+        own = np.flatnonzero(log.truncated == position)
+        if cut is not None and len(own):
+            places = cut.places[own] - int((log.positions < position).sum())
+            cuts = Truncations(cut.rows.take(own), places, cut.batches[own] - first)
+            events = replace(events, truncations=cuts)
+        if self._definition.rules.lateness is not None:
+            lines = batch_lines(self._lake.store, self._definition, self._watermark, group)
+            self._watermark, judged = lines.watermark, lines.judged(log.batches[mine] - first)
+        return events, judged
+
+
+def _previous(position: int, group: Sequence[Delta]) -> int:
+    return min(group[0].position, position) - 1
+
+
+def _voided(snapshot: Reading, stream: Stream, deltas: Sequence[Delta]) -> list[Delta]:
+    """Deltas before these that one of them voids: their keys change too."""
+    wanted = {position for delta in deltas for position in delta.properties.get("voids", ())}
+    earlier = {position for position in wanted if position < deltas[0].position}
+    if not earlier:
+        return []
+    found = snapshot.deltas(stream.path, min(earlier) - 1, version=stream.version)
+    return [delta for delta in found if delta.position < deltas[0].position]
+
+
+def difference(rules: Rules, old: pa.Table, new: pa.Table) -> Difference:
+    """Two sets of rows compared by key."""
+    index = KeyIndex([_joined(old, new, name) for name in rules.keys])
+    place = np.full(index.count, -1, np.int64)
+    place[index.codes[: old.num_rows]] = np.arange(old.num_rows)
+    replaces = place[index.codes[old.num_rows :]]
+    known = np.flatnonzero(replaces >= 0)
+    before, after = old.take(replaces[known]), new.take(known)
+    other = np.flatnonzero(~same_rows(before, after))
+    gone = np.ones(old.num_rows, bool)
+    gone[replaces[known]] = False
+    return Difference(
+        new.take(np.flatnonzero(replaces < 0)), old.take(np.flatnonzero(gone)), before.take(other), after.take(other)
+    )
+
+
+def _joined(old: pa.Table, new: pa.Table, name: str) -> Any:
+    chunks = [*old.column(name).chunks, *new.column(name).chunks]
+    return pa.chunked_array(chunks, type=old.schema.field(name).type)
+
+
+def _multiset(old: pa.Table, new: pa.Table) -> tuple[pa.Table, pa.Table]:
+    """Rows of the new table that the old one has not, and the other way round, counting equal ones."""
+    first, second = hash_rows(old.columns, old.num_rows), hash_rows(new.columns, new.num_rows)
+    return new.take(_surplus(second, first)), old.take(_surplus(first, second))
+
+
+def _surplus(some: Any, others: Any) -> Codes:
+    left: dict[int, int] = {}
+    for value in others.tolist():
+        left[value] = left.get(value, 0) + 1
+    found = []
+    for place, value in enumerate(some.tolist()):
+        if left.get(value, 0):
+            left[value] -= 1
+        else:
+            found.append(place)
+    return np.array(found, np.int64)
+
+
+def _schema(definition: Definition) -> pa.Schema:
+    kinds = pa.string(), pa.int64(), pa.timestamp("us", "UTC")
+    extra = (pa.field(name, kind) for name, kind in zip(CHANGE_COLUMNS, kinds, strict=True))
+    return pa.schema([*definition.schema, *extra])
+
+
+def _empty(definition: Definition) -> pa.Table:
+    return _schema(definition).empty_table()
+
+
+def shown(definition: Definition, found: Difference, delta: Delta) -> pa.Table:
+    parts = [_empty(definition)]
+    for rows, kind in (
+        (found.deleted, DELETE),
+        (found.before, BEFORE),
+        (found.after, AFTER),
+        (found.inserted, INSERT),
+    ):
+        size = rows.num_rows
+        marks: list[Any] = [
+            pa.array([kind] * size, pa.string()),
+            pa.array(np.full(size, delta.position)),
+            pa.array(np.full(size, delta.time_ms * 1000), pa.timestamp("us", "UTC")),
+        ]
+        parts.append(pa.Table.from_arrays([*rows.columns, *marks], schema=_schema(definition)))
+    return pa.concat_tables(parts)

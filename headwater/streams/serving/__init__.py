@@ -1,0 +1,1 @@
+"""The serving copy of a stream table: publishes, derived columns, compaction, history and verification."""

@@ -1,0 +1,242 @@
+"""Publishing: the serving copy becomes equal to the state at a position, in one transaction. It is the compaction.
+
+Only rows that changed are written; a changed row keeps its row id. Landing goes on meanwhile: the deltas that are
+published cannot change, and later ones wait for the next publish. Two publishes of one table conflict, and the second
+looks again.
+Each publish records its lineage in its commit. `positions` are the deltas it took in (first exclusive, last inclusive),
+`sources` what those were landed from, and `functions` what its derived columns were computed by. A caller adds
+`inputs` (tables) and `run`.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
+from dataclasses import dataclass, replace
+from typing import Any
+
+from headwater.errors import (
+    ConcurrentModificationError,
+    InvalidInputError,
+    TableVersionNotFoundError,
+)
+from headwater.metastore import Reading, Transaction
+from headwater.metastore.sessions import PresentSession, Session
+from headwater.names import format_name
+from headwater.streams.fold.memory_pages import small_pages
+from headwater.streams.layout import LANCE, LINEAGE, QUARANTINE
+from headwater.streams.log.quarantine import quarantine
+from headwater.streams.reading.position_views import PositionView, Published, newest_published, view_at
+from headwater.streams.serving.derived_columns import computed
+from headwater.streams.serving.merge import digest_now
+from headwater.streams.serving.publish_tasks import Publish, fold_and_write
+from headwater.streams.serving.scd2 import History, publish_history
+from headwater.streams.serving.schema_evolution import published_columns
+from headwater.streams.serving.serving_copy import Lake, Staged, Staging, finalize, on_top, open_version, set_aside
+from headwater.streams.serving.staged_rows import (
+    commit_rows,
+    head_of,
+    index_keys,
+    record,
+    stage_columns,
+    tidied,
+    withdraw,
+)
+from headwater.streams.stream_lookup import Stream, open_in, open_stream
+from headwater.work import HERE, Runner
+
+MAX_FILES = 1_000
+"""So many files of a source are named; all of them are counted."""
+
+
+def lineage_of(view: PositionView, before: Published | None, made: Published) -> dict[str, Any]:
+    start = before.position if before is not None else 0
+    sources: dict[str, dict[str, Any]] = {}
+    for delta in view.after_base:
+        if delta.position <= start or "voids" in delta.properties:
+            continue
+        known = delta.properties
+        entry = sources.setdefault(str(known.get("source") or ""), {"files": {}, "deltas": 0})
+        entry["deltas"] += 1
+        if known.get("file"):
+            entry["files"][known["file"]] = None
+    return {
+        "positions": [start, made.position],
+        "sources": [_source(name, entry) for name, entry in sources.items()],
+        "functions": {
+            derived.name: {"function": derived.function, "identity": computed.identity}
+            for derived in view.stream.definition.derived
+            for computed in made.derived
+            if computed.name == derived.name
+        },
+    }
+
+
+def noted(snapshot: Reading, stream: Stream, version: int | None) -> dict[str, Any]:
+    """Return the lineage in a version's commit; of one that changed no rows, that of the publish before it.
+
+    11: there is no such version, or nothing was published yet.
+    """
+    last = snapshot.last_position(stream.path, format=LANCE, version=stream.version)
+    found = snapshot.deltas(stream.path, format=LANCE, version=stream.version)
+    known = {delta.position: delta.properties.get(LINEAGE) for delta in found}
+    wanted = last if version is None else version
+    if wanted not in known:
+        raise TableVersionNotFoundError(f"{stream.name} has no published version {wanted}; its newest is {last}.")
+    later = (known[number] for number in sorted(known, reverse=True) if number <= wanted)
+    return dict(next((lineage for lineage in later if lineage is not None), {}))
+
+
+def _source(name: str, entry: dict[str, Any]) -> dict[str, Any]:
+    files = list(entry["files"])
+    return {"source": name, "deltas": entry["deltas"], "files": files[:MAX_FILES], "file_count": len(files)}
+
+
+@dataclass(frozen=True)
+class Publication:
+    """A publish that was staged, and what remains to be done once it is committed. `made` is False: nothing was new."""
+
+    published: Published
+    made: bool
+    staged: tuple[Staged, ...] = ()
+    history: History | None = None
+
+
+@small_pages
+def stage(
+    lake: Lake,
+    tx: Transaction,
+    path: Sequence[str],
+    lineage: Mapping[str, Any] | None = None,
+    runner: Runner = HERE,
+) -> Publication:
+    """Stage the publish of a table in a transaction. After the commit call `finish`.
+
+    `lineage` is what the caller knows of where the rows come from; the sources of the log are added to it. `runner`:
+    the place in which the rows are folded and written.
+    """
+    snapshot = lake.now()
+    stream = open_stream(snapshot, path)
+    if open_in(tx, path).definition != stream.definition:
+        raise ConcurrentModificationError(f"{stream.name} evolved while its publish began: look again.")
+    work = work_of(snapshot, stream)
+    known = work.before
+    if known is not None and (known.position, known.schema_id) == (work.view.position, stream.definition.schema_id):
+        return Publication(known, False)
+    return _publish(lake, tx, work, lineage or {}, runner)
+
+
+def work_of(snapshot: Reading, stream: Stream) -> Publish:
+    """Return the work of a publish of a table at a slot; every process gets the same."""
+    view, before = view_at(snapshot, stream), newest_published(snapshot, stream)
+    return Publish(view, before, head_of(snapshot, stream), snapshot.slot)
+
+
+def finish(lake: Lake, path: Sequence[str], publication: Publication) -> None:
+    """Give the committed manifests their final names. A reader would do it otherwise, and does after a transaction."""
+    if lake.own is not None:
+        return
+    if publication.staged:
+        stream = open_stream(lake.metastore.now(), path)
+        for staged in publication.staged:
+            finalize(lake.store, stream, staged.version, staged.key)
+    if publication.history is not None:
+        for staged in publication.history.staged:
+            finalize(lake.store, publication.history.stream, staged.version, staged.key)
+
+
+def _publish(lake: Lake, tx: Transaction, work: Publish, lineage: Mapping[str, Any], runner: Runner) -> Publication:
+    stream, newest = work.view.stream, work.head[0] if work.head else 0
+    staging = Staging(lake, stream, *(work.head or (0, "")))
+    set_aside(lake, stream, newest)
+    with on_top(staging, stream):
+        return _staged(lake, tx, staging, work, lineage, runner)
+
+
+def _staged(
+    lake: Lake, tx: Transaction, staging: Staging, work: Publish, lineage: Mapping[str, Any], runner: Runner
+) -> Publication:
+    view, before, stream = work.view, work.before, work.view.stream
+    dataset = open_version(lake, stream, *work.head) if work.head else None
+    evolved = dataset is not None and before is not None and before.schema_id != stream.definition.schema_id
+    if evolved and before is not None:
+        dataset = stage_columns(lake, stream, staging, before, runner)
+        before = replace(before, digest=digest_now(lake, view, before, runner))
+        work = replace(work, before=before, staged=staging.staged[-1] if staging.staged else None)
+    done = fold_and_write(lake, work, dataset, runner)
+    made = Published(
+        0,
+        view.position,
+        "",
+        done.count,
+        done.digest,
+        stream.definition.schema_id,
+        published_columns(stream.definition),
+        done.watermark,
+        done.tombstones,
+        done.late,
+        done.too_late,
+        computed(stream.definition, before, dataset),
+        done.lines,
+    )
+    written = commit_rows(lake, stream, staging, dataset, done.fragments, done.addresses, made.position)
+    index_keys(lake, stream, staging, written, done.count, runner)
+    tidied(lake, stream, staging, written, made.stale_to, done.changed, runner)
+    if done.rejected:  # by the publish that passes over them, and so once
+        quarantine(tx, stream, done.rejected)
+    published = record(lake, tx, stream, staging, made, {**lineage_of(view, before, made), **lineage})
+    history = publish_history(lake, tx, stream, view, before, runner) if stream.definition.keeps_history else None
+    withdraw(tx, stream, staging, stream, made.position)
+    return Publication(published, True, tuple(staging.staged), history)
+
+
+def check_once(paths: Sequence[Sequence[str]]) -> None:
+    """Error 13 for a table that is named twice."""
+    twice = [format_name(path) for path, count in Counter(tuple(path) for path in paths).items() if count > 1]
+    if twice:
+        raise InvalidInputError(f"{', '.join(twice)} is named twice: a publish takes each table once.")
+
+
+def publish_tables(
+    lake: Lake,
+    paths: Sequence[Sequence[str]],
+    lineage: Mapping[str, Mapping[str, Any]] | None = None,
+    runner: Runner = HERE,
+    session: Session | None = None,
+) -> list[Published]:
+    """Publish tables in one transaction, so that all are new at one slot; in the open one of a session if it has one.
+
+    `lineage` says by dotted name what else the rows of a table come from; it is kept with the published version.
+    `runner`: the place in which rows are folded and written, but not in an open transaction.
+    """
+    check_once(paths)
+    where = session or PresentSession(lake.metastore)
+    where.check_writable()
+    if where.transaction is not None:
+        return where.within(lambda tx: _publish_within(replace(lake, own=tx), paths, lineage or {}))
+
+    def work(tx: Transaction) -> list[Publication]:
+        return [stage(lake, tx, path, (lineage or {}).get(format_name(path)), runner) for path in paths]
+
+    names = ", ".join(format_name(path) for path in paths)
+    done = where.change(work, f"publish {names}")
+    for path, publication in zip(paths, done, strict=True):
+        finish(lake, path, publication)
+    return [publication.published for publication in done]
+
+
+def _publish_within(
+    lake: Lake, paths: Sequence[Sequence[str]], lineage: Mapping[str, Mapping[str, Any]]
+) -> list[Published]:
+    """Publish in the open transaction what its tables hold by then, with what the transaction has landed itself.
+
+    Where it has landed nothing in a table, what others land meanwhile waits for the next publish, as always.
+    Quarantines come last: the publish of their table may land rows in them.
+    """
+    tx, made = lake.own, dict[Sequence[str], Published]()
+    assert tx is not None
+    for path in sorted(paths, key=lambda path: path[-1].endswith(QUARANTINE)):
+        with nullcontext() if tx.appended(path) else tx.unbound_logs(path):
+            made[path] = stage(lake, tx, path, lineage.get(format_name(path))).published
+    return [made[path] for path in paths]

@@ -1,0 +1,261 @@
+"""The rows of a publish: events folded and written in this process, or in shares by tasks on executors.
+
+A task needs the store and no catalog. What it writes belongs to no version until the publish commits it, so a task that
+runs twice, or for nothing, leaves files that nothing refers to.
+"""
+
+from __future__ import annotations
+
+import base64
+import zlib
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from headwater.metastore import DataFile
+from headwater.streams.definition import Definition
+from headwater.streams.fold.events import Folded, encode_lines
+from headwater.streams.fold.memory_pages import small_pages
+from headwater.streams.fold.tombstones import TombstonesAndMarks, add_remembered, read_remembered, write_remembered
+from headwater.streams.fold.watermark import Watermark, decoded, encoded
+from headwater.streams.log.log_files import Logged, Share, bucket_count, narrowed
+from headwater.streams.log.quarantine import Quarantined, RejectedRows, write_rejected
+from headwater.streams.reading.position_views import PositionView, Published, read_tail
+from headwater.streams.rows.hashing import MODULUS
+from headwater.streams.rows.input_rows import as_json
+from headwater.streams.rows.row_keys import Codes
+from headwater.streams.serving.derived_columns import with_derived
+from headwater.streams.serving.merge import appended, merged, refolded
+from headwater.streams.serving.serving_copy import (
+    CatalogLocation,
+    Lake,
+    Staged,
+    catalog_location,
+    open_staged,
+    open_version,
+)
+from headwater.streams.serving.staged_rows import Changes, NewFragments, write_rows_of
+from headwater.streams.serving.user_functions import modules_of
+from headwater.work import Json, Runner, Task
+
+TASK_ROWS, FUNCTION_ROWS = 1 << 17, 1 << 12
+"""A task folds about this many events; fewer where it calls functions of users, which are slow."""
+TASKS_PER_CORE = 4
+
+
+@dataclass(frozen=True)
+class Publish:
+    """A publish as planned at a slot: the view to make the serving copy equal to, what it is equal to now, and its
+    newest version."""
+
+    view: PositionView
+    before: Published | None
+    head: tuple[int, str] | None
+    slot: int
+    staged: Staged | None = None
+    """The version with the table's present columns, if the publish has staged one on top of `head`."""
+
+    @property
+    def current(self) -> Published | None:
+        """The last publish, at the newest version of the serving copy."""
+        if self.before is None or self.head is None:
+            return self.before
+        return replace(self.before, version=self.head[0], manifest=self.head[1])
+
+    @property
+    def rows(self) -> int:
+        """The events it takes in."""
+        deltas = self.view.after_base if self.is_refolded else self.view.tail
+        return sum(file.rows or 0 for delta in deltas for file in delta.files)
+
+    @property
+    def is_refolded(self) -> bool:
+        """True after an undo: events before the last publish are folded again."""
+        return self.view.start != (self.before.position if self.before is not None else 0)
+
+    def dataset(self, lake: Lake) -> Any:
+        """Open the serving copy that the publish goes on top of; None before the first."""
+        if self.staged is not None:
+            return open_staged(lake, self.view.stream, self.staged)
+        return open_version(lake, self.view.stream, *self.head) if self.head else None
+
+
+@dataclass(frozen=True)
+class Done:
+    """Output of a publish: fragments, addresses of rows to remove, and the counts after it."""
+
+    fragments: NewFragments
+    addresses: Codes
+    digest: int
+    count: int
+    watermark: Watermark = None
+    late: int = 0
+    too_late: int = 0
+    rejected: tuple[RejectedRows, ...] = ()
+    tombstones: tuple[DataFile, ...] = ()
+    lines: str | None = None
+
+    @property
+    def changed(self) -> int:
+        """The number of rows written or removed."""
+        return max(sum(int(each.physical_rows) for each in self.fragments.metadata), len(self.addresses))
+
+
+def fold_and_write(lake: Lake, work: Publish, dataset: Any, runner: Runner) -> Done:
+    """Fold the events of a publish and write the changed rows, here or by tasks of the runner."""
+    definition = work.view.stream.definition
+    if runner.in_driver(work.rows, bool(definition.derived)):
+        return folded_share(lake, work, dataset)
+    divides = not work.is_refolded and not work.view.truncates
+    count = task_count(work.rows, runner.cores, bool(definition.derived)) if divides else 1
+    shares = [Share(number, count) for number in range(count)] if count > 1 else [None]
+    at, modules = catalog_location(lake), modules_of(definition)
+    tasks = [Task("headwater.streams.serving.publish_tasks:run_share", (at, work, share), modules) for share in shares]
+    done = together(work, runner.run(tasks, f"fold and write {work.view.stream.name}"))
+    if count == 1 or not done.tombstones:
+        return done if count == 1 else replace(done, tombstones=_known(work))
+    join = Task(
+        "headwater.streams.serving.publish_tasks:join_tombstones", (at, work, done.tombstones, encoded(done.watermark))
+    )
+    small = runner.in_driver(sum(file.rows or 0 for file in done.tombstones))
+    (answer,) = [join.run()] if small else runner.run([join], f"tombstones of {work.view.stream.name}")
+    for file in done.tombstones:
+        lake.store.delete(file.path)
+    return replace(done, tombstones=tuple(DataFile(*file) for file in answer))
+
+
+def task_count(rows: int, cores: int, calls_functions: bool) -> int:
+    """Return the number of tasks that fold this many events: a power of two, by rows and by buckets. Pure."""
+    wanted = min(TASKS_PER_CORE * cores, -(-rows // (FUNCTION_ROWS if calls_functions else TASK_ROWS)))
+    count = 1
+    while count < wanted:
+        count *= 2
+    return max(count, bucket_count(rows, rows))
+
+
+def _known(work: Publish) -> tuple[DataFile, ...]:
+    return tuple(work.current.tombstones) if work.current is not None else ()
+
+
+def folded_share(lake: Lake, work: Publish, dataset: Any, share: Share | None = None) -> Done:
+    """Fold a share of the events and write its rows. `tombstones` are all files, with a share only the new ones."""
+    definition, current = work.view.stream.definition, work.current
+    rules = narrowed(definition, None)
+    log = read_tail(lake.store, work.view, for_state=share is None and not definition.quarantines_late, share=share)
+    files: tuple[DataFile, ...] = ()
+    if not rules.keys:
+        changes, folded = appended(lake, work.view, rules, log, current)
+    elif work.is_refolded and current is not None:
+        changes, folded, files = refolded(lake, work.view, rules, log, current)
+    else:
+        changes, folded = merged(lake, work.view, rules, log, current)
+        new, place = TombstonesAndMarks(folded.tombstones, folded.marks), (lake.store, lake.clock, work.view.stream)
+        if share is None:
+            files = add_remembered(*place, _known(work), new, folded.watermark)
+        else:
+            files = write_remembered(*place, new, folded.watermark)
+    return replace(written(lake, work, dataset, log, changes, folded), tombstones=files)
+
+
+def written(lake: Lake, work: Publish, dataset: Any, log: Logged, changes: Changes, folded: Folded) -> Done:
+    """Write the changed rows, with their derived columns, as fragments."""
+    definition = work.view.stream.definition
+    counted = log.positions > (work.before.position if work.before is not None else 0)
+    if definition.derived:
+        rows = with_derived(definition, dataset, changes, work.before.derived if work.before is not None else ())
+        changes = replace(changes, rows=rows)
+    passed = _passed_over(definition, log, folded, counted, work.view)
+    return Done(
+        write_rows_of(lake, work.view.stream, dataset, changes),
+        changes.addresses,
+        changes.digest,
+        changes.count,
+        folded.watermark,
+        int((folded.late & counted).sum()),
+        int((folded.too_late & counted).sum()),
+        (write_rejected(lake.store, lake.clock, work.view.stream.home, passed),) if passed else (),
+        lines=encode_lines(definition, folded.lines),
+    )
+
+
+def _passed_over(
+    definition: Definition, log: Logged, folded: Folded, counted: Any, view: PositionView
+) -> list[Quarantined]:
+    """Events that did not apply, as the quarantine keeps them."""
+    nobody = np.zeros(len(counted), bool)
+    unplaced = nobody if folded.unplaced is None else folded.unplaced & counted
+    late = folded.late & counted & ~unplaced if definition.quarantines_late else nobody
+    rows: list[Quarantined] = []
+    for mask, reason in ((late, "late"), (unplaced, "late_partial"), (folded.too_late & counted, "too_late")):
+        places = np.flatnonzero(mask)
+        found = log.events.rows.take(places).to_pylist()
+        for row, place in zip(found, places.tolist(), strict=True):
+            delta = view.tail[log.deltas[place]]
+            source = delta.properties.get("file") or delta.properties.get("source")
+            rows.append(Quarantined(as_json(row), reason, None, source, int(log.positions[place])))
+    return rows
+
+
+# Tasks ---------------------------------------------------------------------------------------------------------------
+
+
+@small_pages
+def run_share(location: CatalogLocation, work: Publish, share: Share | None) -> Json:
+    """Do a share of a publish on an executor. Counts and digest are differences to what is published."""
+    lake = location.lake()
+    done = folded_share(lake, work, work.dataset(lake), share)
+    known = work.current or Published(0, 0, "")
+    return {
+        **done.fragments.to_json(),
+        "addresses": packed(done.addresses),
+        "digest": str((done.digest - known.digest) % MODULUS),
+        "count": done.count - known.rows,
+        "watermark": encoded(done.watermark),
+        "late": done.late,
+        "too_late": done.too_late,
+        "rejected": [each.to_json() for each in done.rejected],
+        "tombstones": [[file.path, file.rows, file.bytes] for file in done.tombstones],
+        "lines": done.lines,
+    }
+
+
+def together(work: Publish, answers: Sequence[Json]) -> Done:
+    """Return what all shares have done. The tombstones and marks stay in the files that the shares wrote."""
+    known = work.current or Published(0, 0, "")
+    addresses = [unpacked(each["addresses"]) for each in answers]
+    return Done(
+        NewFragments.from_json(answers),
+        np.concatenate([np.empty(0, np.int64), *addresses]),
+        (known.digest + sum(int(each["digest"]) for each in answers)) % MODULUS,
+        known.rows + sum(each["count"] for each in answers),
+        decoded(answers[0]["watermark"]),
+        sum(each["late"] for each in answers),
+        sum(each["too_late"] for each in answers),
+        tuple(RejectedRows.from_json(rows) for each in answers for rows in each["rejected"]),
+        tuple(DataFile(*file) for each in answers for file in each["tombstones"]),
+        answers[0]["lines"],
+    )
+
+
+def join_tombstones(
+    location: CatalogLocation, work: Publish, files: Sequence[DataFile], watermark: Any
+) -> list[list[Any]]:
+    """Merge the tombstones and marks that shares wrote with those that are published; return all files after it."""
+    lake, stream = location.lake(), work.view.stream
+    new = read_remembered(lake.store, stream.definition, narrowed(stream.definition, None), files)
+    found = add_remembered(lake.store, lake.clock, stream, _known(work), new, decoded(watermark))
+    return [[file.path, file.rows, file.bytes] for file in found]
+
+
+def packed(addresses: Codes) -> str:
+    """Addresses as text; they are close together, so their differences are small."""
+    steps = np.diff(np.sort(addresses), prepend=0).astype("<i8")
+    return base64.b64encode(zlib.compress(steps.tobytes(), 1)).decode()
+
+
+def unpacked(text: str) -> Codes:
+    steps = np.frombuffer(zlib.decompress(base64.b64decode(text)), "<i8")
+    found: Codes = np.cumsum(steps).astype(np.int64)
+    return found

@@ -1,0 +1,239 @@
+"""Values of messages, by the types of their columns or by the schema part of a message of Kafka Connect. Pure.
+
+Without a schema bytes come in base64, dates as days, times as numbers whose unit is an option, decimals of any scale as
+an object, maps and other nested values perhaps as a text of JSON. With one, decimals are bytes in base64 with a scale,
+dates are days, times and timestamps numbers whose unit the schema's name tells.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import hashlib
+import json
+import uuid
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from datetime import UTC, date, datetime, time, timedelta
+from decimal import Context, Decimal
+from typing import Any
+
+import msgspec
+import pyarrow as pa
+
+from headwater.errors import InvalidInputError
+from headwater.streams.definition import Definition
+from headwater.streams.rows.column_casts import FAILS, floats
+from headwater.streams.rows.input_rows import Given
+
+DIGITS = Context(prec=1000)
+EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+UNAVAILABLE = "__debezium_unavailable_value"
+_BYTES = UNAVAILABLE.encode()
+UNAVAILABLE_BYTES = base64.b64encode(_BYTES).decode()
+UNAVAILABLE_ID = str(uuid.UUID(bytes=hashlib.md5(_BYTES, usedforsecurity=False).digest(), version=3))
+"""As Java names an id by bytes."""
+_TEXTS = frozenset((UNAVAILABLE, UNAVAILABLE_BYTES, json.dumps({UNAVAILABLE: UNAVAILABLE}, separators=(",", ":"))))
+_ITEMS = frozenset((UNAVAILABLE, UNAVAILABLE_BYTES, UNAVAILABLE_ID))
+_NUMBERS = list(_BYTES)
+_IN_TEXT = (UNAVAILABLE, UNAVAILABLE_BYTES, UNAVAILABLE_ID, *(space.join(map(str, _NUMBERS)) for space in (",", ", ")))
+
+
+def is_unavailable(value: Any) -> bool:
+    """Return whether the database did not send the value: it did not change, so it is missing and not NULL.
+
+    Debezium says so in the column's own type: a text or its bytes, a list of that text, of the id that is named by it
+    or of its bytes as numbers, a map of the text to itself.
+    """
+    if isinstance(value, str):
+        return value in _TEXTS
+    if isinstance(value, list):
+        if len(value) == 1:
+            return isinstance(value[0], str) and value[0] in _ITEMS
+        return len(value) == len(_NUMBERS) and value == _NUMBERS
+    return isinstance(value, dict) and len(value) == 1 and value.get(UNAVAILABLE) == UNAVAILABLE
+
+
+def is_unavailable_in(text: str) -> bool:
+    """Return whether a text may hold such a value."""
+    return any(part in text for part in _IN_TEXT)
+
+
+def _decimal(value: Any, parameters: Mapping[str, Any]) -> Decimal:
+    raw = base64.b64decode(value, validate=True)
+    scale = int(parameters.get("scale", 0))
+    return Decimal(int.from_bytes(raw, "big", signed=True)).scaleb(-scale, DIGITS)  # Python's own keep 28 digits
+
+
+def variable_decimal(value: Any, _: Any = None) -> Decimal:
+    return _decimal(value["value"], {"scale": value["scale"]})
+
+
+def days(value: Any, _: Any = None) -> date:
+    return (EPOCH + timedelta(days=int(value))).date()
+
+
+def moment(per_second: int) -> Callable[..., Any]:
+    def read(value: Any, _: Any = None) -> Any:
+        seconds, rest = divmod(int(value), per_second)
+        micros, odd = divmod(rest * 10**9 // per_second, 1000)
+        found = EPOCH + timedelta(seconds=seconds, microseconds=micros)
+        if odd:  # nanoseconds have no place in Python's times: the text keeps them
+            return f"{found:%Y-%m-%dT%H:%M:%S}.{micros * 1000 + odd:09d}Z"
+        return found
+
+    return read
+
+
+def time_of_day(per_second: int) -> Callable[..., time]:
+    def read(value: Any, _: Any = None) -> time:
+        since = timedelta(microseconds=int(value) * 10**6 // per_second)
+        if not timedelta() <= since < timedelta(days=1):  # MySQL's are durations too: no time of a day is one of those
+            raise ValueError("no time of a day")
+        return (EPOCH + since).time()
+
+    return read
+
+
+READ: dict[str, Callable[[Any, Mapping[str, Any]], Any]] = {
+    "org.apache.kafka.connect.data.Decimal": _decimal,
+    "io.debezium.data.VariableScaleDecimal": variable_decimal,
+    "org.apache.kafka.connect.data.Date": days,
+    "io.debezium.time.Date": days,
+    "org.apache.kafka.connect.data.Timestamp": moment(10**3),
+    "io.debezium.time.Timestamp": moment(10**3),
+    "io.debezium.time.MicroTimestamp": moment(10**6),
+    "io.debezium.time.NanoTimestamp": moment(10**9),
+    "org.apache.kafka.connect.data.Time": time_of_day(10**3),
+    "io.debezium.time.Time": time_of_day(10**3),
+    "io.debezium.time.MicroTime": time_of_day(10**6),
+    "io.debezium.time.NanoTime": time_of_day(10**9),
+}
+
+
+def read_value(value: Any, schema: Mapping[str, Any] | None) -> Any:
+    """A value as Python has it. One that is not what its schema says is left as it is, and will not fit its column."""
+    if value is None or schema is None:
+        return value
+    read = READ.get(str(schema.get("name")))
+    try:
+        if read is not None:
+            return read(value, schema.get("parameters") or {})
+        if schema.get("type") == "bytes" and isinstance(value, str):
+            return base64.b64decode(value, validate=True)
+        if schema.get("type") == "array" and isinstance(value, list):
+            return [read_value(item, schema.get("items")) for item in value]
+        if schema.get("type") == "struct" and isinstance(value, Mapping):
+            kinds = fields_of(schema)
+            return {name: read_value(item, kinds.get(name)) for name, item in value.items()}
+        if schema.get("type") == "map" and isinstance(value, Mapping):
+            return {name: read_value(item, schema.get("values")) for name, item in value.items()}
+    except (ValueError, TypeError, KeyError, OverflowError, binascii.Error, ArithmeticError):
+        return value
+    return value
+
+
+def reads(schema: Any) -> bool:
+    """Return whether values of this schema, or parts of them, are anything but what JSON says they are."""
+    if not isinstance(schema, Mapping):
+        return False
+    if str(schema.get("name")) in READ or schema.get("type") == "bytes":
+        return True
+    return any(map(reads, (schema.get("items"), schema.get("values"), *(schema.get("fields") or ()))))
+
+
+def fields_of(schema: Mapping[str, Any] | None) -> dict[str, Mapping[str, Any]]:
+    """The schemas of a struct's fields, by name."""
+    return {str(field.get("field")): field for field in (schema or {}).get("fields") or ()}
+
+
+UNITS = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}
+NOTHING = type(None)
+_DECODER: Any = msgspec.json.Decoder(float_hook=Decimal)
+
+
+@dataclass(frozen=True)
+class ValueReader:
+    """A reader of values of some Python types; others are as they should be."""
+
+    read: Callable[[Any], Any]
+    types: frozenset[type]
+
+    def __call__(self, value: Any) -> Any:
+        """The value; one that is not what its type wants stays, and will not fit its column."""
+        if type(value) not in self.types:
+            return value
+        try:
+            return self.read(value)
+        except (ArithmeticError, LookupError, TypeError, ValueError, binascii.Error, msgspec.DecodeError):
+            return value
+
+
+def check_unit(unit: str | None) -> None:
+    if unit is not None and unit not in UNITS:
+        raise InvalidInputError(f"The time_unit {unit!r} is none of {', '.join(UNITS)}.")
+
+
+def with_values(data: Given, definition: Definition, unit: str | None) -> Given:
+    """The same rows, with values as the types of the columns want them; a number is a time only if `unit` is told."""
+    kinds = {column.name: column.type for column in definition.columns}
+    return replace(data, columns={name: _read(values, kinds.get(name), unit) for name, values in data.columns.items()})
+
+
+def _read(values: Any, kind: Any, unit: str | None) -> Any:
+    if not isinstance(values, list):
+        return values
+    kinds = set(map(type, values))
+    if kind is None or (Decimal in kinds and pa.types.is_floating(kind)):  # the type of a new column its values tell
+        return [floats(value) for value in values]
+    if pa.types.is_timestamp(kind) and unit is not None and int in kinds and kinds <= {int, NOTHING}:
+        try:
+            return pa.array(values, pa.int64()).cast(pa.timestamp(unit, kind.tz))
+        except FAILS:
+            pass
+    reader = reader_of(kind, unit)
+    return values if reader is None or not kinds & reader.types else [reader(value) for value in values]
+
+
+def reader_of(kind: Any, unit: str | None = None) -> ValueReader | None:
+    """Return the reader of values of a type; None: they are taken as they are."""
+    types = pa.types
+    if types.is_binary(kind) or types.is_large_binary(kind) or types.is_binary_view(kind):
+        return ValueReader(lambda value: base64.b64decode(value, validate=True), frozenset([str]))
+    if types.is_decimal(kind):
+        return ValueReader(variable_decimal, frozenset([dict]))
+    if types.is_date(kind):
+        return ValueReader(days, frozenset([int]))
+    if types.is_time(kind):
+        return ValueReader(time_of_day(UNITS[unit]), frozenset([int])) if unit is not None else None
+    if types.is_timestamp(kind):
+        return ValueReader(moment(UNITS[unit]), frozenset([int])) if unit is not None else None
+    return _nested_reader(kind, unit) if types.is_nested(kind) else None
+
+
+def _nested_reader(kind: Any, unit: str | None) -> ValueReader:
+    """Return the reader of nested values: their parts by their own types, a text as the JSON that it is."""
+    parts = _parts_reader(kind, unit)
+
+    def read(value: Any) -> Any:
+        value = _DECODER.decode(value) if isinstance(value, str) else value
+        return value if parts is None else parts(value)
+
+    return ValueReader(read, frozenset([str]) if parts is None else frozenset([str, list, dict]))
+
+
+def _parts_reader(kind: Any, unit: str | None) -> Callable[[Any], Any] | None:
+    if pa.types.is_struct(kind):
+        fields = [kind.field(place) for place in range(kind.num_fields)]
+        readers = {field.name: found for field in fields if (found := reader_of(field.type, unit)) is not None}
+
+        def by_name(value: Mapping[str, Any]) -> Any:
+            return {name: readers[name](part) if name in readers else part for name, part in value.items()}
+
+        return by_name if readers else None
+    item = reader_of(kind.item_type if pa.types.is_map(kind) else kind.value_type, unit)
+    if item is None:
+        return None
+    if not pa.types.is_map(kind):
+        return lambda value: [item(part) for part in value] if isinstance(value, list) else value
+    return lambda value: {name: item(part) for name, part in value.items()}
