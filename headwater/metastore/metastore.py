@@ -20,7 +20,6 @@ from headwater.metastore.commit.draft import Draft
 from headwater.metastore.commit.group_commit import Committer
 from headwater.metastore.commit.log import Log
 from headwater.metastore.commit.rules import Group, Header, compile_txn, conflict, refused
-from headwater.metastore.commit.table_parts import DELTA_FORMAT
 from headwater.metastore.commit.transaction import SavedTransaction, Transaction
 from headwater.metastore.commit.undo_deltas import Columns, Restores
 from headwater.metastore.records.disk_records import Revision
@@ -33,14 +32,12 @@ from headwater.metastore.records.objects import (
     History,
     HistoryEntry,
     Keys,
-    Locator,
     LogEntry,
     NamedSnapshot,
     NamedSnapshots,
     Object,
     Objects,
     Problems,
-    Revisions,
     Undone,
     UndoStep,
     moment_ms,
@@ -327,21 +324,6 @@ class Metastore:
         """Return the deltas of a table's stream after a position, in order. `options`: see `Reading.deltas`."""
         return self.now().deltas(path, after, **options)
 
-    def versions(self, path: Path) -> Objects:
-        return self.now().versions(path)
-
-    def streams(self, path: Path, version: str | None = None) -> Objects:
-        return self.now().streams(path, version)
-
-    def partitions(
-        self, path: Path, *, format: str = DELTA_FORMAT, version: str | None = None, stream: str | None = None
-    ) -> Objects:
-        return self.now().partitions(path, format=format, version=version, stream=stream)
-
-    def find(self, locator: Locator | str) -> Object | Delta:
-        """Return the object or delta of a locator or Canonical String."""
-        return self.now().find(locator)
-
     def by_id(self, id: str) -> Object | Delta:
         """Return the namespace or table of an id, wherever it is now, or a part by `<table id>/<version>/...`."""
         return self.now().by_id(id)
@@ -378,10 +360,6 @@ class Metastore:
     def history(self, path: Path) -> History:
         """Return the transactions that touched the object at this path, or the one dropped there last; oldest first."""
         return self.now().history(path)
-
-    def revisions(self, path: Path) -> Revisions:
-        """Return the kept revisions of the object at this path, or of the one dropped there last, oldest first."""
-        return self.now().revisions(path)
 
     def diff(self, a: Moment, b: Moment) -> Diff:
         """Return the differences between two slots, times or named snapshots."""

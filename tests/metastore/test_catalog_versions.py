@@ -35,7 +35,7 @@ def test_a_lance_version_is_the_delta_at_that_position(catalog: Any) -> None:
     deltas = store.deltas(["t"], format="lance")
     assert [delta.position for delta in deltas] == [1, 2, 3] == numbers(catalog)[::-1]
     assert all(os.path.exists(os.path.join(catalog.properties.root, delta.files[0].path)) for delta in deltas)
-    assert [stream.id for stream in store.streams(["t"])] == ["lance"]
+    assert [stream.id for stream in store.now().streams(["t"])] == ["lance"]
     home = os.path.join(catalog.properties.root, store.get(["t"]).home)
     published = read_deltas(catalog.properties.root, home, "lance")
     assert [int(path.rsplit("/", 1)[1].split(".")[0]) for path in published] == [2**64 - 1 - n for n in (1, 2, 3)]

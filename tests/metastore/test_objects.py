@@ -138,7 +138,7 @@ def test_drop_is_restricted_unless_cascading_and_can_be_undone(store: Metastore)
         store.run(lambda tx: tx.drop(["a"]))
     store.run(lambda tx: tx.drop(["a"], cascade=True))
     assert store.list() == []
-    assert [entry.operation for entry in store.revisions(["a"])] == ["create", "delete"]
+    assert [entry.operation for entry in store.now().revisions(["a"])] == ["create", "delete"]
     back = store.undrop(["a"])
     assert back.revision == store.get(["a"]).revision == 3
     assert store.get(["a", "b", "t"]).id == before.id
@@ -191,9 +191,9 @@ def test_versions_streams_and_partitions_have_the_ids_they_were_given(store: Met
         tx.append_delta(["t"], ["x"], partition=["2026", 1])
         tx.append_delta(["t"], ["y"])
         tx.append_delta(["t"], ["m"], format="lance", position=7)
-    assert [version.id for version in store.versions(["t"])] == ["1"]
-    assert [stream.locator for stream in store.streams(["t"])] == ["t|1|delta|delta", "t|1|lance|lance"]
-    parts = {part.parts[1] and tuple(part.parts[1]): part for part in store.partitions(["t"])}
+    assert [version.id for version in store.now().versions(["t"])] == ["1"]
+    assert [stream.locator for stream in store.now().streams(["t"])] == ["t|1|delta|delta", "t|1|lance|lance"]
+    parts = {part.parts[1] and tuple(part.parts[1]): part for part in store.now().partitions(["t"])}
     assert parts.keys() == {None, ("2026", 1)}
     assert parts[None].home == f"{table.home}/1/delta/default"
     assert [delta.files[0].path for delta in store.deltas(["t"], partition=["2026", 1])] == ["x"]
@@ -289,4 +289,4 @@ def test_a_snapshot_that_was_collected_says_so(store: Metastore) -> None:
         past.get(["a"])
     with pytest.raises(ConcurrentModificationError):
         tx.commit()
-    assert [entry.revision for entry in store.revisions(["a"])] == [3]
+    assert [entry.revision for entry in store.now().revisions(["a"])] == [3]

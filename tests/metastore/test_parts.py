@@ -64,20 +64,20 @@ def test_every_object_is_found_by_its_locator_and_its_id(store: Metastore) -> No
         store.get(["a"]),
         store.get(["a", "x|y"]),
         store.get(table),
-        *store.versions(table),
-        *store.streams(table),
-        *store.partitions(table),
+        *store.now().versions(table),
+        *store.now().streams(table),
+        *store.now().partitions(table),
     ]
     for item in objects:
-        assert store.find(item.locator) == store.find(Locator.parse(item.locator)) == item
+        assert store.now().find(item.locator) == store.now().find(Locator.parse(item.locator)) == item
         own = item.home if item.kind not in ("namespace", "table") else item.id
         assert store.by_id(own[own.index(store.get(table).id) :] if "/" in own else own) == item
-    partition = store.partitions(table)[0]
-    found = store.find(Locator.parse(partition.locator).child("1"))
+    partition = store.now().partitions(table)[0]
+    found = store.now().find(Locator.parse(partition.locator).child("1"))
     assert isinstance(found, Delta)
     assert found.files[0].path == "f"
     assert store.by_id(f"{store.get(table).id}/1/delta/{partition.id}/1") == found
-    through_alias = store.find("b|x\\|y|1")
+    through_alias = store.now().find("b|x\\|y|1")
     assert isinstance(through_alias, Object)
     assert through_alias.properties == {"k": 1}
 
@@ -87,17 +87,17 @@ def test_what_is_not_there_is_not_found_by_locator_or_id(store: Metastore) -> No
     store.run(lambda tx: tx.drop(["a", "gone"]))
     for text in ("a|gone", "a|t|1|lance|lance", "a|t|1|delta|lance", "a|t|1|delta|delta|default|"):
         with pytest.raises(TableNotFoundError):
-            store.find(text)
+            store.now().find(text)
     with pytest.raises(NamespaceNotFoundError):
-        store.find("nothing")
+        store.now().find("nothing")
     with pytest.raises(TableVersionNotFoundError):
-        store.find("a|t|9")
+        store.now().find("a|t|9")
     with pytest.raises(InvalidInputError):
-        store.find("a|t|1|delta")
+        store.now().find("a|t|1|delta")
     for id in (dropped.id, "no-such-id", f"{store.get(T).id}/1/lance", f"{dropped.id}/1"):
         with pytest.raises(TableNotFoundError):
             store.by_id(id)
-    looks: list[Callable[[Any], object]] = [store.find, store.by_id, Locator.parse]
+    looks: list[Callable[[Any], object]] = [store.now().find, store.by_id, Locator.parse]
     for look in looks:
         with pytest.raises(InvalidInputError):
             look(5)
@@ -120,7 +120,7 @@ def test_a_version_has_several_streams_of_one_format(store: Metastore) -> None:
     store.run(lambda tx: tx.create_stream(T, "delta", id="side"))
     store.run(lambda tx: (tx.append_delta(T, ["main"]), tx.append_delta(T, ["side"], stream="side")))
     assert (files(store), files(store, stream="side")) == (["main"], ["side"])
-    assert [(item.id, item.parts) for item in store.streams(T)] == [
+    assert [(item.id, item.parts) for item in store.now().streams(T)] == [
         ("delta", ("delta", "delta")),
         ("side", ("side", "delta")),
     ]
@@ -140,7 +140,7 @@ def test_a_partition_has_the_id_that_its_caller_chose(store: Metastore) -> None:
     store.run(lambda tx: tx.append_delta(T, ["f"], partition=[7], partition_id="week-7"))
     store.run(lambda tx: tx.append_delta(T, ["g"], partition_id="week-7"))
     store.run(lambda tx: tx.append_delta(T, ["h"], partition=[7]))
-    (chosen, derived) = store.partitions(T)
+    (chosen, derived) = store.now().partitions(T)
     assert (chosen.id, chosen.parts) == ("week-7", ("week-7", [7]))
     assert (derived.id[:2], derived.parts[1]) == ("p-", [7])
     assert files(store, partition_id="week-7") == ["f", "g"]
@@ -165,13 +165,13 @@ def test_a_partition_is_found_in_the_only_stream_that_has_it(store: Metastore) -
         store.run(lambda tx, id=id: tx.create_stream(T, "delta", id=id))  # type: ignore[misc]
     store.run(lambda tx: tx.append_delta(T, ["f"], stream="s2", partition_id="p"))
     store.run(lambda tx: tx.update_partition(T, "p", {"rows": 1}))
-    assert store.partitions(T, stream="s2")[0].properties == {"rows": 1}
+    assert store.now().partitions(T, stream="s2")[0].properties == {"rows": 1}
     store.run(lambda tx: tx.append_delta(T, ["g"], stream="s3", partition_id="p"))
     with pytest.raises(InvalidInputError, match="'s2', 's3'"):
         store.run(lambda tx: tx.drop_partition(T, "p"))
     store.run(lambda tx: tx.drop_partition(T, "p", stream="s2"))
     store.run(lambda tx: tx.drop_partition(T, "p"))
-    assert store.partitions(T, stream="s2") == store.partitions(T, stream="s3") == []
+    assert store.now().partitions(T, stream="s2") == store.now().partitions(T, stream="s3") == []
     assert store.verify() == []
 
 
@@ -184,7 +184,7 @@ def test_versions_streams_and_partitions_are_updated_with_their_revisions(store:
             tx.update_partition(T, "p", {"rows": [1]}),
         )
     )
-    found = [store.versions(T)[0], store.streams(T)[0], store.partitions(T)[0]]
+    found = [store.now().versions(T)[0], store.now().streams(T)[0], store.now().partitions(T)[0]]
     assert [(item.properties, item.revision) for item in found] == [
         ({"schema": "s"}, 2),
         ({"reader": 5}, 2),
@@ -205,7 +205,7 @@ def test_versions_streams_and_partitions_are_updated_with_their_revisions(store:
 def test_a_dropped_version_or_stream_is_gone_and_its_id_stays_taken(store: Metastore) -> None:
     store.run(lambda tx: (tx.create_table_version(T, "2"), tx.append_delta(T, ["two"])))
     store.run(lambda tx: tx.drop_table_version(T, "2"))
-    assert ([item.id for item in store.versions(T)], files(store)) == (["1"], [])
+    assert ([item.id for item in store.now().versions(T)], files(store)) == (["1"], [])
     assert [delta.files[0].path for delta in store.at(2).deltas(T)] == ["two"]
     with pytest.raises(TableAlreadyExistsError, match="never used twice"):
         store.run(lambda tx: tx.create_table_version(T, "2"))
@@ -224,13 +224,13 @@ def test_a_dropped_partition_takes_its_deltas_along_and_comes_back_empty(tmp_pat
     store.run(lambda tx: (tx.create_namespace(["a"]), tx.create_table(T)))
     for name, partition in (("f", 1), ("g", 2), ("h", 1)):
         store.run(lambda tx, n=name, p=partition: tx.append_delta(T, [n], partition=[p]))  # type: ignore[misc]
-    id = store.partitions(T)[0].id
+    id = store.now().partitions(T)[0].id
     store.run(lambda tx: tx.drop_partition(T, id))
     assert files(store) == ["g"] == list(read(str(tmp_path))["a", "t"][3])
-    assert [item.parts[1] for item in store.partitions(T)] == [[2]]
+    assert [item.parts[1] for item in store.now().partitions(T)] == [[2]]
     store.run(lambda tx: tx.append_delta(T, ["i"], partition=[1]))
     assert files(store) == ["g", "i"] == list(read(str(tmp_path))["a", "t"][3])
-    assert store.partitions(T)[0].revision == 3
+    assert store.now().partitions(T)[0].revision == 3
     assert [delta.position for delta in store.deltas(T)] == [2, 4]
     with pytest.raises(InvalidInputError, match="appends to the partition"):
         store.run(lambda tx: (tx.append_delta(T, ["x"], partition=[1]), tx.drop_partition(T, id)))
@@ -257,7 +257,7 @@ def test_collection_takes_the_files_of_dropped_parts_and_frees_their_ids(tmp_pat
     assert list((tmp_path / home / "data").iterdir()) == []
     assert Metastore(tmp_path).verify() == []
     store.run(lambda tx: (tx.create_table_version(T, "1"), tx.append_delta(T, ["again"])))
-    assert [item.id for item in store.versions(T)] == ["2", "1"]
+    assert [item.id for item in store.now().versions(T)] == ["2", "1"]
     assert files(store) == files(Metastore(tmp_path)) == ["again"]
 
 
@@ -371,7 +371,7 @@ def test_records_of_different_sources_do_not_conflict_and_of_one_do(store: Metas
     with pytest.raises(ConcurrentModificationError):
         same.commit()
     begin("s1").commit()
-    assert [item.properties.get("taken") for item in store.streams(T)] == [None, 2, 1]
+    assert [item.properties.get("taken") for item in store.now().streams(T)] == [None, 2, 1]
     assert files(store) == ["s1", "s2", "s1"]
 
 

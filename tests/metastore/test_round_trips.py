@@ -39,7 +39,7 @@ def test_a_point_read_is_one_round_trip(store: Metastore, counting: CountingStor
         lambda: store.get(["a", "t"]),
         lambda: store.list(["a"]),
         lambda: store.deltas(["a", "t"]),
-        lambda: store.revisions(["a"]),
+        lambda: store.now().revisions(["a"]),
         lambda: store.exists(["nothing"]),
     ):
         counting.reset()

@@ -23,7 +23,7 @@ from tests.streams.test_histories import land, new_table
 
 def history_table(table: StreamTable) -> pa.Table:
     path = sibling(table.path, HISTORY)
-    version = table._metastore.versions(path)[-1]
+    version = table._metastore.now().versions(path)[-1]
     found: pa.Table = lance.dataset(f"{table._lake().uri}/{version.home}.lance").to_table()
     return found
 
