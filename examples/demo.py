@@ -30,10 +30,11 @@ from typing import Any
 import pyarrow as pa
 
 from headwater.catalog import Catalog
-from headwater.errors import UnsupportedOperationError, many
+from headwater.errors import UnsupportedOperationError
 from headwater.pipeline import Report, plan_pipeline, read_pipeline, run_pipeline, undo
 from headwater.pipeline.lineage import drawing, upstream
 from headwater.spark.engine_session import engine_session
+from headwater.wording import many
 from headwater.work import EMBEDDED
 from headwater.work.engines import PipelineEngine
 

@@ -20,7 +20,7 @@ from typing import Any, TypeVar
 import pyarrow as pa
 
 from headwater.errors import InvalidInputError, LanceNamespaceError, NamespaceNotFoundError, TableNotFoundError
-from headwater.names import MEANT, closest
+from headwater.wording import MEANT, closest
 
 Kind = TypeVar("Kind", bound=type)
 Near = Callable[[Any, Any], str | None]

@@ -151,8 +151,3 @@ def place_of(error: BaseException) -> str:
             place = f"{code.co_filename.rpartition('headwater/')[2]}:{traceback.tb_lineno}"
         traceback = traceback.tb_next
     return place
-
-
-def many(count: int, noun: str) -> str:
-    """Return `1 file` or `2,000 files`."""
-    return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"

@@ -6,17 +6,15 @@ delimiter it becomes the string style. This is the only module that knows the de
 
 from __future__ import annotations
 
-import difflib
 import re
 import unicodedata
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
 from headwater.errors import InvalidInputError
 
 DELIMITER = "$"
-MEANT = "Did you mean"
 DOT, QUOTE = ".", '"'
 """The separator and quote of qualified names: `prod."a.b"`."""
 MAX_NAME_BYTES = 255
@@ -238,33 +236,3 @@ def format_name(names: Sequence[str]) -> str:
 
 def _quote(name: str) -> str:
     return QUOTE + name.replace(QUOTE, QUOTE * 2) + QUOTE
-
-
-# Suggestions ----------------------------------------------------------------------------------------------------------
-
-
-def closest(word: str, known: Iterable[str]) -> str | None:
-    """Return the known word that is most like another one; None if none is."""
-    found = difflib.get_close_matches(word, list(known), 1)
-    return found[0] if found else None
-
-
-def did_you_mean(word: str, known: Iterable[str]) -> str:
-    """Return ` Did you mean 'name'?`, to follow a sentence; an empty text if no known word is like this one."""
-    near = closest(word, known)
-    return "" if near is None else f" {MEANT} {near!r}?"
-
-
-def closest_path(asked: Sequence[str], children: Callable[[tuple[str, ...]], Iterable[str]]) -> tuple[str, ...] | None:
-    """Return a path of names with its first wrong one replaced by the closest; None if none is like it.
-
-    `children` returns the names in a namespace that exists.
-    """
-    there: tuple[str, ...] = ()
-    for name in asked:
-        known = list(children(there))
-        if name not in known:
-            near = closest(name, known)
-            return None if near is None else (*there, near, *asked[len(there) + 1 :])
-        there = (*there, name)
-    return None

@@ -18,8 +18,9 @@ import pyarrow as pa
 from markupsafe import Markup
 
 from headwater.cells import cell, image_type
-from headwater.errors import LanceNamespaceError, many
+from headwater.errors import LanceNamespaceError
 from headwater.names import ObjectId, format_name
+from headwater.wording import many
 
 MAX_NAMES = 50
 MAX_ROWS = 20

@@ -23,9 +23,10 @@ from headwater.errors import (
     UnsupportedOperationError,
     error_for,
 )
-from headwater.names import MEANT, format_name, parse_name
+from headwater.names import format_name, parse_name
 from headwater.pipeline.lineage import downstream, upstream
 from headwater.sql import catalog_queries as queries
+from headwater.wording import MEANT
 
 Asked = dict[str, Any]
 Method = Callable[["CatalogTools", Asked, Any], str]

@@ -30,8 +30,7 @@ from headwater.paging import all_pages
 from headwater.sql import catalog_queries as queries
 from headwater.streams.definition import define, fields_of
 from headwater.tables.write.input_rows import fit, reader_of
-from headwater.verbs import history as past
-from headwater.verbs.catalog_objects import AlterNamespaceProperties, RenameNamespace
+from headwater.verbs import catalog as verbs
 
 Name = str | Sequence[str]
 Answer = TypeVar("Answer")
@@ -147,7 +146,7 @@ class Catalog:
     ) -> dict[str, str]:
         """Set and remove properties of a namespace, and return all. Unsupported (0) for some kinds of catalog."""
         id = self._id(name)
-        request = AlterNamespaceProperties(id=id.names, properties=dict(properties or {}), removed=list(removed))
+        request = verbs.AlterNamespaceProperties(id=id.names, properties=dict(properties or {}), removed=list(removed))
         transport = transport_of(self._made) if id.is_root else self._transport
         return dict(transport.call(request) or {})
 
@@ -228,15 +227,15 @@ class Catalog:
 
     def rename_namespace(self, name: Name, new: Name) -> None:
         """Rename or move a namespace with all below it. No data moves."""
-        self._transport.call(RenameNamespace(id=self._id(name).names, new_id=self._list(new)))
+        self._transport.call(verbs.RenameNamespace(id=self._id(name).names, new_id=self._list(new)))
 
     def alias(self, name: Name, other: Name) -> None:
         """Add an alias: `other` finds the namespace or table too, in the same namespace. Lists do not show it."""
-        self._transport.call(past.AddAlias(id=self._id(name).names, alias=self._alias(name, other)))
+        self._transport.call(verbs.AddAlias(id=self._id(name).names, alias=self._alias(name, other)))
 
     def unalias(self, name: Name, other: Name) -> None:
         """Remove an alias of a namespace or table."""
-        self._transport.call(past.RemoveAlias(id=self._id(name).names, alias=self._alias(name, other)))
+        self._transport.call(verbs.RemoveAlias(id=self._id(name).names, alias=self._alias(name, other)))
 
     def _alias(self, name: Name, other: Name) -> str:
         """Return an alias as one name; `other` is that name alone, or with the namespace of the object."""
@@ -303,12 +302,12 @@ class Catalog:
     @property
     def slot(self) -> int:
         """The number of the newest commit; of a catalog of the past, the commit that it shows. `at` takes it."""
-        return int(self._transport.call(past.ReadLog(limit=0)).slot)
+        return int(self._transport.call(verbs.ReadLog(limit=0)).slot)
 
     def history(self, name: Name) -> History:
         """Return the transactions that touched a namespace or table or its parts, oldest first, through renames."""
         names = self._id(name).names
-        return ShownList(self._transport.call(past.DescribeHistory(id=names)), f"History of {format_name(names)}")
+        return ShownList(self._transport.call(verbs.DescribeHistory(id=names)), f"History of {format_name(names)}")
 
     def log(self, after: int | None = None, wait: float = 0) -> Iterator[LogEntry]:
         """Iterate over the transactions after a commit, in order. `wait`: seconds that a server waits for the first."""
@@ -316,13 +315,13 @@ class Catalog:
 
     def diff(self, a: Moment, b: Moment) -> Diff:
         """Return the differences between two states: each a commit, a time with a zone or a named snapshot."""
-        request = past.DescribeDifference(before=format_moment(a), after=format_moment(b))
+        request = verbs.DescribeDifference(before=format_moment(a), after=format_moment(b))
         difference: Diff = self._transport.call(request)
         return difference
 
     def undrop(self, name: Name) -> None:
         """Bring back what was dropped last under a name, with all that was dropped with it."""
-        self._transport.call(past.Undrop(id=self._id(name).names))
+        self._transport.call(verbs.Undrop(id=self._id(name).names))
 
     def undo(self, transaction: str | LogEntry | HistoryEntry, dry_run: bool = False) -> Undone:
         """Undo a transaction by a new one, which restores all that it changed. A dry run returns the steps alone.
@@ -331,18 +330,16 @@ class Catalog:
         InvalidTableState (19) with the reasons if it cannot be undone.
         """
         if not isinstance(transaction, (str, LogEntry, HistoryEntry)):
-            raise InvalidInputError(
-                f"A transaction is an id, or an entry of the log or a history, not {transaction!r}."
-            )
+            raise InvalidInputError(f"A transaction is an id, or an entry of a log or history, not {transaction!r}.")
         txn = transaction if isinstance(transaction, str) else transaction.txn
-        undone: Undone = self._transport.call(past.UndoTransaction(txn=txn, dry_run=dry_run))
+        undone: Undone = self._transport.call(verbs.UndoTransaction(txn=txn, dry_run=dry_run))
         return undone
 
     def verify(self) -> list[VersionProblem]:
         """Return everything on which the catalog and its storage disagree. Changes nothing."""
         return [
             VersionProblem(item.kind, None if item.id is None else ObjectId(item.id), item.key, item.message, item.note)
-            for item in self._transport.call(past.VerifyCatalog())
+            for item in self._transport.call(verbs.VerifyCatalog())
         ]
 
     def snapshot(self, name: str, tables: Sequence[Name] | None = None) -> NamedSnapshot | None:
@@ -351,16 +348,16 @@ class Catalog:
         A transaction pins the state of its own commit and returns None.
         """
         chosen = None if tables is None else [self._list(each) for each in tables]
-        pinned: NamedSnapshot | None = self._transport.call(past.TakeSnapshot(name=name, tables=chosen))
+        pinned: NamedSnapshot | None = self._transport.call(verbs.TakeSnapshot(name=name, tables=chosen))
         return pinned
 
     def snapshots(self) -> list[NamedSnapshot]:
         """Return the named snapshots, by name, each with the version and position of every table."""
-        return ShownList(self._transport.call(past.ListSnapshots()), "Named snapshots")
+        return ShownList(self._transport.call(verbs.ListSnapshots()), "Named snapshots")
 
     def drop_snapshot(self, name: str) -> None:
         """Drop a named snapshot; a collection then frees what only it needed."""
-        self._transport.call(past.DropSnapshot(name=name))
+        self._transport.call(verbs.DropSnapshot(name=name))
 
     def collect(
         self, keep: timedelta | None = None, grace: timedelta | None = None, dry_run: bool = False
@@ -371,7 +368,7 @@ class Catalog:
         would go, and why. A directory catalog has no history: only files of dead writers go.
         """
         older, left = (None if age is None else age.total_seconds() for age in (keep, grace))
-        request = past.CollectCatalog(keep_seconds=older, grace_seconds=left, dry_run=dry_run)
+        request = verbs.CollectCatalog(keep_seconds=older, grace_seconds=left, dry_run=dry_run)
         collected: Collected = self._transport.call(request)
         return collected
 

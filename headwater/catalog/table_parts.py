@@ -19,9 +19,10 @@ from headwater.errors import (
     TableIndexNotFoundError,
     TableTagNotFoundError,
 )
-from headwater.names import ObjectId, closest_path, did_you_mean, format_name
+from headwater.names import ObjectId, format_name
 from headwater.namespace.requests import build
 from headwater.paging import all_pages
+from headwater.wording import closest_path, did_you_mean
 
 
 class Tags(MutableMapping[str, int]):

@@ -22,7 +22,7 @@ from headwater.namespace.metastore import MetastoreNamespace
 from headwater.rest.remote_streams import create_remote
 from headwater.streams.definition import Definition
 from headwater.verbs.all_verbs import answer
-from headwater.verbs.history import LogPage, ReadLog
+from headwater.verbs.catalog import LogPage, ReadLog
 from headwater.verbs.stream_requests import PublishStreamTables
 from headwater.verbs.verb import VerbRequest, VerbSession
 

@@ -13,10 +13,11 @@ import pyarrow as pa
 from headwater.cli.consent import ask
 from headwater.cli.files import read_rows
 from headwater.cli.output import show, show_record
-from headwater.errors import InvalidInputError, LanceNamespaceError, UnsupportedOperationError, many
+from headwater.errors import InvalidInputError, LanceNamespaceError, UnsupportedOperationError
 from headwater.names import format_name
 from headwater.namespace.abilities import abilities_of, write_rows
 from headwater.streams.rows.column_types import parse_type
+from headwater.wording import many
 
 _COLUMN = re.compile(r"""\s*("(?:[^"]|"")+"|[^\s"]+)\s+(.+?)\s*""", re.DOTALL)
 _SPELLED = re.compile(r"(?:vector|fixed_size_list)\s*\(\s*(\d{1,5})\s*\)", re.IGNORECASE)

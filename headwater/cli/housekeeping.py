@@ -14,11 +14,12 @@ from headwater.cli.output import show, show_record, show_records
 from headwater.config import init as make
 from headwater.config import repair as mend
 from headwater.config import resolve
-from headwater.errors import InvalidInputError, UnsupportedOperationError, many
+from headwater.errors import InvalidInputError, UnsupportedOperationError
 from headwater.metastore import Collected
 from headwater.names import format_name
 from headwater.namespace.abilities import abilities_of
 from headwater.namespace.versions import VersionProblem
+from headwater.wording import many
 
 BROKEN_EXIT = 1
 

@@ -27,10 +27,11 @@ from headwater.cli.parsing import fail
 from headwater.cli.table_at import moment_of, open_table
 from headwater.cli.target import Target
 from headwater.config import is_catalog
-from headwater.errors import LanceNamespaceError, NamespaceNotFoundError, UnsupportedOperationError, many
+from headwater.errors import LanceNamespaceError, NamespaceNotFoundError, UnsupportedOperationError
 from headwater.lance_manifest import COMMENT, MEM_WAL_INDEX
 from headwater.names import format_name
 from headwater.tables.handle import unread_rows
+from headwater.wording import many
 
 SHOWN_LINES = 24
 SHOWN_COLUMNS = 10

@@ -19,7 +19,7 @@ from headwater.cli.output import visible
 from headwater.cli.parsing import read
 from headwater.errors import ERRORS, ErrorCode, LanceNamespaceError
 from headwater.imports import import_little
-from headwater.names import MEANT
+from headwater.wording import MEANT
 
 INTERNAL_EXIT = 1
 MALFORMED_EXIT = 2

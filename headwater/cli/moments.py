@@ -12,11 +12,12 @@ from headwater.cli.consent import ask
 from headwater.cli.lookups import names_of
 from headwater.cli.output import cell, is_terminal, show_record, show_records
 from headwater.cli.table_at import at
-from headwater.errors import InvalidInputError, TableTagNotFoundError, TransactionNotFoundError, many
+from headwater.errors import InvalidInputError, TableTagNotFoundError, TransactionNotFoundError
 from headwater.metastore import Diff, LogChange, LogEntry, Object
 from headwater.metastore.records.objects import summarized, summary_of, words_of
 from headwater.metastore.records.serving_copy import LANCE_FORMAT
 from headwater.names import format_name
+from headwater.wording import many
 
 SHOWN_CHANGES = 4
 _TRANSACTION = re.compile(r"\d{1,18}|[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}", re.ASCII)

@@ -9,7 +9,8 @@ from typing import Any
 from headwater.cli.lookups import names_of
 from headwater.cli.target import Target
 from headwater.errors import ErrorCode, LanceNamespaceError
-from headwater.names import closest, closest_path, format_name
+from headwater.names import format_name
+from headwater.wording import closest, closest_path
 
 NAMES = (int(ErrorCode.NAMESPACE_NOT_FOUND), int(ErrorCode.TABLE_NOT_FOUND))
 PARTS: dict[int, tuple[tuple[str, ...], Callable[[Any], Iterable[str]]]] = {

@@ -12,7 +12,8 @@ from headwater.cli.grammar import COMMANDS, COMMON, GROUPS, HERE, SHOWN, Arg, Co
 from headwater.cli.target import Target
 from headwater.config import default_target
 from headwater.errors import InvalidInputError
-from headwater.names import closest, parse_name
+from headwater.names import parse_name
+from headwater.wording import closest
 
 USAGE = "usage: headwater [-c CATALOG] VERB [CATALOG] ..."
 NO_CATALOG = "no catalog is named, and there is no default: give a path, a URI or a profile, or set HEADWATER_CATALOG"

@@ -17,7 +17,7 @@ from headwater.catalog.transactions import metastore_of
 from headwater.cli.output import show
 from headwater.cli.progress import telling
 from headwater.config import ENGINE_KEYS, load_profile
-from headwater.errors import InvalidInputError, many
+from headwater.errors import InvalidInputError
 from headwater.pipeline import jobs, keeping
 from headwater.pipeline.exporting import export_lineage
 from headwater.pipeline.grammar import Pipeline, read_pipeline
@@ -30,6 +30,7 @@ from headwater.references import SPARK_PREFIX
 from headwater.spark.failures import naming_failures
 from headwater.streams.sources.files import SourceFile
 from headwater.streams.sources.formats import check_format, options_of
+from headwater.wording import many
 from headwater.work import Runner, runner_of
 from headwater.work.engines import PipelineEngine, parse_engine
 from headwater.work.spark_jobs import step_jobs

@@ -12,8 +12,8 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
 from headwater.cli.output import size
-from headwater.errors import many
 from headwater.pipeline.progress import NOBODY, Teller
+from headwater.wording import many
 
 PLAIN_S = 5.0
 """Without a terminal a line comes when a stage begins, and then so many seconds apart."""

@@ -34,7 +34,7 @@ from headwater.namespace.registry_kinds import open_registry
 from headwater.namespace.versions import TableVersions
 from headwater.registries.layout import DIRECTORY_MARKER, UPGRADE_MARKER
 from headwater.registries.manifest.freshness import freshness_of
-from headwater.registries.manifest.settings import READER_FLAGS, UPGRADED, UPGRADING, WRITER_FLAGS
+from headwater.registries.manifest.state import READER_FLAGS, UPGRADED, UPGRADING, WRITER_FLAGS
 from headwater.registries.manifest.table import ManifestTable
 from headwater.registries.metastore import MetastoreRegistry
 from headwater.registries.metastore.changes import TransactionChanges

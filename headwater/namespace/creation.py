@@ -22,8 +22,8 @@ from headwater.namespace.operations import Operations
 from headwater.namespace.plans import CreateMode, Facts, NameLostError, Ownership, plan_first_version, same_table
 from headwater.namespace.versions.operations import NewVersion, TableVersions, require_managed
 from headwater.tables.commit.exact import OneCommit, Take, claiming, commit_exactly, data_keys, recording
-from headwater.tables.folders import discard_files, has_version
 from headwater.tables.handle import TableHandle
+from headwater.tables.layout import discard_files, has_version
 from headwater.tables.translate import HoldsDataError, translating
 from headwater.tables.write.arrow import Counted, with_metadata
 from headwater.tables.write.input_rows import fit_new

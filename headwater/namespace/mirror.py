@@ -26,8 +26,15 @@ from headwater.names import DELIMITER, ROOT
 from headwater.namespace.versions import TableVersions
 from headwater.registries.layout import MANIFEST, MIRROR_MARKER
 from headwater.registries.manifest.freshness import freshness_of
-from headwater.registries.manifest.settings import MANAGEMENT, MIRROR, READER_FLAGS, UPGRADED, UPGRADING, WRITER_FLAGS
-from headwater.registries.manifest.state import ManifestSnapshot
+from headwater.registries.manifest.state import (
+    MANAGEMENT,
+    MIRROR,
+    READER_FLAGS,
+    UPGRADED,
+    UPGRADING,
+    WRITER_FLAGS,
+    ManifestSnapshot,
+)
 from headwater.registries.manifest.table import ManifestTable
 from headwater.registries.metastore.mapping import newest_version
 from headwater.registries.metastore.registry import below
@@ -38,8 +45,8 @@ SLOT = "headwater.mirror.slot"
 """In the note of each commit to the mirror: the slot whose names it holds."""
 RECORD = "headwater.mirror"
 """The property of the root that says whether there is a mirror. No text, so no user's."""
-ON, RECORDED = b"", b"recorded"
-"""What the file says where the root says nothing: a mirror of before there was the property, or none."""
+RECORDED = b"recorded"
+"""The content of the marker file: there is, or was, a mirror, and the root says which."""
 EVERY_SECONDS = 1.0
 SHARE = 10
 """Following takes at most one part in so many of the time."""
@@ -85,11 +92,11 @@ class Mirror:
 
     def _is_on(self, tx: Transaction | None) -> bool:
         """Return True if there is a mirror, or is going to be one by a transaction."""
-        marker = self.store.get_all([MIRROR_MARKER])[0] if self._is_possible else None
-        if marker is None and not (tx is not None and tx.changes_root):
+        is_marked = self._is_possible and self.store.head(MIRROR_MARKER) is not None
+        if not is_marked and not (tx is not None and tx.changes_root):
             return False
         known = self._metastore.now().root_properties() if tx is None else tx.root_properties()
-        return bool(known.get(RECORD, marker == ON))
+        return bool(known.get(RECORD))
 
     def state(self, tx: Transaction | None = None) -> MirrorState:
         """Of the present, or as a transaction is going to leave it."""

@@ -27,7 +27,7 @@ from headwater.paging import after, check_limit, token_after
 from headwater.registry import Kind, Markers, Registry
 from headwater.retry import ATTEMPTS, retry
 from headwater.store import Store
-from headwater.tables.folders import discard_folder, has_version, is_occupied
+from headwater.tables.layout import discard_folder, has_version, is_occupied
 
 Answer = TypeVar("Answer")
 Names = tuple[list[str], str | None]

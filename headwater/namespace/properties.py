@@ -9,9 +9,10 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from headwater.errors import InvalidInputError
-from headwater.names import DELIMITER, check_delimiter, did_you_mean
+from headwater.names import DELIMITER, check_delimiter
 from headwater.references import followed
 from headwater.store import is_local, local_path
+from headwater.wording import did_you_mean
 
 KNOWN = (
     "root",

@@ -13,7 +13,7 @@ from functools import partial
 from typing import Any, TypeVar
 
 from headwater.catalog.streams import CatalogStream
-from headwater.errors import ConcurrentModificationError, error_for, many
+from headwater.errors import ConcurrentModificationError, error_for
 from headwater.metastore import Transaction
 from headwater.pipeline.progress import NOBODY, Teller
 from headwater.streams.definition import from_properties
@@ -25,6 +25,7 @@ from headwater.streams.sources.format_output import StateNeededError
 from headwater.streams.sources.formats import SNAPSHOT, in_batches, total
 from headwater.streams.sources.intake import Intake, gathered, prepare_chunk
 from headwater.streams.stream_lookup import no_deletes, open_in
+from headwater.wording import many
 from headwater.work import Json, Runner, Task, guarded, runner_of
 
 ROW_BYTES = 200

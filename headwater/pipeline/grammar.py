@@ -17,7 +17,6 @@ from typing import Any
 import pyarrow as pa
 
 from headwater.errors import InvalidInputError, TableColumnNotFoundError
-from headwater.names import did_you_mean
 from headwater.pipeline.columns import parse_columns
 from headwater.sql.spark_parser import names_in, parse_condition, parse_query
 from headwater.streams.definition import DERIVED, define
@@ -26,6 +25,7 @@ from headwater.streams.rows.column_types import parse_type
 from headwater.streams.serving.user_functions import with_folder
 from headwater.streams.sources.formats import FORMATS, check_format
 from headwater.tables.indices import index_type
+from headwater.wording import did_you_mean
 from headwater.work.engines import PipelineEngine, parse_engine
 
 SECTIONS = ("pipeline", "source", "table", "view", "publish")

@@ -21,7 +21,6 @@ from headwater.errors import (
     LanceNamespaceError,
     UnsupportedOperationError,
     error_for,
-    many,
 )
 from headwater.pipeline.executors import ingest_files, ingest_frame
 from headwater.pipeline.progress import NOBODY, Teller
@@ -39,6 +38,7 @@ from headwater.streams.sources.formats import check_format, total
 from headwater.streams.sources.intake import Intake
 from headwater.streams.sources.remote_files import is_remote
 from headwater.verbs.stream_requests import RemotePublished
+from headwater.wording import many
 from headwater.work import Runner, Where, runner_of
 
 MANY_LATE = 0.05

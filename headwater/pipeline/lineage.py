@@ -13,9 +13,10 @@ from typing import Any
 
 from headwater.catalog import Catalog
 from headwater.catalog.streams import CatalogStream
-from headwater.errors import UnsupportedOperationError, many
+from headwater.errors import UnsupportedOperationError
 from headwater.rest.remote_streams import RemoteStream
 from headwater.streams.layout import LANCE, LINEAGE
+from headwater.wording import many
 
 PRODUCER = "https://github.com/headwater"
 SCHEMA_URL = "https://openlineage.io/spec/2-0-2/OpenLineage.json#/$defs/RunEvent"

@@ -12,10 +12,11 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any, NamedTuple
 
-from headwater.errors import InvalidInputError, many
+from headwater.errors import InvalidInputError
 from headwater.pipeline.grammar import Pipeline, TableSpec, ViewSpec, WantedIndex, in_order
 from headwater.sql.spark_parser import SPARK, names_in
 from headwater.streams.definition import DERIVED
+from headwater.wording import many
 from headwater.work import DRIVER, EMBEDDED, EXECUTORS
 
 CREATE, ALTER, REFRESH, INGEST = "create", "alter", "refresh", "ingest"

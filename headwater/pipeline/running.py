@@ -17,7 +17,7 @@ from headwater.catalog import Catalog
 from headwater.catalog.streams import CatalogStream
 from headwater.catalog.transactions import metastore_of
 from headwater.config import load_profile
-from headwater.errors import ConcurrentModificationError, InvalidInputError, LanceNamespaceError, many
+from headwater.errors import ConcurrentModificationError, InvalidInputError, LanceNamespaceError
 from headwater.pipeline.columns import infer_columns
 from headwater.pipeline.facts import gather, located, moment_of, schema_of, storage_of, wanted_properties
 from headwater.pipeline.grammar import Pipeline, TableSpec, ViewSpec, naming_section
@@ -57,6 +57,7 @@ from headwater.streams.serving.user_functions import beside, planned_identity
 from headwater.streams.sources.debezium import PLAIN, DebeziumChange, messages, parse
 from headwater.streams.sources.files import SourceFile, find_files, read_lines, read_rows
 from headwater.streams.sources.intake import Intake
+from headwater.wording import many
 from headwater.work import Runner, runner_of
 from headwater.work.spark_jobs import step_jobs
 

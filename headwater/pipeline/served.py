@@ -7,7 +7,7 @@ from typing import Any
 
 from headwater.catalog import Catalog
 from headwater.catalog.transport import Remote
-from headwater.errors import UnsupportedOperationError, many
+from headwater.errors import UnsupportedOperationError
 from headwater.pipeline.facts import is_taken
 from headwater.pipeline.progress import Teller
 from headwater.rest.remote_streams import RemoteStream
@@ -17,6 +17,7 @@ from headwater.streams.sources.formats import in_batches, total
 from headwater.streams.sources.intake import Intake
 from headwater.streams.table import StreamTable
 from headwater.verbs.stream_requests import RemotePublished
+from headwater.wording import many
 
 
 def is_served(lake: Catalog) -> bool:

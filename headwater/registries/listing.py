@@ -20,15 +20,6 @@ from headwater.errors import (
 )
 from headwater.model import SEEN, Add, CatalogObject, Change, Move, Remove, RequireLocation, Table
 from headwater.names import ObjectId
-from headwater.registries.folders import (
-    FolderMarkers,
-    folder_exists,
-    folder_names,
-    folder_status,
-    is_certain,
-    is_table_folder,
-    unmarked,
-)
 from headwater.registries.layout import (
     DEREGISTERED_MARKER,
     MANIFEST,
@@ -36,16 +27,22 @@ from headwater.registries.layout import (
     MAX_FOLDER_BYTES,
     RESERVED_MARKER,
     TABLE_SUFFIX,
+    FolderMarkers,
+    folder_exists,
+    folder_names,
+    folder_status,
+    is_certain,
     is_reserved,
+    is_table_folder,
+    unmarked,
 )
 from headwater.registries.manifest.format import parse_manifest
 from headwater.registries.manifest.freshness import freshness_of
-from headwater.registries.manifest.settings import parse_settings
+from headwater.registries.manifest.state import parse_settings
 from headwater.registries.refusals import check_directory
 from headwater.registry import Capabilities, Kind, Registry
 from headwater.store import KeyExistsError, KeyNotFoundError, PutMode, Store
-from headwater.tables.folders import discard_files, discard_folder, has_version
-from headwater.tables.layout import VERSIONS, manifest_name
+from headwater.tables.layout import VERSIONS, discard_files, discard_folder, has_version, manifest_name
 
 FIRST_LOOKS = 32
 SLOW_LOOK_S = 0.000_04

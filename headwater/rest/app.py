@@ -29,7 +29,7 @@ from headwater.rest.idempotency import Repeats
 from headwater.rest.lookups import NameLookups
 from headwater.rest.middleware import Admitted, Based, Faced, Limited, OwnSite, Paths, Recorded, Routed, StatusNoted
 from headwater.rest.openapi import openapi_json
-from headwater.rest.page.questions import ALL_HANDLERS
+from headwater.rest.page.catalog_questions import ALL_HANDLERS
 from headwater.rest.reply import Reply, refusal
 from headwater.rest.routes import RouteTable
 from headwater.rest.sending import SlowReaders

@@ -46,13 +46,15 @@ from headwater.rest.call import UNREAD
 from headwater.rest.remote_streams import Handed, RemoteStream, stream_body
 from headwater.tables.handle import UnreadRowsWarning, unread_rows
 from headwater.verbs.all_verbs import row_of
-from headwater.verbs.catalog_objects import (
+from headwater.verbs.catalog import (
+    AbortTransaction,
     AlterNamespaceProperties,
+    BeginTransaction,
     CleanUpTableVersions,
+    CommitTransaction,
     OptimizeTable,
     RenameNamespace,
 )
-from headwater.verbs.history import AbortTransaction, BeginTransaction, CommitTransaction
 from headwater.verbs.verb import VerbRequest
 
 NOT_FOUND = (1, 4, 6, 8, 10, 11, 12, 22)

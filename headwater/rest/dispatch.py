@@ -33,7 +33,7 @@ from headwater.rest.routes import BY_OPERATION, Answer, BodyKind, Permission
 from headwater.rest.settings import Limits
 from headwater.rest.work import RowStreams, Work, begun
 from headwater.tables.handle import noting_unread
-from headwater.verbs.history import commit_after
+from headwater.verbs.catalog import commit_after
 from headwater.verbs.verb import SessionKind, require
 
 JSON_HEADERS: Headers = ((b"content-type", JSON),)

@@ -22,7 +22,7 @@ from headwater.namespace.vending import Keep
 from headwater.rest.dispatch import Dispatcher
 from headwater.rest.extensions import ALL_ROUTES
 from headwater.rest.idempotency import Repeats
-from headwater.rest.page.questions import ALL_HANDLERS, QUESTIONS
+from headwater.rest.page.catalog_questions import ALL_HANDLERS, QUESTIONS
 from headwater.rest.routes import Answer
 from headwater.rest.settings import Limits
 from headwater.rest.work import call_of, encoded

@@ -20,7 +20,7 @@ from headwater.streams.definition import Definition, from_properties
 from headwater.streams.log.landing import BatchOrigin, LandingReport
 from headwater.streams.log.source_ledger import LedgerEntry
 from headwater.streams.log.statements import StatementRows, as_rows, repeatable
-from headwater.streams.rows.packed_rows import END, OF, SENT_FILES, pack, pack_types
+from headwater.streams.rows.input_rows import END, OF, SENT_FILES, pack, pack_types
 from headwater.streams.sources.debezium import records
 from headwater.streams.sources.files import SourceFile, find_files, is_files, opened
 from headwater.streams.sources.formats import in_batches, total

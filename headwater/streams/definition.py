@@ -19,7 +19,7 @@ from typing import Any
 import pyarrow as pa
 
 from headwater.errors import InvalidInputError, TableColumnNotFoundError
-from headwater.metastore.upkeep.retention import log_retention
+from headwater.metastore.records.deltas import log_retention
 from headwater.streams.fold.events import Rules
 from headwater.streams.fold.watermark import parse_lateness
 from headwater.streams.log.checks import Check, checks_of

@@ -8,11 +8,10 @@ from typing import Any, get_type_hints
 import msgspec
 
 from headwater.errors import InvalidInputError
-from headwater.verbs import catalog_objects, history, streams
-from headwater.verbs import history as transactions
+from headwater.verbs import catalog, streams
 from headwater.verbs.verb import VERBS, Verb, VerbRequest, VerbSession
 
-MODULES = (catalog_objects, streams, history, transactions)
+MODULES = (streams, catalog)
 """The modules whose import fills the table."""
 BY_OPERATION: dict[str, Verb] = {row.operation: row for row in VERBS.values()}
 

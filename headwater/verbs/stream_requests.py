@@ -116,7 +116,7 @@ class PublishStreamTables(VerbRequest, frozen=True, kw_only=True):
 
 
 class EvolveStreamTable(StreamRequest, frozen=True, kw_only=True):
-    """Arguments of EvolveStreamTable. `add` and `widen`: types by column, packed by `streams/rows/packed_rows.py`."""
+    """Arguments of EvolveStreamTable. `add` and `widen`: types by column, packed by `streams/rows/input_rows.py`."""
 
     add: dict[str, str] = field(default_factory=dict)
     rename: dict[str, str] = field(default_factory=dict)

@@ -1,6 +1,6 @@
 """Verbs of stream tables.
 
-Rows are Arrow, as `streams/rows/packed_rows.py` packs them. A text in them is a predicate or change data, never the
+Rows are Arrow, as `streams/rows/input_rows.py` packs them. A text in them is a predicate or change data, never the
 name of a file here. A derived column runs a function where the table is published, so a client cannot set one.
 """
 
@@ -28,8 +28,17 @@ from headwater.streams.log.landing import BatchOrigin, LandingReport
 from headwater.streams.log.source_ledger import LedgerEntry
 from headwater.streams.log.statements import KINDS, StatementRows, check_columns
 from headwater.streams.reading.position_views import Published
-from headwater.streams.rows.input_rows import Given, given, without_rows
-from headwater.streams.rows.packed_rows import END, OF, SENT_FILES, TEXT, unpack, unpack_types
+from headwater.streams.rows.input_rows import (
+    END,
+    OF,
+    SENT_FILES,
+    TEXT,
+    Given,
+    given,
+    unpack,
+    unpack_types,
+    without_rows,
+)
 from headwater.streams.serving.user_functions import without_folders
 from headwater.streams.sources.files import SourceFile
 from headwater.streams.sources.formats import check_format, check_target, total

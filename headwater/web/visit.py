@@ -21,8 +21,8 @@ from headwater.rest.auth.access import Caller
 from headwater.rest.call import Call
 from headwater.rest.coding import make_request
 from headwater.rest.extensions import ALL_ROUTES
+from headwater.rest.page.catalog_questions import QUESTIONS
 from headwater.rest.page.page_facts import holds
-from headwater.rest.page.questions import QUESTIONS
 from headwater.rest.reply import Headers
 from headwater.rest.routes import Permission
 
@@ -142,7 +142,7 @@ class Visit:
         return msgspec.json.decode(reply.body) if reply.body else {}
 
     def question(self, operation: str, id: ObjectId = ROOT, **fields: Any) -> Any:
-        """Ask a question of the page beyond the API (`rest/page/questions.py`). Returns its answer."""
+        """Ask a question of the page beyond the API (`rest/page/catalog_questions.py`). Returns its answer."""
         return QUESTIONS[operation].decoder.decode(self.served.ask(self._call(operation, id, fields)).body)
 
     def rows(self, id: ObjectId, **fields: Any) -> pa.Table:

@@ -34,7 +34,7 @@ from headwater.namespace.transactions.open_transactions import IDLE_SECONDS, MAX
 from headwater.rest.auth.keys import create_key
 from headwater.rest.server import RunningServer, start_in_thread
 from headwater.store import create
-from headwater.verbs.history import AbortTransaction, CommitTransaction
+from headwater.verbs.catalog import AbortTransaction, CommitTransaction
 
 ROWS = pa.table({"id": [1, 2, 3]})
 

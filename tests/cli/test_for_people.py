@@ -91,7 +91,7 @@ def test_a_confirmation_says_what_will_happen_and_that_nothing_did(line: str, la
 def test_show_has_the_derived_columns_of_a_stream_table(lake: Cli, nowhere: Path) -> None:
     headwater.Catalog(lake.root).create_stream_table(
         "notes",
-        pa.schema([pa.field("id", pa.int64()), pa.field("text", pa.string())]),
+        {"id": "bigint", "text": "string"},
         keys="id",
         properties={
             "column.v": '{"function": "features:embed", "inputs": ["text"], "type": "float32[4]", "version": "7"}'

@@ -24,7 +24,7 @@ import pyarrow as pa
 
 from headwater import Catalog
 from headwater.errors import ERRORS, ErrorCode
-from headwater.streams.rows.packed_rows import SENT_FILES
+from headwater.streams.rows.input_rows import SENT_FILES
 from tests.decoding.fuzz import MAX_GROWTH, Fuzzed, make
 from tests.decoding.seeds import stream
 from tests.rest.processes import ServeProcess

@@ -26,8 +26,7 @@ from headwater.decoding.parquet import ParquetRows
 from headwater.decoding.text import read_bytes, read_csv, read_json_lines
 from headwater.errors import InvalidInputError
 from headwater.rest.server import RunningServer, start_in_thread
-from headwater.streams.rows.input_rows import given
-from headwater.streams.rows.packed_rows import SENT_FILES
+from headwater.streams.rows.input_rows import SENT_FILES, given
 from tests.decoding.seeds import ROWS, arrays, file, parquet, plain, stream, table
 
 SMALL = Bounds(1 << 20)

@@ -121,7 +121,7 @@ def test_a_damaged_checkpoint_or_segment_is_named_and_done_without(
     monkeypatch.setattr(commit_module, "aside", lambda work: work())
     expected = tree_of(filled(tmp_path))
     checkpoints = sorted((tmp_path / checkpoint_key(0)).parent.iterdir())
-    segments = sorted((tmp_path / segment_key(0, 2)).parent.iterdir())
+    segments = sorted((tmp_path / segment_key(0)).parent.iterdir())
     assert checkpoints
     assert segments
     for path in (checkpoints[-1], segments[0]):
@@ -144,7 +144,7 @@ def test_a_damaged_segment_whose_slots_are_gone_is_an_error_only_for_its_deltas(
     monkeypatch.setattr(commit_module, "aside", lambda work: work())
     store = filled(tmp_path)
     store.collect(keep=0)
-    segment = min((tmp_path / segment_key(0, 2)).parent.iterdir())
+    segment = min((tmp_path / segment_key(0)).parent.iterdir())
     segment.write_bytes(b"gone bad")
     opened = Metastore(tmp_path)
     with pytest.raises(CorruptFileError, match=segment.name):

@@ -52,6 +52,6 @@ def test_the_format_page_names_every_key_of_a_revision_and_every_private_file() 
         assert text in page, text
     for text in (f"{layout.LAYERS}/", f"{layout.SNAPSHOTS}/", f"{layout.DOOMED}/", f"{layout.SNAPSHOT_RECORDS}/"):
         assert text in page, text
-    sealed = (records.SLOT, records.COLLECTED, records.CHECKPOINT, records.SEGMENT, records.CATALOG, records.PINNED)
+    sealed = (records.SLOT, records.COLLECTED, records.SEGMENT, records.CATALOG, records.PINNED)
     for kind in (*sealed, records.DOOM, records.LAYERED, records.LAYER):
         assert f"| `{kind.decode()}` |" in page, kind

@@ -12,8 +12,7 @@ import pytest
 from headwater.clock import SeededClock
 from headwater.metastore import Metastore
 from headwater.metastore.commit import group_commit as commit_module
-from headwater.metastore.records.disk_records import CHECKPOINT, SEGMENT, encode, seal, unseal
-from headwater.metastore.records.layout import CHECKPOINTS, LAYERS, SEGMENTS, checkpoint_key, segment_key
+from headwater.metastore.records.layout import LAYERS
 from headwater.metastore.state import checkpoints, layers
 from headwater.metastore.state import checkpoints as checkpoints_module
 from headwater.metastore.state import index as index_module
@@ -254,46 +253,6 @@ def test_two_names_that_change_places_in_one_slot_are_both_listed(small: None, t
     assert [found.properties["n"] for found in opened.list(["a"])] == [1, 0, 2, 3, 4]
     assert opened.now().names(["a"], "table") == [f"t00{number}" for number in range(5)]
     assert opened.verify() == []
-
-
-# Roots of before
-
-
-def as_before(root: Path) -> None:
-    """The newest checkpoint and its segments as they were written before there were layers."""
-    index = Metastore(root)._log.index
-    values = msgspec.msgpack.decode(checkpoints.dump(index), strict=False)
-    for stream in values[10].values():
-        stream[2] = [run[:5] for run in stream[2]]
-    for path in (*(root / CHECKPOINTS).iterdir(), *(root / LAYERS).iterdir()):
-        path.unlink()
-    (root / checkpoint_key(index.slot)).write_bytes(seal(CHECKPOINT, encode(values)))
-    for path in (root / SEGMENTS).iterdir():
-        path.rename(path.with_name(path.name.partition("-")[0]))
-
-
-def test_a_root_of_before_layers_opens_and_goes_on(small: None, tmp_path: Path) -> None:
-    expected = tree_of(filled(tmp_path, 25))
-    as_before(tmp_path)
-    opened = Metastore(tmp_path)
-    assert tree_of(opened) == expected
-    assert opened.verify() == []
-    assert {deltas.runs[0].rule for _, deltas in opened._log.index.streams() if deltas.runs} == {1}
-    for number in range(40):
-        opened.run(lambda tx, number=number: tx.append_delta(["a", "t000"], [f"g{number}"]))  # type: ignore[misc]
-    again = Metastore(tmp_path)
-    assert again._log.index.book.base is not None
-    assert tree_of(again) == tree_of(opened) != expected
-    assert plain(again._log.index)[1:] == plain(opened._log.index)[1:]
-    assert again.verify() == []
-    again.collect(keep=0)
-    assert tree_of(Metastore(tmp_path)) == tree_of(opened)
-
-
-def test_a_segment_of_another_rule_is_another_file(tmp_path: Path) -> None:
-    assert segment_key(7, 1) != segment_key(7, 2)
-    key = segment_key(7, 2)
-    assert unseal(key, seal(SEGMENT, b"x"), SEGMENT) == b"x"
 
 
 # Files that are damaged, missing or retired

@@ -246,15 +246,6 @@ def test_a_mirror_that_a_killed_process_turned_is_as_its_transaction_said_for_th
             tables(theirs(tmp_path))
 
 
-def test_a_mirror_of_before_it_was_a_property_of_the_root_is_one_until_it_is_turned_off(tmp_path: Path) -> None:
-    catalog = Catalog(str(tmp_path))
-    fill(catalog)
-    (tmp_path / MIRROR_MARKER).write_bytes(b"")
-    assert Catalog(str(tmp_path)).mirror
-    catalog.mirror = False
-    assert not Catalog(str(tmp_path)).mirror
-
-
 def test_a_mirror_that_is_turned_off_while_another_follows_it_stays_off(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

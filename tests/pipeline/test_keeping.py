@@ -22,7 +22,7 @@ from headwater.pipeline import export, import_files, index, ingest, maintain, pu
 from headwater.pipeline.exporting import export_lineage
 from headwater.pipeline.keeping import Policy, policy_of
 from headwater.pipeline.lineage import open_lineage, upstream
-from headwater.streams.serving import compaction as tidying
+from headwater.streams.serving import compaction
 
 
 @pytest.fixture
@@ -47,7 +47,7 @@ def test_an_index_is_made_once_then_brought_up_to_date_and_says_what_it_covers(
     assert index(None, catalog, "raw.t", "text").version == made.version
     land(catalog, 1000, 1010)
     assert catalog["raw.t"].coverage() == {"id_idx": 1.0, "text_idx": 1.0}  # a small table is covered by every publish
-    monkeypatch.setattr(tidying, "SMALL_ROWS", 1000)
+    monkeypatch.setattr(compaction, "SMALL_ROWS", 1000)
     land(catalog, 1010, 1100)
     assert catalog["raw.t"].coverage()["text_idx"] < 1
     assert main(["reindex", str(tmp_path / "lake"), "raw.t"]) == 0

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from headwater.names import ROOT, ObjectId
 from headwater.namespace.abilities import CatalogAbilities
 from headwater.paging import page
-from headwater.rest.auth import object_rights as lists
+from headwater.rest.auth import object_rights
 from headwater.rest.auth.access import Caller, Grant
 from headwater.rest.auth.object_rights import list_visible
 from headwater.rest.call import Call
@@ -48,7 +48,7 @@ names = st.lists(st.text("abcdef", min_size=1, max_size=3), unique=True, max_siz
        scan=st.integers(1, 9))  # fmt: skip
 def test_pages_hold_exactly_what_the_caller_may_see(names: list[str], seen: set[str], limit: int, scan: int) -> None:
     caller = Caller("c", tuple(Grant(READS, ObjectId((name, "below"))) for name in sorted(seen)))
-    before, lists.SCAN = lists.SCAN, scan
+    before, object_rights.SCAN = object_rights.SCAN, scan
     try:
         expected = [name for name in names if name in seen]
         found: list[str] = []
@@ -62,7 +62,7 @@ def test_pages_hold_exactly_what_the_caller_may_see(names: list[str], seen: set[
             assert len(answer.namespaces) == limit
         assert found == expected
     finally:
-        lists.SCAN = before
+        object_rights.SCAN = before
 
 
 def test_a_page_among_many_hidden_names_takes_few_questions() -> None:

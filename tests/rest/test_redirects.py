@@ -15,7 +15,7 @@ import pytest
 from headwater import connect
 from headwater.pipeline.exporting import export_lineage
 from headwater.spark.catalog import connect as connect_spark
-from headwater.verbs.history import ReadLog
+from headwater.verbs.catalog import ReadLog
 from tests.rest.samples import make
 
 SECRET = "hw_0_sesame"

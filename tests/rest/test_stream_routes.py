@@ -22,7 +22,7 @@ from headwater.rest.auth.keys import create_key
 from headwater.rest.server import RunningServer, start_in_thread
 from headwater.rest.settings import Limits, Settings
 from headwater.streams.log.statements import StatementRows
-from headwater.streams.rows.packed_rows import TEXT
+from headwater.streams.rows.input_rows import TEXT
 from headwater.tables.write.arrow import to_stream
 from headwater.verbs.stream_requests import ApplyToStreamTable
 

@@ -16,7 +16,7 @@ import pytest
 
 from headwater import Catalog, DirectoryNamespace
 from headwater.rest.extensions import ALL_ROUTES
-from headwater.rest.page.questions import QUESTIONS
+from headwater.rest.page.catalog_questions import QUESTIONS
 from headwater.rest.routes import PLACES, Answer, BodyKind, WorkPlace
 from headwater.rest.server import RunningServer, bind, create_app
 from headwater.rest.settings import Limits, Settings

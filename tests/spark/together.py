@@ -11,7 +11,7 @@ from pathlib import Path
 from headwater.catalog import Catalog
 from headwater.catalog.transactions import metastore_of
 from headwater.pipeline import index, ingest, publish
-from headwater.streams.serving import compaction as tidying
+from headwater.streams.serving import compaction
 
 KEYED, LOG = "raw.keyed", "raw.log"
 OWN_KEYS = 20
@@ -56,7 +56,7 @@ def keep_publishing(root: str) -> None:
 
 def keep_compacting(root: str) -> None:
     """As if every deleted row were one too many, and every small fragment."""
-    tidying.WORN, tidying.MANY = 0.0, 1
+    compaction.WORN, compaction.MANY = 0.0, 1
     _until(root, lambda catalog: [catalog[name].compact() for name in (KEYED, LOG)])
 
 

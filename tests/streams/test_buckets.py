@@ -11,9 +11,7 @@ import pytest
 
 from headwater.metastore import Metastore
 from headwater.streams import StreamTable
-from headwater.streams.serving import compaction as tidying
-from headwater.streams.serving import copy_rows
-from headwater.streams.serving import staged_rows as writing
+from headwater.streams.serving import compaction, copy_rows, staged_rows
 from headwater.streams.serving.serving_copy import open_version
 from headwater.tables.partitions import field_ids, parts_of, transformed
 
@@ -61,7 +59,7 @@ def test_publishes_and_tidying_keep_buckets_apart_and_rows_their_ids(
     table.delete([3, 4])
     table.publish()
     assert buckets(table) == {0, 1, 2, 3}
-    monkeypatch.setattr(tidying.due, "__defaults__", (-1, 3, None))
+    monkeypatch.setattr(compaction.due, "__defaults__", (-1, 3, None))
     for at in range(3, 6):
         table.upsert(rows(range(at, 20 * at), at))
         table.publish()
@@ -102,7 +100,7 @@ def test_two_first_publishes_at_once_are_one_version_after_the_other(
             other.upsert(rows([100], 1))
         return write(*args)
 
-    monkeypatch.setattr(writing, "write_rows", late)
+    monkeypatch.setattr(staged_rows, "write_rows", late)
     published = table.publish()
     assert done
     assert serving(table).count_rows() == published.rows == 11

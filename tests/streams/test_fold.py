@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from headwater.errors import InvalidInputError
-from headwater.metastore.upkeep.retention import parse_duration
+from headwater.metastore.records.deltas import parse_duration
 from headwater.streams.fold.events import Events, Rules, State, empty
 from headwater.streams.fold.fold import apply, fold
 from headwater.streams.fold.watermark import BatchJudgement, line, parse_lateness

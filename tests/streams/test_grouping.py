@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from headwater.streams.rows import row_keys as grouping
+from headwater.streams.rows import row_keys
 from headwater.streams.rows.row_keys import KeyIndex
 
 KINDS: dict[str, Any] = {
@@ -25,7 +25,7 @@ KINDS: dict[str, Any] = {
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("more", [0, 1])
 def test_many_keys_are_found_as_few_are(kind: str, more: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(grouping, "MANY", 50)
+    monkeypatch.setattr(row_keys, "MANY", 50)
     draw = np.random.default_rng(7)
     held, asked = draw.choice(4000, 500).tolist(), draw.choice(4000, 900).tolist()
     make = KINDS[kind]
@@ -38,28 +38,28 @@ def test_many_keys_are_found_as_few_are(kind: str, more: int, monkeypatch: pytes
 
 def test_values_that_hash_alike_are_told_apart(monkeypatch: pytest.MonkeyPatch) -> None:
     """Long texts can be made to hash alike; so can all, here."""
-    monkeypatch.setattr(grouping, "MANY", 2)
-    monkeypatch.setattr(grouping, "hash_array", lambda array: np.zeros(len(array), np.uint64))
+    monkeypatch.setattr(row_keys, "MANY", 2)
+    monkeypatch.setattr(row_keys, "hash_array", lambda array: np.zeros(len(array), np.uint64))
     index = KeyIndex([pa.array(["a", "b", "c"])])
     assert index.find([pa.array(["c", "x", None, "a"])]).tolist() == [2, -1, -1, 0]
 
 
 def test_a_value_that_hashes_as_a_key_is_not_that_key(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(grouping, "MANY", 2)
-    monkeypatch.setattr(grouping, "hash_array", lambda array: np.array([len(v or "") for v in array.to_pylist()], "u8"))
+    monkeypatch.setattr(row_keys, "MANY", 2)
+    monkeypatch.setattr(row_keys, "hash_array", lambda array: np.array([len(v or "") for v in array.to_pylist()], "u8"))
     index = KeyIndex([pa.array(["a", "bb", "ccc"])])
     assert index.find([pa.array(["x", "bb", None, "ddd"])]).tolist() == [-1, 1, -1, -1]
 
 
 def test_the_values_are_gathered_once_and_not_for_every_batch(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(grouping, "MANY", 2)
-    index, made, kind = KeyIndex([pa.array(["a", "b", "c"])]), list[Any](), grouping._Hashed
+    monkeypatch.setattr(row_keys, "MANY", 2)
+    index, made, kind = KeyIndex([pa.array(["a", "b", "c"])]), list[Any](), row_keys._Hashed
 
     def counted(values: Any) -> Any:
         made.append(values)
         return kind(values)
 
-    monkeypatch.setattr(grouping, "_Hashed", counted)
+    monkeypatch.setattr(row_keys, "_Hashed", counted)
     for _ in range(3):
         assert index.find([pa.array(["b"])]).tolist() == [1]
     assert len(made) == 1

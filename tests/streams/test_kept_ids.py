@@ -16,7 +16,7 @@ from headwater.lance_manifest import manifest_message
 from headwater.metastore import Metastore
 from headwater.protobuf import parse
 from headwater.streams import StreamTable
-from headwater.streams.serving import compaction as rewriting
+from headwater.streams.serving import compaction
 from headwater.streams.serving.row_ids import KeptIds, created_versions, id_sequence, kept, with_kept
 
 COLUMNS = ["id", "v", "_rowid", "_row_created_at_version", "_row_last_updated_at_version"]
@@ -120,7 +120,7 @@ def test_the_ids_of_rows_are_told_as_lance_reads_them(tmp_path: Path, parts: int
         [np.sort(random.choice(900 * step, 300, replace=False)) + 900 * step * part for part in range(parts, 0, -1)]
     )
     fragment = write_fragments(pa.table({"n": np.arange(len(ids))}), tmp_path / "t", enable_stable_row_ids=True)[0]
-    rewriting._identify([fragment], ids)
+    compaction._identify([fragment], ids)
     operation = lance.LanceOperation.Overwrite(pa.schema({"n": pa.int64()}), [fragment])
     made = lance.LanceDataset.commit(tmp_path / "t", operation, enable_stable_row_ids=True)
     found = made.scanner(columns=["n"], with_row_id=True).to_table()

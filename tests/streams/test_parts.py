@@ -10,8 +10,7 @@ import pytest
 
 from headwater.metastore import Metastore
 from headwater.streams import StreamTable
-from headwater.streams.reading import fresh_reads as reading
-from headwater.streams.reading import scan_tasks as dividing
+from headwater.streams.reading import fresh_reads, scan_tasks
 from headwater.streams.reading.fresh_reads import read
 from headwater.streams.reading.position_views import view_at
 from headwater.streams.reading.scan_tasks import read_touched, read_untouched
@@ -112,7 +111,7 @@ def test_a_tail_of_whole_rows_reads_of_the_base_what_decides_which_row_stands(
         found.append(list(columns))
         return find_rows(dataset, keys, index, wanted, columns)
 
-    monkeypatch.setattr(reading, "find_rows", noted)
+    monkeypatch.setattr(fresh_reads, "find_rows", noted)
     rows = read_touched(stream._lake(), view_at(snapshot, opened), ["id", "text"])
     assert sorted_rows(rows) == [str({"id": number, "text": "new"}) for number in range(3)]
     assert found == read
@@ -126,10 +125,10 @@ def test_the_keys_of_a_tail_are_read_once_for_all_parts(metastore: Metastore, mo
     stream.upsert([{"id": 2}])
     opened, snapshot = stream.opened()
     lake, view = stream._lake(), view_at(snapshot, opened)
-    first = dividing.TAIL_KEYS.of(lake, view)
+    first = scan_tasks.TAIL_KEYS.of(lake, view)
     assert first is not None
-    assert dividing.TAIL_KEYS.of(lake, view) is first
+    assert scan_tasks.TAIL_KEYS.of(lake, view) is first
     stream.upsert([{"id": 1}])
     opened, snapshot = stream.opened()
-    assert dividing.TAIL_KEYS.of(lake, view_at(snapshot, opened)) is not first
+    assert scan_tasks.TAIL_KEYS.of(lake, view_at(snapshot, opened)) is not first
     check(stream, ["id"], None)

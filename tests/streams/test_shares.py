@@ -19,8 +19,7 @@ from hypothesis import strategies as st
 from headwater.metastore import Metastore
 from headwater.streams.log.log_files import ROW_GROUP, Share, bucket_count, row_groups_of
 from headwater.streams.reading.position_views import Published
-from headwater.streams.serving import publish_tasks as shares
-from headwater.streams.serving import scd2, staged_rows
+from headwater.streams.serving import publish_tasks, scd2, staged_rows
 from headwater.streams.serving.publication import publish_tables
 from headwater.streams.table import StreamTable
 from headwater.work import LocalRunner, Task
@@ -47,7 +46,10 @@ class Here(LocalRunner):
 
 
 def publish(table: StreamTable, count: int = 4, runner: Here | None = None) -> Published:
-    with patch.object(shares, "task_count", lambda *_: count), patch.object(scd2, "task_count", lambda *_: count):
+    with (
+        patch.object(publish_tasks, "task_count", lambda *_: count),
+        patch.object(scd2, "task_count", lambda *_: count),
+    ):
         return publish_tables(table._lake(), [table.path], None, runner or Here())[0]
 
 
@@ -189,8 +191,8 @@ def test_worn_fragments_and_rows_that_indices_lack_are_the_work_of_a_task(
 
 
 def test_the_number_of_tasks_follows_the_rows_the_cores_and_the_functions() -> None:
-    assert [shares.task_count(rows, 2, False) for rows in (1, 10**5, 10**6, 10**7)] == [1, 1, 8, 16]
-    assert [shares.task_count(rows, 2, True) for rows in (1, 10**4, 10**5, 10**7)] == [1, 4, 8, 16]
+    assert [publish_tasks.task_count(rows, 2, False) for rows in (1, 10**5, 10**6, 10**7)] == [1, 1, 8, 16]
+    assert [publish_tasks.task_count(rows, 2, True) for rows in (1, 10**4, 10**5, 10**7)] == [1, 4, 8, 16]
 
 
 @pytest.mark.parametrize("buckets", [1, 4, 16])

@@ -17,7 +17,7 @@ from headwater.metastore import Metastore
 from headwater.store.local import LocalStore
 from headwater.streams import StreamTable
 from headwater.streams.reading.position_views import newest_published
-from headwater.streams.serving import compaction as tidying
+from headwater.streams.serving import compaction
 from headwater.streams.serving.serving_copy import open_version
 
 WIDE, ROWS, PARTS = 256, 4_000, 4
@@ -49,31 +49,31 @@ def test_a_publish_writes_the_cheapest_fragments_anew_and_no_more_than_its_chang
         fragment(2, million, 100_000),
         fragment(3, million, 210_000),
     )
-    assert tidying.due(found) == [0, 1, 3]
-    assert tidying.due(found, changed=10) == []
-    assert tidying.due(found, changed=700_000) == [1]
-    assert tidying.due(found, changed=1_450_000) == [0, 1]
-    assert tidying.due(found, changed=5 * million) == [0, 1, 3]
+    assert compaction.due(found) == [0, 1, 3]
+    assert compaction.due(found, changed=10) == []
+    assert compaction.due(found, changed=700_000) == [1]
+    assert compaction.due(found, changed=1_450_000) == [0, 1]
+    assert compaction.due(found, changed=5 * million) == [0, 1, 3]
 
 
 def test_a_fragment_that_has_lost_half_waits_no_longer_and_one_is_written_at_a_time() -> None:
     million = 1_000_000
     found = dataset(fragment(0, million, 510_000), fragment(1, million, 600_000), fragment(2, million, 800_000))
-    assert tidying.due(found, changed=10) == [1, 2]  # 200,000 rows are written in any case
-    assert tidying.due(dataset(fragment(0, million, 510_000)), changed=10) == [0]
+    assert compaction.due(found, changed=10) == [1, 2]  # 200,000 rows are written in any case
+    assert compaction.due(dataset(fragment(0, million, 510_000)), changed=10) == [0]
 
 
 def test_small_fragments_are_joined_in_their_order_as_far_as_it_is_paid() -> None:
-    small = [fragment(number, 60_000, 0) for number in range(tidying.MANY + 1)]
-    assert tidying.due(dataset(*small[:-1]), changed=240_000) == []
-    assert tidying.due(dataset(*small), changed=300_000) == [0, 1, 2, 3, 4]
+    small = [fragment(number, 60_000, 0) for number in range(compaction.MANY + 1)]
+    assert compaction.due(dataset(*small[:-1]), changed=240_000) == []
+    assert compaction.due(dataset(*small), changed=300_000) == [0, 1, 2, 3, 4]
 
 
 def test_a_run_of_publishes_writes_a_bounded_multiple_of_what_changed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(tidying, "SMALL_ROWS", 10)
-    monkeypatch.setattr(tidying, "FREE", 0)
+    monkeypatch.setattr(compaction, "SMALL_ROWS", 10)
+    monkeypatch.setattr(compaction, "FREE", 0)
     with Metastore(tmp_path) as metastore:
         table = StreamTable.create(metastore, ["t"], {"id": "int64", "v": "string"}, keys="id")
         part = ROWS // PARTS
@@ -92,8 +92,8 @@ def test_a_run_of_publishes_writes_a_bounded_multiple_of_what_changed(
             known = {**known, **now}
         change, half = row * CHANGED, row * part / 2
         slack = 1.1  # heads and feet of files
-        assert max(written) < ((1 + tidying.PAID) * change + half) * slack
-        assert sum(written) < (1 + tidying.PAID) * change * PUBLISHES * slack
+        assert max(written) < ((1 + compaction.PAID) * change + half) * slack
+        assert sum(written) < (1 + compaction.PAID) * change * PUBLISHES * slack
         assert any(size > 1.5 * change for size in written)  # fragments were written anew
         copy = lance.dataset(folder)
         assert sum(each.metadata.physical_rows for each in copy.get_fragments()) < 2 * copy.count_rows()
@@ -114,14 +114,14 @@ LARGE = (6400, 3200, 1600, 800)
 def test_many_segments_of_an_index_are_joined_until_each_has_twice_the_rows_of_all_after_it(
     sizes: list[int], added: int, joined: int
 ) -> None:
-    assert tidying.last_to_join(sizes, added) == joined
+    assert compaction.last_to_join(sizes, added) == joined
 
 
 def test_rows_are_added_to_the_index_of_the_key_before_a_lookup_has_many_to_look_through(
     metastore: Metastore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """However large the table is: a part of its rows would grow with it."""
-    monkeypatch.setattr(tidying, "LACKING", 10)
+    monkeypatch.setattr(compaction, "LACKING", 10)
     table = StreamTable.create(metastore, ["t"], {"id": "bigint", "kind": "string", "n": "bigint"}, ["id", "kind"])
     table.upsert([{"id": number, "kind": "a", "n": 0} for number in range(1000)])
     table.publish()
@@ -147,7 +147,7 @@ def test_all_that_a_published_version_refers_to_survives_a_power_cut(
 ) -> None:
     """Rows, deletions, fragments that were written anew, segments of indices and the manifests themselves."""
     for name, value in {"SMALL_ROWS": 1, "FREE": 0, "LACKING": 100, "PAID": 5}.items():
-        monkeypatch.setattr(tidying, name, value)
+        monkeypatch.setattr(compaction, name, value)
     synced: set[str] = set()
     sync = LocalStore.sync
 

@@ -17,6 +17,7 @@ LAYERS = (
     (
         "imports",
         "errors",
+        "wording",
         "clock",
         "names",
         "paging",

@@ -23,7 +23,7 @@ READERS = {
 TRUSTED = {
     "streams/log/log_files.py": "the change log's own Parquet files",
     "streams/fold/tombstones.py": "the change log's own files of deleted keys",
-    "streams/fold/marks.py": "sequences in the properties of the log's own deltas",
+    "streams/fold/events.py": "sequences in the properties of the log's own deltas",
     "streams/definition.py": "the schema in a table's own record in the metastore",
     "types.py": "a batch that this process has just written",
     "workers/channel.py": "rows from a worker of this process",

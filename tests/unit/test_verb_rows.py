@@ -9,7 +9,7 @@ from headwater.errors import InvalidInputError, UnsupportedOperationError
 from headwater.namespace.directory import DirectoryNamespace
 from headwater.rest.extensions import ALL_ROUTES
 from headwater.verbs.all_verbs import BY_OPERATION, answer, fields_of, read_request
-from headwater.verbs.history import AddAlias, CollectCatalog, LogPage, ReadLog, TakeSnapshot, Undrop
+from headwater.verbs.catalog import AddAlias, CollectCatalog, LogPage, ReadLog, TakeSnapshot, Undrop
 from headwater.verbs.stream_requests import CountStreamTable
 from headwater.verbs.verb import VERBS, Verb, VerbSession
 

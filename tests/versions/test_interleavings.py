@@ -26,7 +26,7 @@ from headwater.errors import (
     LanceNamespaceError,
     ServiceUnavailableError,
 )
-from headwater.namespace.versions import writer_queue as turns
+from headwater.namespace.versions import writer_queue
 from headwater.rest.server import start_in_thread
 from headwater.tables.layout import manifest_name
 from tests.versions.samples import KINDS
@@ -197,7 +197,7 @@ def _copy(seed: Path, tmp_path: Path) -> Path:
 def nobody_waits(monkeypatch: pytest.MonkeyPatch) -> None:
     """Turns are a courtesy: here everybody is to be overtaken."""
     for name in ("VALID_S", "UNKNOWN_S", "OVERTAKEN_S", "LONGEST_WAIT_S"):
-        monkeypatch.setattr(turns, name, 0.0)
+        monkeypatch.setattr(writer_queue, name, 0.0)
 
 
 @pytest.mark.usefixtures("nobody_waits")

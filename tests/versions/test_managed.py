@@ -26,7 +26,7 @@ from headwater.namespace.directory import DirectoryNamespace
 from headwater.namespace.metastore import MetastoreNamespace
 from headwater.namespace.versions.managed import ManagedVersions, StagedVersion
 from headwater.namespace.versions.operations import TableVersions
-from headwater.registries.manifest.settings import READER_FLAGS, WRITER_FLAGS
+from headwater.registries.manifest.state import READER_FLAGS, WRITER_FLAGS
 from headwater.tables.layout import manifest_name
 from headwater.turns import Turn
 from tests.versions.samples import (

@@ -17,7 +17,7 @@ from headwater import Catalog
 from headwater.clock import SystemClock
 from headwater.namespace.metastore import MetastoreNamespace
 from headwater.rest.auth.keys import create_key
-from headwater.rest.page.questions import QUESTIONS
+from headwater.rest.page.catalog_questions import QUESTIONS
 from headwater.rest.server import start_in_thread
 from headwater.rest.settings import Settings
 from headwater.web import page

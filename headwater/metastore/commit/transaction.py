@@ -27,7 +27,7 @@ from headwater.metastore.records.layout import ROOT_NODE, snapshot_node
 from headwater.metastore.records.objects import Object, UndoStep
 from headwater.metastore.state.slot_views import IndexView, Item, Place, object_of, resolve_table
 from headwater.metastore.state.snapshot import Path
-from headwater.metastore.upkeep import named_snapshots as snapshots
+from headwater.metastore.upkeep import named_snapshots
 from headwater.names import check_new_name, object_id
 from headwater.table_refs import Ref, held_versions, is_written, read_refs
 
@@ -306,14 +306,16 @@ class Transaction(TableEdits):
     @locked
     def create_snapshot(self, name: str, file: str) -> None:
         """Record a snapshot of the state that this transaction began with. Its file is already written."""
-        snapshots.create(self._ready(), name, {snapshots.FILE: file, snapshots.SLOT: self.draft.base.at})
+        named_snapshots.create(
+            self._ready(), name, {named_snapshots.FILE: file, named_snapshots.SLOT: self.draft.base.at}
+        )
 
     @locked
     def snapshot(self, name: str, tables: Sequence[Path] | None = None) -> None:
         """Pin all tables, or these, as they are at the slot of this transaction."""
         draft = self._ready()
         keys = None if tables is None else [resolve_table(draft, object_id(path)).key for path in tables]
-        snapshots.create(draft, name, {snapshots.FILE: self._clock.uuid(), snapshots.TABLES: keys})
+        named_snapshots.create(draft, name, {named_snapshots.FILE: self._clock.uuid(), named_snapshots.TABLES: keys})
 
     @locked
     def snapshots(self) -> tuple[Revision, ...]:
@@ -330,7 +332,7 @@ class Transaction(TableEdits):
         item = self._ready().part(snapshot_node(name))
         if item is None:
             raise TableTagNotFoundError(f"There is no snapshot {name!r}.")
-        snapshots.drop(self.draft, item)
+        named_snapshots.drop(self.draft, item)
 
     # Ending
 

@@ -15,7 +15,7 @@ from headwater.metastore.commit.draft import ChildrenRead, LogRead
 from headwater.metastore.commit.edits import PENDING
 from headwater.metastore.commit.table_parts import DELTA_FORMAT
 from headwater.metastore.commit.undo_deltas import DeltaUndo
-from headwater.metastore.records.deltas import stream_of
+from headwater.metastore.records.deltas import VOIDS, stream_of
 from headwater.metastore.records.disk_records import NewRevision, Node, Revision
 from headwater.metastore.records.layout import canonical, digest
 from headwater.metastore.records.objects import Delta, UndoStep
@@ -42,7 +42,6 @@ from headwater.metastore.records.serving_copy import (
 from headwater.metastore.state.dataset_folders import taken_datasets
 from headwater.metastore.state.index import NAMED
 from headwater.metastore.state.slot_views import Item, Place, place_at, version_at
-from headwater.metastore.upkeep.retention import VOIDS
 from headwater.names import format_name
 from headwater.table_refs import BRANCH
 

@@ -2,34 +2,38 @@
 
 A million deltas as Python objects would fill the memory, so at deterministic slots (`SlotIndex.fold`) every process
 seals the tails into a segment: the same content everywhere, so whoever finds its file missing may write it.
+A delta of a change log is retained for `log_retention` after the publish that covers it.
 """
 
 from __future__ import annotations
 
+import re
 from bisect import bisect_left, bisect_right
 from collections import OrderedDict
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from datetime import timedelta
 from typing import Any, cast
 
 import msgspec
 
-from headwater.errors import CorruptFileError
+from headwater.errors import CorruptFileError, InvalidInputError
 from headwater.metastore.records.disk_records import (
     SEGMENT,
     DeltaBody,
     decode,
-    decode_delta,
     decode_slot,
     encode,
     seal,
     unseal,
 )
 from headwater.metastore.records.layout import segment_key, slot_key
+from headwater.metastore.records.objects import Delta
+from headwater.metastore.records.serving_copy import PUBLISHED
 from headwater.store import KeyNotFoundError, Store
 
 CACHED_SEGMENTS = 4
 RULE = 2
-"""Which slots seal: by rule 2 every so many changes; rule 1 waited longer in large catalogs."""
+"""The rule by which slots seal a segment, as each run records it: every so many changes."""
 
 
 class Stored(msgspec.Struct, frozen=True, array_like=True, gc=False):
@@ -48,7 +52,7 @@ class DeltaRun(msgspec.Struct, frozen=True, array_like=True, gc=False):
     last: int
     first_slot: int
     last_slot: int
-    rule: int = 1
+    rule: int = RULE
 
 
 class DeltaLog(msgspec.Struct, array_like=True, gc=False):
@@ -73,7 +77,7 @@ class DeltaLog(msgspec.Struct, array_like=True, gc=False):
         """Move the tail into a run of this segment; what it held is handed back, to be written."""
         sealed, self.tail = self.tail, []
         first, last = sealed[0], sealed[-1]
-        self.runs.append(DeltaRun(segment, first.position, last.position, first.slot, last.slot, RULE))
+        self.runs.append(DeltaRun(segment, first.position, last.position, first.slot, last.slot))
         return sealed
 
     def visible(self, stored: Stored, at: int) -> bool:
@@ -97,7 +101,7 @@ class Segments:
     def flush(self) -> None:
         """Write the pending segments that no other process has written; their content is the same for all."""
         for number in list(self.pending):
-            key = segment_key(number, RULE)
+            key = segment_key(number)
             if self.store.head(key) is None:
                 self.store.put(key, seal(SEGMENT, encode(self.pending[number])))
             self.pending.pop(number, None)
@@ -105,16 +109,16 @@ class Segments:
     def let_go(self) -> None:
         """Forget the older pending segments that have been written by whoever took their slot."""
         for number in sorted(self.pending)[:-1]:
-            if self.store.head(segment_key(number, RULE)) is not None:
+            if self.store.head(segment_key(number)) is not None:
                 del self.pending[number]
 
     def read(self, stream: str, run: DeltaRun) -> list[Stored]:
         """The deltas of one run. A damaged segment is read from the slots it was made of, while they are kept."""
-        pending = self.pending.get(run.segment) if run.rule == RULE else None
+        pending = self.pending.get(run.segment)
         if pending is not None:
             return pending.get(stream, [])
         try:
-            return self._load(segment_key(run.segment, run.rule), stream)
+            return self._load(segment_key(run.segment), stream)
         except CorruptFileError as damaged:
             return self._from_slots(stream, run, damaged)
 
@@ -218,6 +222,67 @@ def find_stored(segments: Segments, stream: str, log: DeltaLog, position: int, a
     return found if found is not None and found.position == position else None
 
 
-def find_delta(segments: Segments, stream: str, log: DeltaLog, position: int, at: int) -> DeltaBody | None:
-    found = find_stored(segments, stream, log, position, at)
-    return None if found is None else decode_delta(stream, found.body)
+LOG_RETENTION = "30 days"
+RETENTION_PROPERTY = "log_retention"
+UNITS = {"week": 604_800, "day": 86_400, "hour": 3_600, "minute": 60, "second": 1}
+VOIDS = "voids"
+Landed = Delta | DeltaBody
+_DURATION = re.compile(r"(\d+(?:\.\d+)?) *(week|day|hour|minute|second)s?")
+
+
+def parse_duration(text: str) -> timedelta:
+    """`7 days`, `90 minutes`."""
+    match = _DURATION.fullmatch(text.strip().lower())
+    if match is None:
+        raise InvalidInputError(f"{text!r} is not a duration: write it like '7 days', '12 hours' or '90 minutes'.")
+    return timedelta(seconds=float(match[1]) * UNITS[match[2]])
+
+
+def log_retention(properties: Mapping[str, Any]) -> timedelta:
+    """Return the `log_retention` in the properties of a table version."""
+    return parse_duration(str(properties.get(RETENTION_PROPERTY, LOG_RETENTION)))
+
+
+def expired(
+    versions: Sequence[Landed], changes: Sequence[Landed], before_ms: int, needed: Iterable[int] = ()
+) -> list[int]:
+    """The positions of the deltas that may go: always all up to some publish.
+
+    Whoever stands at a needed position (a reader, a pin) is served from the publish before it and every delta after,
+    and so is the newest state: from the last publish that holds nothing that was taken back since.
+    """
+    publishes = [(position, _time(version)) for version in versions if (position := _published(version)) is not None]
+    bound = max((position for position, time_ms in publishes if time_ms < before_ms), default=0)
+    for stands in (base_of(versions, changes)[0], *needed):
+        bound = min(bound, max((position for position, _ in publishes if position <= stands), default=0))
+    return [change.position for change in changes if change.position <= bound]
+
+
+def _time(version: Landed) -> int:
+    return version.time_ms if isinstance(version, Delta) else version.time
+
+
+def base_of(versions: Sequence[Landed], changes: Sequence[Landed]) -> tuple[int, int]:
+    """From which publish the newest state of a table is read: its position, and the first Lance version to keep.
+
+    What a later change voids must not be in it. Without a publish all changes are needed, and the newest version.
+    """
+    for version in reversed(versions):
+        position = _published(version)
+        if position is not None and not any(_voids(change, position) for change in changes):
+            return position, version.position
+    return 0, versions[-1].position if versions and not _any_published(versions) else 1
+
+
+def _published(version: Landed) -> int | None:
+    found: Any = version.properties.get(PUBLISHED)
+    return found if isinstance(found, int) else None
+
+
+def _any_published(versions: Sequence[Landed]) -> bool:
+    return any(_published(version) is not None for version in versions)
+
+
+def _voids(change: Landed, base: int) -> bool:
+    """Return True if a change after a publish takes back something that is in it."""
+    return change.position > base and any(voided <= base for voided in change.properties.get(VOIDS, ()))

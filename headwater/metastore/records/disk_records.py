@@ -12,7 +12,7 @@ from headwater.errors import CorruptFileError, InvalidInputError, UnsupportedOpe
 from headwater.metastore.records.layout import FORMAT
 
 MAGIC = b"HWMS"
-SLOT, COLLECTED, CHECKPOINT, SEGMENT, CATALOG, PINNED, DOOM = b"s", b"x", b"c", b"g", b"f", b"p", b"d"
+SLOT, COLLECTED, SEGMENT, CATALOG, PINNED, DOOM = b"s", b"x", b"g", b"f", b"p", b"d"
 LAYERED, LAYER = b"l", b"e"
 FORMATS = {LAYERED: 2}
 """The format version of the kinds that came later: a Headwater that does not know them says so."""
@@ -214,11 +214,6 @@ def unseal(key: str, data: bytes, kind: bytes) -> bytes:
     if data[5:6] != kind:
         raise CorruptFileError(key, "it is another kind of metastore file")
     return payload
-
-
-def kind_of(data: bytes) -> bytes:
-    """The kind that an envelope says; nothing can be told of what is in it."""
-    return data[5:6]
 
 
 def is_collected(data: bytes) -> bool:

@@ -107,9 +107,9 @@ def layer_key(id: str) -> str:
     return f"{LAYERS}/{id}"
 
 
-def segment_key(number: int, rule: int) -> str:
-    """The segment that a slot sealed. The rule which slots do so has changed once, so the files of both are apart."""
-    return f"{SEGMENTS}/{number:020d}" if rule == 1 else f"{SEGMENTS}/{number:020d}-{rule}"
+def segment_key(number: int) -> str:
+    """Return the key of the segment that a slot sealed. 2 is the rule by which slots do so."""
+    return f"{SEGMENTS}/{number:020d}-2"
 
 
 def snapshot_key(id: str) -> str:

@@ -16,13 +16,11 @@ from headwater.clock import Clock
 from headwater.errors import CorruptFileError
 from headwater.metastore.records.deltas import DeltaLog
 from headwater.metastore.records.disk_records import (
-    CHECKPOINT,
     LAYERED,
     NameVersion,
     Node,
     decode,
     encode,
-    kind_of,
     seal,
     unseal,
 )
@@ -60,8 +58,6 @@ class Checkpoints:
                 found = self.read(slot)
             except CorruptFileError:
                 continue
-            if isinstance(found, SlotIndex):
-                return found
             if self._is_whole(found):
                 index = SlotIndex.of(found, self.pages)
                 assert index.book.base is not None
@@ -80,15 +76,13 @@ class Checkpoints:
         self.damaged.add(id)
         return True
 
-    def read(self, slot: int) -> Checkpoint | SlotIndex:
-        """A checkpoint; one from before there were layers holds its index whole."""
+    def read(self, slot: int) -> Checkpoint:
+        """Return the checkpoint of a slot; CorruptFile if it is missing or damaged."""
         key = checkpoint_key(slot)
         try:
             data = self.store.get(key)
         except KeyNotFoundError:
             raise CorruptFileError(key, "it is missing") from None
-        if kind_of(data) == CHECKPOINT:
-            return load(key, unseal(key, data, CHECKPOINT))
         return decode(_checkpoints, key, unseal(key, data, LAYERED))
 
     def files(self) -> dict[str, LayerFile]:
@@ -99,8 +93,7 @@ class Checkpoints:
                 checkpoint = self.read(slot)
             except CorruptFileError:
                 continue
-            if isinstance(checkpoint, Checkpoint):
-                found.update((file.id, file) for layer in checkpoint.layers for file in layer)
+            found.update((file.id, file) for layer in checkpoint.layers for file in layer)
         return found
 
     def write(self, index: SlotIndex, lock: threading.RLock) -> int:
@@ -135,9 +128,7 @@ class Checkpoints:
                 found = self.read(slot)
             except CorruptFileError:
                 continue
-            if isinstance(found, SlotIndex) or not self.damaged.isdisjoint(
-                f.id for layer in found.layers for f in layer
-            ):
+            if not self._is_whole(found):
                 continue
             with lock:
                 if index.book.base is None or found.slot > index.book.base.slot:

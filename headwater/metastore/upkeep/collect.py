@@ -21,6 +21,7 @@ from headwater.metastore.commit.group_commit import Committer
 from headwater.metastore.commit.log import Log
 from headwater.metastore.commit.rules import Header
 from headwater.metastore.commit.transaction import Transaction
+from headwater.metastore.records.deltas import expired, log_retention
 from headwater.metastore.records.disk_records import COLLECTED, DOOM, decode, encode, is_collected, seal, unseal
 from headwater.metastore.records.layout import (
     CHECKPOINTS,
@@ -38,7 +39,6 @@ from headwater.metastore.state.slot_views import IndexView, place_at
 from headwater.metastore.state.snapshot import Snapshot
 from headwater.metastore.upkeep.garbage import Garbage, PendingDeletes, kept_by, pending_by
 from headwater.metastore.upkeep.named_snapshots import Snapshots
-from headwater.metastore.upkeep.retention import expired, log_retention
 from headwater.metastore.upkeep.verify import snapshot_records
 from headwater.names import format_name
 from headwater.store import KeyNotFoundError, Store

@@ -329,7 +329,7 @@ class Garbage:
                 yield Removal("published", key, "no slot from the boundary on shows it")
 
     def _segments(self, index: SlotIndex) -> Iterator[Removal]:
-        used = {segment_key(run.segment, run.rule) for _, deltas in index.streams() for run in deltas.runs}
+        used = {segment_key(run.segment) for _, deltas in index.streams() for run in deltas.runs}
         for entry in self.listed:
             if entry.key.startswith(f"{SEGMENTS}/") and entry.key not in used:
                 yield Removal("segment", entry.key, "all its deltas are forgotten")

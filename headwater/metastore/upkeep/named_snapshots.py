@@ -20,7 +20,7 @@ from headwater.errors import CorruptFileError, TableTagAlreadyExistsError, Table
 from headwater.metastore.commit.draft import Draft
 from headwater.metastore.commit.log import Log
 from headwater.metastore.commit.rules import refused
-from headwater.metastore.records.deltas import DeltaLog, Stored, last_position, read_deltas
+from headwater.metastore.records.deltas import DeltaLog, Stored, base_of, last_position, read_deltas
 from headwater.metastore.records.disk_records import (
     PINNED,
     DeltaBody,
@@ -56,8 +56,8 @@ from headwater.metastore.state.slot_views import (
     resolve_table,
     version_at,
 )
-from headwater.metastore.upkeep.retention import base_of
-from headwater.names import did_you_mean, object_id
+from headwater.names import object_id
+from headwater.wording import did_you_mean
 
 FILE, SLOT, TABLES = "file", "slot", "tables"
 """Properties of a record: the id of its file, and the slot it is of; or, if that is its transaction's own, the ids of

@@ -11,10 +11,9 @@ from collections.abc import Iterator
 from headwater.errors import CorruptFileError, InvalidTableStateError, LanceNamespaceError
 from headwater.metastore.commit.log import Log, files_of_slot
 from headwater.metastore.commit.slot_rebuild import strays
-from headwater.metastore.records.deltas import RULE, Stored, delta_key, read_deltas
+from headwater.metastore.records.deltas import Stored, delta_key, read_deltas
 from headwater.metastore.records.disk_records import (
     CATALOG,
-    CHECKPOINT,
     LAYERED,
     PINNED,
     SEGMENT,
@@ -25,7 +24,6 @@ from headwater.metastore.records.disk_records import (
     decode_body,
     decode_delta,
     is_collected,
-    kind_of,
     unseal,
 )
 from headwater.metastore.records.layout import (
@@ -179,7 +177,7 @@ def _private(log: Log) -> Iterator[Problem]:
     if index.slot:
         yield from _check(log, FORMAT_KEY, CATALOG)
     for entry in log.store.children(CHECKPOINTS).entries:
-        yield from _check(log, entry.key, CHECKPOINT, LAYERED)
+        yield from _check(log, entry.key, LAYERED)
     for layer in log.checkpoints.files().values():
         try:
             check_file(log.store, layer)
@@ -194,10 +192,9 @@ def _private(log: Log) -> Iterator[Problem]:
         key = snapshot_key(str(revision.properties[FILE]))
         if taken_at(index, revision) is None or log.store.head(key) is not None:
             yield from _check(log, key, PINNED)
-    segments = {(run.segment, run.rule) for _, deltas in index.streams() for run in deltas.runs}
-    for segment, rule in sorted(segments):
-        if rule != RULE or segment not in log.segments.pending:
-            yield from _check(log, segment_key(segment, rule), SEGMENT)
+    for segment in sorted({run.segment for _, deltas in index.streams() for run in deltas.runs}):
+        if segment not in log.segments.pending:
+            yield from _check(log, segment_key(segment), SEGMENT)
 
 
 def snapshot_records(index: SlotIndex) -> Iterator[Revision]:
@@ -207,12 +204,12 @@ def snapshot_records(index: SlotIndex) -> Iterator[Revision]:
         yield from node.versions if node is not None else ()
 
 
-def _check(log: Log, key: str, *kinds: bytes) -> Iterator[Problem]:
-    """Return True if the file is there, whole, and of one of these kinds."""
+def _check(log: Log, key: str, kind: bytes) -> Iterator[Problem]:
+    """Yield a problem if the file is missing, damaged or of another kind."""
     try:
         data = log.store.get(key)
-        if not (SEGMENT in kinds and is_collected(data)):
-            unseal(key, data, kind_of(data) if kind_of(data) in kinds else kinds[0])
+        if not (kind == SEGMENT and is_collected(data)):
+            unseal(key, data, kind)
     except KeyNotFoundError:
         yield Problem(key, "it is missing")
     except LanceNamespaceError as error:

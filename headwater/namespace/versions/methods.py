@@ -33,7 +33,7 @@ from headwater.namespace.versions.maintenance import (
 from headwater.namespace.versions.operations import FoundVersion, NewVersion
 from headwater.namespace.versions.ranges import parse_ranges
 from headwater.tables.commit.compaction import optimize
-from headwater.tables.folders import empty_trash
+from headwater.tables.layout import empty_trash
 
 GRACE_SECONDS = 600.0
 KEEP_DAYS = 7.0

@@ -10,12 +10,11 @@ from headwater.clock import Clock
 from headwater.errors import ConcurrentModificationError, InvalidInputError
 from headwater.model import CatalogObject, Change, Known, Namespace, Table
 from headwater.names import DELIMITER, ROOT, ObjectId
-from headwater.registries.folders import FolderMarkers
+from headwater.registries.layout import FolderMarkers
 from headwater.registries.manifest.freshness import freshness_of
 from headwater.registries.manifest.queue import GroupCommit, Request, Ticket, Turns, turn
 from headwater.registries.manifest.rows import RowIndex
-from headwater.registries.manifest.settings import ROOT_PROPERTY
-from headwater.registries.manifest.state import ManifestSnapshot, RowDifference
+from headwater.registries.manifest.state import ROOT_PROPERTY, ManifestSnapshot, RowDifference
 from headwater.registries.manifest.table import ManifestTable
 from headwater.registry import Capabilities, Kind, Proposal, Registry
 from headwater.retry import retry

@@ -24,8 +24,8 @@ from headwater.registries.layout import MANIFEST
 from headwater.registries.manifest.format import FragmentFile, Manifest, parse_manifest
 from headwater.registries.manifest.freshness import freshness_of
 from headwater.registries.manifest.rows import SCHEMA, Codec, Row
-from headwater.registries.manifest.settings import MANAGED, parse_settings
 from headwater.registries.manifest.state import (
+    MANAGED,
     ManifestFragment,
     ManifestSnapshot,
     Rewrite,
@@ -35,15 +35,15 @@ from headwater.registries.manifest.state import (
     follow,
     join,
     note_changes,
+    parse_settings,
     plan_commit,
 )
 from headwater.retry import ATTEMPTS, retry
 from headwater.store import KeyNotFoundError, Store, create, probe, write_with
 from headwater.tables.commit.exact import OneCommit, claiming, commit_exactly, data_keys
 from headwater.tables.expressions import quoted
-from headwater.tables.folders import has_version
 from headwater.tables.handle import TableHandle
-from headwater.tables.layout import VERSIONS, manifest_name
+from headwater.tables.layout import VERSIONS, has_version, manifest_name
 from headwater.tables.translate import first_line, is_panic, kind_of, message_of
 
 if TYPE_CHECKING:

@@ -8,8 +8,11 @@ number of them, a thread reads the others, and the answer says how many are left
 from __future__ import annotations
 
 import threading
+from dataclasses import dataclass
+from typing import Any
 from weakref import WeakKeyDictionary
 
+import msgspec
 from lance_namespace import LanceNamespace, ListNamespacesRequest
 
 from headwater.errors import LanceNamespaceError
@@ -19,11 +22,15 @@ from headwater.metastore.records.serving_copy import columns_at
 from headwater.namespace.abilities import abilities_of
 from headwater.rest.auth.object_rights import Projection
 from headwater.rest.call import Call
+from headwater.rest.extensions import HANDLERS, Handler
+from headwater.rest.page import table_questions
 from headwater.rest.page.page_facts import (
     DroppedFact,
     DroppedFacts,
+    FragmentFacts,
     HistoryFacts,
     Hit,
+    LineageFacts,
     LogFacts,
     NameFacts,
     PinnedFact,
@@ -31,7 +38,11 @@ from headwater.rest.page.page_facts import (
     ServerFacts,
     SnapshotFact,
     SnapshotFacts,
+    StreamFacts,
+    TableFacts,
+    VersionFacts,
 )
+from headwater.rest.routes import NOTHING, Permission, Route, RouteTarget
 from headwater.verbs.verb import metastore_of
 
 
@@ -226,3 +237,46 @@ class _Texts:
 
 
 _KEPT: WeakKeyDictionary[Metastore, _Texts] = WeakKeyDictionary()
+
+
+@dataclass(frozen=True)
+class Question:
+    """A question of the page: the row that the dispatcher and the audit log read, its handler, how its answer is read.
+
+    Decoders are made here and not where they are used: threads that are first at once crash the process.
+    """
+
+    route: Route
+    handler: Handler
+    decoder: msgspec.json.Decoder[Any]
+
+
+def _question(operation: str, needs: Permission, handler: Handler, answer: type[Any]) -> Question:
+    target = RouteTarget.NONE if needs == NOTHING else RouteTarget.TABLE
+    route = Route(operation, "PAGE", "", needs, target, extension=True, request="PageRequest")
+    return Question(route, handler, msgspec.json.Decoder(answer))
+
+
+QUESTIONS: dict[str, Question] = {
+    question.route.operation: question
+    for question in (
+        _question("PageLog", NOTHING, log, LogFacts),
+        _question("PageDropped", NOTHING, dropped, DroppedFacts),
+        _question("PageSnapshots", NOTHING, snapshots, SnapshotFacts),
+        _question("PageSearch", NOTHING, search, SearchFacts),
+        _question("PageServer", NOTHING, server, ServerFacts),
+        _question("PageNames", Permission.DESCRIBE, names, NameFacts),
+        _question("PageHistory", Permission.DESCRIBE, history, HistoryFacts),
+        _question("PageTable", Permission.DESCRIBE, table_questions.table, TableFacts),
+        _question("PageStreams", Permission.DESCRIBE, table_questions.streams, StreamFacts),
+        _question("PageLineage", Permission.DESCRIBE, table_questions.lineage, LineageFacts),
+        _question("PageVersions", Permission.DESCRIBE, table_questions.versions, VersionFacts),
+        _question("PageFragments", Permission.DESCRIBE, table_questions.fragments, FragmentFacts),
+    )
+}
+"""Those that name no object need nothing: each is answered as far as its caller may be told."""
+ALL_HANDLERS: dict[str, Handler] = {
+    **HANDLERS,
+    **{operation: question.handler for operation, question in QUESTIONS.items()},
+}
+"""Handlers of our own routes and of the page's questions."""

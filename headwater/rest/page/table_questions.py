@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from lance_namespace import DescribeTableRequest, LanceNamespace, ListTableVersionsRequest
 
-from headwater.errors import LanceNamespaceError, many
+from headwater.errors import LanceNamespaceError
 from headwater.metastore import Object, Snapshot
 from headwater.metastore.records.ref_record import REFS_FORMAT
 from headwater.metastore.records.serving_copy import READER_FORMAT, RECORD_FORMAT
@@ -38,6 +38,7 @@ from headwater.streams.layout import DELTA, LANCE, LINEAGE
 from headwater.streams.reading.position_views import newest_published
 from headwater.streams.stream_lookup import is_stream_table, open_stream
 from headwater.verbs.verb import metastore_of
+from headwater.wording import many
 
 if TYPE_CHECKING:
     import lance

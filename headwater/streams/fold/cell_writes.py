@@ -13,8 +13,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from headwater.streams.fold.events import Events, Folded, Mask, Rules, State
-from headwater.streams.fold.marks import Marks, joined, no_marks
+from headwater.streams.fold.events import Events, Folded, Marks, Mask, Rules, State, joined, no_marks
 from headwater.streams.fold.watermark import BatchJudgement, measure
 from headwater.streams.rows.row_keys import Codes, KeyIndex, ordinals
 

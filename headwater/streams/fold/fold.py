@@ -15,8 +15,18 @@ import numpy as np
 import pyarrow as pa
 
 from headwater.streams.fold.cell_writes import NOTHING, CellWork, join_columns
-from headwater.streams.fold.events import Events, Folded, Mask, Rules, State, Truncations, concat, empty
-from headwater.streams.fold.marks import joined, no_marks
+from headwater.streams.fold.events import (
+    Events,
+    Folded,
+    Mask,
+    Rules,
+    State,
+    Truncations,
+    concat,
+    empty,
+    joined,
+    no_marks,
+)
 from headwater.streams.fold.watermark import BatchJudgement, Watermark, line, reached, too_late
 from headwater.streams.rows.row_keys import Codes, KeyIndex, ordinals
 

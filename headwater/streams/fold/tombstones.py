@@ -24,8 +24,7 @@ from headwater.errors import CorruptFileError
 from headwater.metastore import DataFile
 from headwater.store import KeyNotFoundError, Store
 from headwater.streams.definition import Definition, field_id, with_id
-from headwater.streams.fold.events import Rules
-from headwater.streams.fold.marks import Marks, Mask, joined, no_marks
+from headwater.streams.fold.events import Marks, Mask, Rules, joined, no_marks
 from headwater.streams.fold.watermark import Watermark, line, measure
 from headwater.streams.layout import CELLS, NEVER, tombstone_file
 from headwater.streams.log.log_files import narrowed, read_bytes

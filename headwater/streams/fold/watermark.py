@@ -17,7 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from headwater.errors import InvalidInputError
-from headwater.metastore.upkeep.retention import parse_duration
+from headwater.metastore.records.deltas import parse_duration
 
 if TYPE_CHECKING:
     from headwater.streams.fold.events import Rules

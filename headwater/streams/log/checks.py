@@ -14,10 +14,11 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from headwater.errors import InvalidInputError, many
+from headwater.errors import InvalidInputError
 from headwater.sql.embedded import EmbeddedEngine, shared
 from headwater.sql.spark_parser import SqlError, UnsupportedSqlError, check_quotes, columns_of, parse_condition
 from headwater.streams.fold.events import Events
+from headwater.wording import many
 
 Mask = npt.NDArray[np.bool_]
 WARN, DROP, FAIL = "warn", "drop", "fail"

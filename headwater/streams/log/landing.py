@@ -19,14 +19,12 @@ from headwater.errors import (
     NamespaceNotFoundError,
     TableNotFoundError,
     TableVersionNotFoundError,
-    many,
 )
 from headwater.metastore import DataFile, Metastore, Reading, Transaction
 from headwater.metastore.commit.draft import AppendedDelta
 from headwater.store import Store
 from headwater.streams.definition import Definition, to_properties
-from headwater.streams.fold.events import Events, Truncations
-from headwater.streams.fold.marks import encode_sequences
+from headwater.streams.fold.events import Events, Truncations, encode_sequences
 from headwater.streams.fold.watermark import BatchJudgement, line, too_late
 from headwater.streams.layout import BATCH, LANCE, TRUNCATES, log_file
 from headwater.streams.log.batches import REFUSE, Bad, EventBatch, shape
@@ -40,6 +38,7 @@ from headwater.streams.rows.input_rows import Given, as_json
 from headwater.streams.rows.row_keys import Codes, KeyIndex
 from headwater.streams.stream_lookup import Stream, open_in
 from headwater.tables.partitions import transformed
+from headwater.wording import many
 
 UPSERT, APPEND = "upsert", "append"
 Written = tuple[tuple[Any, ...] | None, DataFile, LogFile]

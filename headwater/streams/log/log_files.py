@@ -23,8 +23,7 @@ from headwater.metastore import DataFile, Delta
 from headwater.metastore.records.serving_copy import FILLED
 from headwater.store import KeyNotFoundError, RangedFile, Store
 from headwater.streams.definition import Definition, field_id, with_id
-from headwater.streams.fold.events import Events, Rules, Truncations, concat
-from headwater.streams.fold.marks import decode_sequences
+from headwater.streams.fold.events import Events, Rules, Truncations, concat, decode_sequences
 from headwater.streams.fold.watermark import BatchJudgement, Watermark, encoded, high_of, is_measured
 from headwater.streams.layout import BATCH, DELETES, HIGH, KIND, PRESENT, READS, ROW, TRUNCATES, UPSERTS
 from headwater.streams.log.parquet_encoding import by_dictionary, encode

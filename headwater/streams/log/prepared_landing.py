@@ -17,8 +17,7 @@ from headwater.clock import Clock
 from headwater.metastore import DataFile, Metastore
 from headwater.store import Store
 from headwater.streams.definition import Definition, from_properties, to_properties
-from headwater.streams.fold.events import Events, Truncations, concat
-from headwater.streams.fold.marks import decode_sequences
+from headwater.streams.fold.events import Events, Truncations, concat, decode_sequences
 from headwater.streams.layout import TRUNCATES
 from headwater.streams.log.batches import EventBatch, shape
 from headwater.streams.log.checks import Check, with_own

@@ -14,9 +14,8 @@ import pyarrow.compute as pc
 
 from headwater.errors import InvalidInputError, TableColumnNotFoundError
 from headwater.streams.definition import Definition
-from headwater.streams.fold.events import Events, Rules, State
+from headwater.streams.fold.events import Events, Rules, State, decode_lines, highest
 from headwater.streams.fold.fold import apply, fold, standing, without_gaps
-from headwater.streams.fold.marks import decode_lines, highest
 from headwater.streams.fold.memory_pages import small_pages
 from headwater.streams.fold.tombstones import read_remembered
 from headwater.streams.log.log_files import Share, narrowed

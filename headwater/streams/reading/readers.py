@@ -13,7 +13,7 @@ from weakref import WeakKeyDictionary
 
 from headwater.errors import InvalidInputError, TableNotFoundError
 from headwater.metastore import Metastore, Reading, Transaction
-from headwater.metastore.upkeep.retention import expired
+from headwater.metastore.records.deltas import expired
 from headwater.streams.layout import LANCE, READER, READERS
 from headwater.streams.stream_lookup import Stream, open_in
 

@@ -14,7 +14,6 @@ from typing import Any
 
 import numpy as np
 
-from headwater.errors import many
 from headwater.metastore import Transaction
 from headwater.names import ObjectId
 from headwater.store import KeyNotFoundError
@@ -52,6 +51,7 @@ from headwater.tables.columns.fields import ROW_ADDRESS, ROW_ID
 from headwater.tables.commit.committer import fragment_from
 from headwater.tables.handle import TableHandle
 from headwater.tables.indices import build, commit_pieces, divided, index_type, new_index, remove_pieces
+from headwater.wording import many
 from headwater.work import Json, Runner, Task
 
 ROWS = 100_000

@@ -13,9 +13,19 @@ import numpy as np
 import pyarrow as pa
 
 from headwater.metastore import DataFile
-from headwater.streams.fold.events import VERSION, Folded, Rules, State, empty
+from headwater.streams.fold.events import (
+    VERSION,
+    Folded,
+    Rules,
+    SequenceLines,
+    State,
+    decode_lines,
+    empty,
+    encode_lines,
+    highest,
+    no_marks,
+)
 from headwater.streams.fold.fold import apply, fold
-from headwater.streams.fold.marks import SequenceLines, decode_lines, encode_lines, highest, no_marks
 from headwater.streams.fold.tombstones import TombstonesAndMarks, newest, read_remembered, write_remembered
 from headwater.streams.log.log_files import Logged, narrowed, read_log
 from headwater.streams.reading.fresh_reads import (

@@ -16,8 +16,7 @@ import numpy as np
 
 from headwater.metastore import DataFile
 from headwater.streams.definition import Definition
-from headwater.streams.fold.events import Folded
-from headwater.streams.fold.marks import encode_lines
+from headwater.streams.fold.events import Folded, encode_lines
 from headwater.streams.fold.memory_pages import small_pages
 from headwater.streams.fold.tombstones import TombstonesAndMarks, add_remembered, read_remembered, write_remembered
 from headwater.streams.fold.watermark import Watermark, decoded, encoded

@@ -13,8 +13,7 @@ import pyarrow as pa
 
 from headwater.errors import LanceNamespaceError
 from headwater.metastore import Reading
-from headwater.streams.fold.events import VERSION, Rules, State
-from headwater.streams.fold.marks import Mask, no_marks
+from headwater.streams.fold.events import VERSION, Mask, Rules, State, no_marks
 from headwater.streams.fold.watermark import line, measure
 from headwater.streams.log.log_files import narrowed, read_log
 from headwater.streams.reading.fresh_reads import base_rows, base_state, whole_state

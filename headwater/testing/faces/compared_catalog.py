@@ -29,8 +29,7 @@ from headwater.rest.extensions import ALL_ROUTES
 from headwater.rest.server import start_in_thread
 from headwater.rest.settings import Settings
 from headwater.tables.write.arrow import to_stream
-from headwater.testing.faces.case_objects import MORE_EVENTS, MORE_ROWS
-from headwater.testing.faces.outcome import Case, Outcome, log_of, state_of
+from headwater.testing.faces.case_objects import MORE_EVENTS, MORE_ROWS, Case, Outcome, log_of, state_of
 from headwater.web import page
 
 CHANGING = frozenset(route.operation for route in ALL_ROUTES if route.changes)

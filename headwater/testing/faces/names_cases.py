@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from headwater.testing.faces.case_objects import (
+    Case,
     a_changed_table,
     a_dropped_namespace,
     a_dropped_stream,
@@ -16,7 +17,6 @@ from headwater.testing.faces.case_objects import (
     own_route,
     route,
 )
-from headwater.testing.faces.outcome import Case
 
 NAME_VERBS: tuple[Case, ...] = (
     Case(

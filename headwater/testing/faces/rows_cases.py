@@ -9,6 +9,7 @@ from headwater.catalog import Catalog
 from headwater.testing.faces.case_objects import (
     MORE_EVENTS,
     MORE_ROWS,
+    Case,
     a_branch,
     a_published_stream,
     a_stream,
@@ -18,7 +19,6 @@ from headwater.testing.faces.case_objects import (
     route,
     two_versions,
 )
-from headwater.testing.faces.outcome import Case
 
 
 def _tag(catalog: Catalog, base: str, name: str, version: int) -> None:

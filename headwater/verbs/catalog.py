@@ -1,4 +1,4 @@
-"""Verbs about transactions and the past: log, histories, differences, undrop, undo, aliases, snapshots, maintenance.
+"""Verbs of a catalog: log, histories, undrop, undo, aliases, snapshots, maintenance, transactions, single objects.
 
 Between begin and commit a server makes every operation with the header `x-headwater-transaction` inside the
 transaction, under the same access rules as any other (rest/dispatch.py). A transaction belongs to the caller who began
@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from datetime import timedelta
 
 import msgspec
+from msgspec import field
 
 from headwater.errors import InvalidInputError
 from headwater.metastore import LogEntry, Metastore, Snapshot
@@ -18,6 +19,7 @@ from headwater.metastore.records.objects import Collected, Diff, HistoryEntry, N
 from headwater.names import ObjectId
 from headwater.namespace.abilities import Transactions
 from headwater.namespace.requests import parse_moment
+from headwater.namespace.versions import Cleaned, Optimized
 from headwater.streams.stream_lookup import undrop_stream
 from headwater.verbs.verb import (
     NOTHING,
@@ -294,3 +296,64 @@ def abort(session: VerbSession, request: AbortTransaction) -> None:
 
 def _transactions(session: VerbSession) -> Transactions:
     return require(session.can.transactions, "has no transactions: a metastore catalog has")
+
+
+class AlterNamespaceProperties(ObjectRequest, frozen=True, kw_only=True):
+    """Arguments of AlterNamespaceProperties: properties to set, and names of properties to remove."""
+
+    properties: dict[str, str] = field(default_factory=dict)
+    removed: list[str] = field(default_factory=list)
+
+
+class RenameNamespace(ObjectRequest, frozen=True, kw_only=True):
+    """Arguments of RenameNamespace. `new_id`: the names that the namespace gets, from the root down."""
+
+    new_id: list[str] | None = None
+
+
+class CleanUpTableVersions(ObjectRequest, frozen=True, kw_only=True):
+    """Arguments of CleanUpTableVersions: the versions that stay."""
+
+    keep_versions: int | None = None
+    keep_days: float | None = None
+    grace_seconds: float | None = None
+
+
+class OptimizeTable(CleanUpTableVersions, frozen=True, kw_only=True):
+    """Arguments of OptimizeTable: the versions that stay."""
+
+
+@verb("namespace/{id}/properties", Permission.WRITE, WorkPlace.SERVER, SessionKind.TRANSACTION, "properties")
+def alter_namespace(session: VerbSession, request: AlterNamespaceProperties) -> dict[str, str] | None:
+    """Set and remove properties of a namespace; the others stay."""
+    alter = require(session.can.alter_namespace, "cannot change the properties of a namespace")
+    properties: dict[str, str] | None = alter(msgspec.to_builtins(request)).properties
+    return properties
+
+
+@verb("namespace/{id}/rename", Permission.WRITE, WorkPlace.SERVER, SessionKind.TRANSACTION, "properties")
+def rename_namespace(session: VerbSession, request: RenameNamespace) -> dict[str, str] | None:
+    """Rename or move a namespace with all below it; no data moves."""
+    rename = require(session.can.rename_namespace, "cannot rename a namespace: a metastore catalog can")
+    properties: dict[str, str] | None = rename(msgspec.to_builtins(request)).properties
+    return properties
+
+
+@verb("table/{id}/clean_up", Permission.DROP, WorkPlace.LONG, SessionKind.TRANSACTION)
+def clean_up(session: VerbSession, request: CleanUpTableVersions) -> Cleaned:
+    """Delete old versions of a table and the files that only they need."""
+    found: Cleaned = require(session.can.clean_up, "cannot clean up tables")(list(request.id), **_policy(request))
+    return found
+
+
+@verb("table/{id}/optimize", Permission.DROP, WorkPlace.LONG, SessionKind.TRANSACTION)
+def optimize(session: VerbSession, request: OptimizeTable) -> Optimized:
+    """Merge small fragments of a table, update its indices, then delete old versions."""
+    found: Optimized = require(session.can.optimize, "cannot optimize tables")(list(request.id), **_policy(request))
+    return found
+
+
+def _policy(request: CleanUpTableVersions) -> dict[str, float]:
+    named = {"keep_versions": request.keep_versions, "keep_days": request.keep_days}
+    given = {**named, "grace_seconds": request.grace_seconds}
+    return {name: value for name, value in given.items() if value is not None}

@@ -1,0 +1,40 @@
+"""Counts and suggestions, for messages."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Callable, Iterable, Sequence
+
+MEANT = "Did you mean"
+
+
+def many(count: int, noun: str) -> str:
+    """Return `1 file` or `2,000 files`."""
+    return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"
+
+
+def closest(word: str, known: Iterable[str]) -> str | None:
+    """Return the known word that is most like another one; None if none is."""
+    found = difflib.get_close_matches(word, list(known), 1)
+    return found[0] if found else None
+
+
+def did_you_mean(word: str, known: Iterable[str]) -> str:
+    """Return ` Did you mean 'name'?`, to follow a sentence; an empty text if no known word is like this one."""
+    near = closest(word, known)
+    return "" if near is None else f" {MEANT} {near!r}?"
+
+
+def closest_path(asked: Sequence[str], children: Callable[[tuple[str, ...]], Iterable[str]]) -> tuple[str, ...] | None:
+    """Return a path of names with its first wrong one replaced by the closest; None if none is like it.
+
+    `children` returns the names in a namespace that exists.
+    """
+    there: tuple[str, ...] = ()
+    for name in asked:
+        known = list(children(there))
+        if name not in known:
+            near = closest(name, known)
+            return None if near is None else (*there, near, *asked[len(there) + 1 :])
+        there = (*there, name)
+    return None
