@@ -8,18 +8,18 @@ from __future__ import annotations
 
 import multiprocessing
 
-PROCESSES = multiprocessing.get_context("forkserver")
-PROCESSES.set_forkserver_preload(
-    [
-        "headwater.catalog",
-        "headwater.cli.main",
-        "headwater.rest.serve",
-        "headwater.web",
-        "headwater.namespace.metastore",
-        "headwater.moving.upgrade",
-        "headwater.pipeline",
-        "headwater.streams.table",
-        "headwater.testing.namespace_suite",
-        "lance.namespace",
-    ]
+IMPORTED = (
+    "headwater.catalog",
+    "headwater.cli.main",
+    "headwater.rest.serve",
+    "headwater.web",
+    "headwater.namespace.metastore",
+    "headwater.moving.upgrade",
+    "headwater.pipeline",
+    "headwater.streams.table",
+    "headwater.testing.namespace_suite",
+    "lance.namespace",
 )
+"""A module of this list that is not there is left out without a word: a test looks."""
+PROCESSES = multiprocessing.get_context("forkserver")
+PROCESSES.set_forkserver_preload(list(IMPORTED))

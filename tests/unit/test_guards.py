@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import re
+from importlib.util import find_spec
 from pathlib import Path
+
+from tests.children import IMPORTED
 
 PROJECT = Path(__file__).parents[2]
 TABLE = (PROJECT / "CONTRIBUTING.md").read_text().split("## Which test guards which rule")[1].split("\n## ")[0]
@@ -22,3 +25,4 @@ def test_one_module_says_what_forked_processes_have_imported() -> None:
     words = "set_forkserver" + "_preload("
     setting = [path for path in (PROJECT / "tests").rglob("*.py") if words in path.read_text()]
     assert setting == [PROJECT / "tests" / "children.py"]
+    assert [name for name in IMPORTED if find_spec(name) is None] == []
