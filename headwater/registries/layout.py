@@ -11,8 +11,7 @@ import unicodedata
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from pyarrow.fs import FileType, LocalFileSystem
-
+from headwater.imports import when_used
 from headwater.model import Table
 from headwater.names import ObjectId
 from headwater.store import Store, storage_error
@@ -49,7 +48,7 @@ def table_folder(name: str) -> str:
 
 
 MARKERS = frozenset({RESERVED_MARKER, DEREGISTERED_MARKER})
-LOCAL_FILES = LocalFileSystem()
+arrow_files = when_used("pyarrow.fs")
 OWN_LINKS = 2
 """The links of a folder that holds no other: its name and its own dot."""
 SEARCHABLE = stat.S_IXUSR | stat.S_IXGRP | stat.S_IXOTH
@@ -122,10 +121,14 @@ def unmarked(store: Store, folders: Sequence[str]) -> list[str]:
     if root is None:
         return []
     try:
-        markers = LOCAL_FILES.get_file_info([f"{root}/{folder}/{DEREGISTERED_MARKER}" for folder in folders])
+        markers = arrow_files.LocalFileSystem().get_file_info(
+            [f"{root}/{folder}/{DEREGISTERED_MARKER}" for folder in folders]
+        )
     except (OSError, ValueError):
         return []
-    return [folder for folder, marker in zip(folders, markers, strict=True) if marker.type is FileType.NotFound]
+    return [
+        folder for folder, marker in zip(folders, markers, strict=True) if marker.type is arrow_files.FileType.NotFound
+    ]
 
 
 def is_certain(store: Store, folder: str) -> bool:
