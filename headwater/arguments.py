@@ -93,7 +93,7 @@ def _with_hint(kind: type[LanceNamespaceError]) -> Any:
             near = self.meant()
         except LanceNamespaceError:
             near = None
-        return plain if near is None or MEANT in plain else f"{plain} {MEANT} {near}?"
+        return plain if near is None else f"{plain} {MEANT} {near}?"
 
     members = {"__str__": text, "__reduce__": lambda self: (kind, self.args), "__module__": kind.__module__}
     return type(kind.__name__, (kind,), {**members, "__qualname__": kind.__qualname__})

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from urllib.parse import unquote
 
 from headwater.protobuf import Value, as_bytes, as_number, pair, parse, pick
+from headwater.wording import many
 
 FOOTER = struct.Struct("<QHH4s")
 LENGTH = struct.Struct("<I")
@@ -19,6 +20,7 @@ MAGIC = b"LANC"
 
 SCHEMA, FRAGMENT, VERSION, SCHEMA_METADATA, INDEX_SECTION, TIMESTAMP = 1, 2, 3, 5, 6, 7
 READER_FLAGS, WRITER_FLAGS, MAX_FRAGMENT, TRANSACTION_FILE, WRITER = 9, 10, 11, 12, 13
+TRANSACTION_SECTION = 23
 
 BASE = 7
 """Of a data file and of a deletion file: the base path it lies under, if that is not the table's folder."""
@@ -35,6 +37,23 @@ DELETION_SUFFIXES = ("arrow", "bin")
 COMMENT = "comment"
 """The key of a column's metadata, and of a table's properties, whose value is for people."""
 _COLUMN_NAME, _COLUMN_METADATA = 2, 10
+
+
+_APPEND, _DELETE, _OVERWRITE, _INDEX, _UPDATE = 100, 101, 102, 103, 108
+_OTHERS = {
+    104: "compact {}",
+    105: "change columns of {}",
+    106: "restore an earlier version of {}",
+    107: "reserve fragments of {}",
+    109: "change columns of {}",
+    110: "configure {}",
+    111: "replace data files of {}",
+    112: "move the write-ahead log of {}",
+}
+"""Operations of Lance's transactions by their field; `{}` is the table."""
+_PHYSICAL_ROWS, _PREDICATE = 4, 3
+MAX_TOLD, MAX_NAMED = 80, 3
+"""Characters of a client's text, and names of indices, in the words for a change."""
 
 
 @dataclass(frozen=True)
@@ -86,6 +105,50 @@ def committed_ms(data: bytes) -> int | None:
         return _milliseconds(as_bytes(times[-1])) if times else None
     except ValueError:
         return None
+
+
+def change_made(data: bytes, table: str) -> str | None:
+    """Return the change that made a version in words, such as `append 3 rows to prod.users`.
+
+    None if the manifest does not hold its transaction, or one of an unknown kind.
+    """
+    try:
+        found = pick(manifest_message(data), TRANSACTION_SECTION)
+        fields = parse(section(data, as_number(found[-1]))) if found else ()
+        kind, message = next(((kind, as_bytes(value)) for kind, value, _ in fields if kind >= _APPEND), (0, b""))
+        return _told(kind, message, table)
+    except ValueError:
+        return None
+
+
+def _told(kind: int, message: bytes, table: str) -> str | None:
+    if kind == _APPEND:
+        return f"append {_rows(message, 1)} to {table}"
+    if kind == _OVERWRITE:
+        return f"overwrite {table} with {_rows(message, 1)}"
+    if kind == _UPDATE:
+        return f"change {_rows(message, 3)} of {table}"
+    if kind == _DELETE:
+        predicate = next((as_bytes(value).decode() for value in pick(message, _PREDICATE)), "")
+        return f"delete from {table}{f' where {_short(predicate)}' if predicate else ''}"
+    if kind == _INDEX:
+        made, gone = ({_text(as_bytes(value), INDEX_NAME) for value in pick(message, field)} for field in (1, 2))
+        verb = "create" if made - gone else "update" if made else "drop"
+        names = [_short(name) for name in sorted(made - gone or made or gone)[:MAX_NAMED]]
+        return f"{verb} index {', '.join(names)} of {table}"
+    return _OTHERS[kind].format(table) if kind in _OTHERS else None
+
+
+def _rows(message: bytes, fragments: int) -> str:
+    """Count the rows of the fragments in a field of an operation."""
+    counts = (pick(as_bytes(each), _PHYSICAL_ROWS) for each in pick(message, fragments))
+    return many(sum(as_number(count[-1]) for count in counts if count), "row")
+
+
+def _short(text: str) -> str:
+    """Shorten a client's text to one line, without the parentheses that our own deletes put round a predicate."""
+    text = " ".join((text[1:-2] if text.startswith("(") and text.endswith("\n)") else text).split())
+    return text if len(text) <= MAX_TOLD else f"{text[:MAX_TOLD]}..."
 
 
 def columns_of(data: bytes) -> dict[str, str]:

@@ -60,6 +60,8 @@ class Version:
     metadata: Mapping[str, str] = field(default_factory=dict)
     digest: str | None = None
     """Of the manifest's bytes; None in records of before it was kept, and of versions that a catalog has adopted."""
+    change: str | None = field(default=None, compare=False)
+    """The change that made it, in words, for the message of its commit. Records do not hold it."""
 
     @property
     def table(self) -> ObjectId:

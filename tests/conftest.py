@@ -6,6 +6,7 @@ import functools
 import os
 import uuid
 from collections.abc import Iterator
+from typing import Any
 
 import httpx
 import pytest
@@ -28,13 +29,22 @@ os.environ.setdefault("HEADWATER_ENGINE", "embedded")
 
 
 class Together:
-    """Tests that need the S3 server are one group: one worker imports and starts it."""
+    """Tests that share something costly are one group, made by one worker: the S3 server, or a fixture of a module."""
 
     @pytest.hookimpl(tryfirst=True)  # xdist reads the marks in its own
     def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
         for item in items:
-            if "s3_server" in getattr(item, "fixturenames", ()) and item.get_closest_marker("xdist_group") is None:
-                item.add_marker(pytest.mark.xdist_group("s3"))
+            if (group := group_of(item)) and item.get_closest_marker("xdist_group") is None:
+                item.add_marker(pytest.mark.xdist_group(group))
+
+
+def group_of(item: pytest.Item) -> str | None:
+    found: Any = getattr(item, "_fixtureinfo", None)
+    fixtures = found.name2fixturedefs if found is not None else {}
+    if "s3_server" in fixtures:
+        return "s3"
+    shared = any(made[-1].scope == "module" for made in fixtures.values())
+    return f"{item.path.parent.name}-{item.path.stem}" if shared else None
 
 
 def pytest_configure(config: pytest.Config) -> None:

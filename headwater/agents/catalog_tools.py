@@ -44,11 +44,9 @@ def _helpful(method: Method) -> Method:
             name = arguments.get("table") or arguments.get("name") or arguments.get("namespace")
             if int(error.code) not in NAMES or not name:
                 raise
-            if MEANT in str(error):
-                raise
             near = near_name(self._target, parse_name(name))
             hint = f"{MEANT} {near}?" if near else "`list` tells the names that there are."
-            raise error_for(int(error.code), f"{error} {hint}") from None
+            raise error_for(int(error.code), f"{error.args[0]} {hint}") from None
 
     return asked
 

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import functools
 from abc import abstractmethod
-from collections.abc import Iterator, Mapping, MutableMapping
-from typing import Any
+from collections.abc import Callable, Iterable, Iterator, Mapping, MutableMapping
+from typing import Any, Self
 
 import lance_namespace as api
 import pyarrow as pa
@@ -12,6 +13,7 @@ from lance_namespace import LanceNamespace
 
 from headwater.arguments import check_options, checked
 from headwater.errors import (
+    LanceNamespaceError,
     TableBranchNotFoundError,
     TableColumnNotFoundError,
     TableIndexNotFoundError,
@@ -35,7 +37,7 @@ class Tags(MutableMapping[str, int]):
         try:
             return int(self._namespace.get_table_tag_version(request).version)
         except TableTagNotFoundError as missing:
-            raise _MissingTagError(f"{missing}{did_you_mean(name, self)}") from None
+            raise _MissingTagError(str(missing)).near(name, self) from None
 
     def __setitem__(self, name: str, version: int) -> None:
         if name in self:
@@ -115,9 +117,7 @@ class Branches(Listed):
         )
 
     def _missing(self, name: str) -> KeyError:
-        return _MissingBranchError(
-            f"Table {format_name(self._id)} has no branch {name[:200]!r}.{did_you_mean(name, self)}"
-        )
+        return _MissingBranchError(f"Table {format_name(self._id)} has no branch {name[:200]!r}.").near(name, self)
 
 
 def near_name(catalog: Any, name: Any) -> str | None:
@@ -127,10 +127,23 @@ def near_name(catalog: Any, name: Any) -> str | None:
 
 
 class Missing(KeyError):
-    """A KeyError whose text is a sentence."""
+    """A KeyError whose text is a sentence. It ends with the name that was meant, looked for when it is read."""
+
+    meant: Callable[[], str] | None = None
+
+    def near(self, name: str, known: Iterable[str]) -> Self:
+        self.meant = functools.partial(did_you_mean, name, known)
+        return self
 
     def __str__(self) -> str:
-        return str(self.args[0]) if self.args else ""
+        text = str(self.args[0]) if self.args else ""
+        try:
+            return text if self.meant is None else f"{text}{self.meant()}"
+        except LanceNamespaceError:
+            return text
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), self.args
 
 
 class _MissingTagError(Missing, TableTagNotFoundError):
@@ -182,9 +195,7 @@ class Indices(Listed):
         return ((item.index_name, item) for item in all_pages(self._namespace.list_table_indices, request, "indexes"))
 
     def _missing(self, name: str) -> KeyError:
-        return _MissingIndexError(
-            f"Table {format_name(self._id)} has no index {name[:200]!r}.{did_you_mean(name, self)}"
-        )
+        return _MissingIndexError(f"Table {format_name(self._id)} has no index {name[:200]!r}.").near(name, self)
 
 
 class _MissingIndexError(Missing, TableIndexNotFoundError):

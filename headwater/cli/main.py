@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import gc
 import importlib
 import os
 import sys
@@ -25,6 +26,8 @@ MALFORMED_EXIT = 2
 INTERRUPTED_EXIT = 130
 READS = "look"
 """The group of verbs that only read, and so call no function of a user."""
+FEWER_COLLECTIONS = 100_000
+"""Objects between two garbage collections of a program that only reads; Python's default is 700."""
 INVALID_INPUT = int(ErrorCode.INVALID_INPUT)
 
 
@@ -38,6 +41,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         args = read(line)
         if arguments is None and args.command.group == READS:
             import_little()
+            gc.set_threshold(FEWER_COLLECTIONS)  # most of what a short program makes are modules, which stay
         status = int(runner(args.command.runner)(args) or 0)
         sys.stdout.flush()
         return status
@@ -70,9 +74,8 @@ def meant(args: argparse.Namespace, error: LanceNamespaceError) -> str:
     """The message, with the nearest right name where a wrong one was given."""
     from headwater.cli.near import nearest  # only a mistake pays for the search
 
-    text = str(error)
-    near = nearest(args, error) if MEANT not in text else None
-    return f"{text} {MEANT} {near}?" if near else text
+    near = nearest(args, error) if getattr(error, "meant", None) is None else None  # the library may know it already
+    return f"{error} {MEANT} {near}?" if near else str(error)
 
 
 def _complain(args: argparse.Namespace, text: str, code: int) -> None:

@@ -115,6 +115,9 @@ def _no_verb(rest: list[str]) -> NoReturn:
             print("\n".join(_line(command) for command in SHOWN if command.name.startswith(f"{rest[0]} ")))
             sys.exit(0)
         fail(f"`headwater {rest[0]}` is followed by one of {', '.join(below)}")
+    if rest[0] in GROUPS:
+        print("\n".join(_group(rest[0])))
+        sys.exit(0)
     near = closest(rest[0], [name.split()[0] for name in COMMANDS])
     fail(f"there is no verb {rest[0][:200]!r}" + (f": did you mean {near}?" if near else ""))
 
@@ -134,12 +137,15 @@ def overview() -> str:
         "CATALOG is a path, a URI or a profile. Without it: HEADWATER_CATALOG, or the",
         "default of headwater.toml. `headwater` alone says what is here.",
     ]
-    for group, about in GROUPS.items():
-        shown = [command for command in SHOWN if command.group == group]
-        if shown:
-            lines += ["", f"{group}: {about}", *(_line(command) for command in shown)]
-    lines += ["", "headwater VERB --help explains a verb."]
+    for group in GROUPS:
+        lines += ["", *_group(group)]
+    lines += ["", "headwater VERB --help explains a verb; headwater GROUP lists one group."]
     return "\n".join(lines)
+
+
+def _group(name: str) -> list[str]:
+    """Return the help of one group of verbs."""
+    return [f"{name}: {GROUPS[name]}", *(_line(command) for command in SHOWN if command.group == name)]
 
 
 def _line(command: Command) -> str:

@@ -47,6 +47,7 @@ from headwater.streams.serving.publication import Publication, finish, publish_t
 from headwater.streams.sources.files import SourceFile, find_files, is_files, names_of, naming
 from headwater.streams.sources.formats import SNAPSHOT, check_format, in_batches, take, total
 from headwater.streams.stream_lookup import Stream, no_deletes, open_in
+from headwater.wording import many
 from headwater.work import HERE, Runner
 
 Method = TypeVar("Method", bound=Callable[..., Any])
@@ -272,7 +273,8 @@ class StreamTable(StreamReads):
     @landing
     def _land(self, data: Given, verb: str, origin: BatchOrigin, **options: Any) -> LandingReport:
         work = Landing(self._metastore, self.path, data, verb, origin=origin, before=self._snapshot(), **options)
-        return self.report(self._session.change(work, f"{verb} {self.name}", refresh=False))
+        message = f"{verb} {many(data.length, 'row')} {'to' if verb == APPEND else 'into'} {self.name}"
+        return self.report(self._session.change(work, message, refresh=False))
 
     def report(self, landed: Landed) -> LandingReport:
         """Return the report of a landing."""

@@ -37,6 +37,15 @@ def test_help_fits_80_columns_and_a_group_one_screen(monkeypatch: pytest.MonkeyP
         assert sum(command.group == group for command in SHOWN) + 1 <= SCREEN, group
 
 
+def test_a_group_by_its_name_lists_its_verbs(capfd: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as stopped:
+        main(["look"])
+    assert stopped.value.code == 0
+    out = capfd.readouterr().out.splitlines()
+    assert out[0] == f"look: {GROUPS['look']}"
+    assert len(out) == 1 + sum(command.group == "look" for command in SHOWN)
+
+
 @pytest.mark.parametrize(
     ("count", "shown"),
     [(0, "0 bytes"), (999, "999 bytes"), (1500, "1.5 kB"), (12_345_678, "12.3 MB"), (4 * 10**9, "4.0 GB")],
@@ -82,7 +91,7 @@ def test_a_confirmation_says_what_will_happen_and_that_nothing_did(line: str, la
 def test_show_has_the_derived_columns_of_a_stream_table(lake: Cli, nowhere: Path) -> None:
     headwater.Catalog(lake.root).create_stream_table(
         "notes",
-        pa.schema([pa.field("id", pa.int64()), pa.field("text", pa.string())]),
+        {"id": "int64", "text": "string"},
         keys="id",
         properties={
             "column.v": '{"function": "features:embed", "inputs": ["text"], "type": "float32[4]", "version": "7"}'

@@ -74,17 +74,9 @@ class TestMetastoreS3(Directory):
         super().test_an_odd_name_is_found_again_exactly_as_written(namespace, features, name)
 
 
+@pytest.mark.long  # the metastore is asked on a bucket every time, and the registry of a directory in test_registry.py
 class TestS3(Directory):
-    @pytest.fixture(
-        params=[pytest.param("V1", marks=pytest.mark.long), pytest.param("V2", marks=pytest.mark.long), "compat"]
-    )
+    @pytest.fixture(params=["V1", "V2", "compat"])
     def namespace(self, request: pytest.FixtureRequest, s3_root: str, s3_options: dict[str, str]) -> DirectoryNamespace:
         storage = {f"storage.{key}": value for key, value in s3_options.items()}
         return DirectoryNamespace(root=s3_root, **MODES[request.param], **storage)
-
-    @pytest.mark.long  # some of the metastore's odd names are made on a bucket every time
-    @pytest.mark.parametrize("name", ODD_NAMES)
-    def test_an_odd_name_is_found_again_exactly_as_written(
-        self, namespace: Any, features: Capabilities, name: str
-    ) -> None:
-        super().test_an_odd_name_is_found_again_exactly_as_written(namespace, features, name)

@@ -140,9 +140,10 @@ def test_no_row_that_is_taken_in_or_rejected_passes_the_driver(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def found(catalog: Catalog) -> list[Any]:
-        rejected = catalog["raw.t__quarantine"].to_arrow().select(["row", "reason", "column"])
-        tables = [catalog["raw.t"].to_arrow(), rejected, catalog["raw.s"].changes().drop_columns(["_commit_time"])]
-        return [sorted(map(str, table.to_pylist())) for table in tables]
+        kept = catalog["raw.t__quarantine"].to_arrow().to_pylist()
+        rejected = [(sorted(json.loads(row["row"]).items()), row["reason"], row["column"]) for row in kept]
+        tables = catalog["raw.t"].to_arrow(), catalog["raw.s"].changes().drop_columns(["_commit_time"])
+        return [sorted(map(str, rows)) for rows in (rejected, *(table.to_pylist() for table in tables))]
 
     def in_driver(*_: Any) -> Any:
         raise AssertionError("a row came to the driver")
@@ -154,7 +155,7 @@ def test_no_row_that_is_taken_in_or_rejected_passes_the_driver(
 
     here, there = Catalog(str(tmp_path / "here")), Catalog(str(tmp_path / "there"))
     told = list(intakes(None, here, tmp_path, lambda rows: rows))
-    for name in ("landing.encode_events", "quarantine.encode_events", "sources.formats.take_debezium"):
+    for name in ("log.landing.encode_events", "log.quarantine.encode_events", "sources.formats.take_debezium"):
         monkeypatch.setattr(f"headwater.streams.{name}", in_driver)
     done = list(intakes(SparkRunner(spark, driver_rows=0), there, tmp_path, frame_of))
     assert [each.where and each.where.place for each in done[:4]] == [EXECUTORS] * 4

@@ -16,6 +16,7 @@ from lance_namespace import CreateTableRequest
 from headwater import Catalog, DirectoryNamespace
 from headwater.metastore import Metastore
 from headwater.namespace.metastore import MetastoreNamespace
+from headwater.pipeline import read_pipeline, run_pipeline
 from headwater.rest.server import start_in_thread
 from headwater.tables.write.arrow import to_stream
 from tests.unit.test_walks import HOP, PROJECT, walks
@@ -102,3 +103,28 @@ def test_a_delta_is_committed_as_its_walk_says(tmp_path: Path) -> None:
     with followed() as seen, metastore.transaction() as tx:
         tx.append_delta(("t",), [])
     assert_walked(seen, "A delta commit")
+
+
+def test_a_publish_and_an_undo_go_as_their_walks_say(tmp_path: Path) -> None:
+    catalog = Catalog(str(tmp_path / "lake"))
+    stream = catalog.create_stream_table("t", ROWS.schema, keys=["a"])
+    stream.upsert(ROWS)
+    landed = list(catalog.log())[-1]
+    with followed() as seen:
+        stream.publish()
+    assert_walked(seen, "A publish")
+    with followed() as seen:
+        catalog.undo(landed)
+    assert_walked(seen, "An undo, by whatever face")
+
+
+def test_a_pipeline_runs_as_its_walk_says(tmp_path: Path) -> None:
+    (tmp_path / "rows.jsonl").write_text('{"a": 1}\n')
+    (tmp_path / "pipeline.toml").write_text(
+        '[pipeline]\nname = "walk"\ncatalog = "./lake"\nengine = "embedded"\n'
+        '[[source]]\nname = "files"\npath = "*.jsonl"\ninto = "t"\n'
+        '[table.t]\nkeys = ["a"]\n[publish]\ntables = ["t"]\n'
+    )
+    with followed() as seen:
+        run_pipeline(read_pipeline(tmp_path / "pipeline.toml"))
+    assert_walked(seen, "A pipeline run")

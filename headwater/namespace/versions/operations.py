@@ -18,9 +18,9 @@ from headwater.errors import (
     TableVersionNotFoundError,
     UnsupportedOperationError,
 )
-from headwater.lance_manifest import committed_ms, manifest_digest, read_contents
+from headwater.lance_manifest import change_made, committed_ms, manifest_digest, read_contents
 from headwater.model import Change, Table, Version
-from headwater.names import ObjectId
+from headwater.names import ObjectId, format_name
 from headwater.namespace.locations import require_place, table_uri
 from headwater.namespace.plans import plan_forget_versions, same_table, taken
 from headwater.namespace.versions.managed import ManagedVersions, StagedVersion
@@ -330,7 +330,9 @@ class TableVersions:
         check_manifest(data, asked.manifest_path, table_uri(self.root_uri, line.table.location))
         id = line.table.id.child(str(asked.version))
         time = committed_ms(data) or self.clock.now_ms()
-        version = Version(id, path, len(data), entry.etag, scheme, time, dict(asked.metadata), manifest_digest(data))
+        change = change_made(data, format_name(line.table.id.names))
+        found = (len(data), entry.etag, scheme, time, dict(asked.metadata), manifest_digest(data), change)
+        version = Version(id, path, *found)
         staged = StagedVersion(line, version, data)
         return self.managed.hidden(staged) if self.managed is not None and line.branch is None else staged
 

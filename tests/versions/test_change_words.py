@@ -1,0 +1,63 @@
+"""The log says what a Lance client did to a table, read from the transaction inside the manifest."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import lance
+import pyarrow as pa
+import pytest
+
+from headwater import Catalog
+from headwater.lance_manifest import change_made
+
+ROWS = pa.table({"id": [1, 2, 3], "mail": ["a", "b", "c"]})
+
+
+def test_each_version_is_told_by_the_change_that_made_it(tmp_path: Path) -> None:
+    catalog = Catalog(str(tmp_path / "lake"))
+    table = catalog.create_table("prod.users", ROWS)
+    table.append(pa.table({"id": [4], "mail": ["d"]}))
+    table.delete("id = 2")
+    table.update({"mail": "'z'"}, where="id = 1")
+    table.upsert(pa.table({"id": [1, 9], "mail": ["m", "n"]}), on="id")
+    table.create_index("id", "BTREE")
+    assert [entry.message for entry in catalog.log()][1:] == [
+        "create table prod.users",
+        "append 1 row to prod.users (version 2)",
+        "delete from prod.users where id = 2 (version 3)",
+        "change 1 row of prod.users (version 4)",
+        "change 2 rows of prod.users (version 5)",
+        "create index id_idx of prod.users (version 6)",
+    ]
+
+
+def test_every_operation_of_pylance_has_its_words(tmp_path: Path) -> None:
+    dataset = lance.write_dataset(ROWS, str(tmp_path / "t"))
+    dataset.add_columns({"more": "id + 1"})
+    dataset.drop_columns(["more"])
+    dataset.delete(f"mail = '{'x' * 200}' or id = 1")
+    dataset.optimize.compact_files()
+    dataset.checkout_version(1).restore()
+    lance.write_dataset(ROWS, str(tmp_path / "t"), mode="overwrite")
+    files = sorted((tmp_path / "t" / "_versions").glob("*.manifest"), reverse=True)
+    told = [change_made(file.read_bytes(), "t") for file in files]
+    assert told == [
+        "overwrite t with 3 rows",
+        "change columns of t",
+        "change columns of t",
+        f"delete from t where mail = '{'x' * 72}...",
+        "reserve fragments of t",
+        "compact t",
+        "restore an earlier version of t",
+        "overwrite t with 3 rows",
+    ]
+
+
+@pytest.mark.parametrize("cut", [0, 1, 16, 40])
+def test_a_damaged_manifest_has_no_words(tmp_path: Path, cut: int) -> None:
+    lance.write_dataset(ROWS, str(tmp_path / "t"))
+    (file,) = (tmp_path / "t" / "_versions").glob("*.manifest")
+    data = file.read_bytes()
+    assert change_made(data[:cut], "t") is None
+    assert change_made(data[:4] + bytes(len(data) - 20) + data[-16:], "t") is None
