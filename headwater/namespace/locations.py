@@ -9,7 +9,8 @@ from urllib.parse import quote, unquote
 
 from headwater.errors import InvalidInputError, InvalidTableStateError
 from headwater.model import Table
-from headwater.registries.layout import folder_status, is_reserved
+from headwater.registries.folders import folder_status
+from headwater.registries.layout import is_reserved
 from headwater.store import Store, file_uri_path, is_file_uri
 
 REMEMBERED = 16_384

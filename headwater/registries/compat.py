@@ -13,7 +13,8 @@ from itertools import chain
 from headwater.errors import ConcurrentModificationError, LanceNamespaceError
 from headwater.model import SEEN, Add, CatalogObject, Change, Move, Remove, Replace, Table
 from headwater.names import ObjectId
-from headwater.registries.layout import MAX_FOLDER_BYTES, TABLE_SUFFIX, FolderMarkers, table_folder
+from headwater.registries.folders import FolderMarkers
+from headwater.registries.layout import MAX_FOLDER_BYTES, TABLE_SUFFIX, table_folder
 from headwater.registries.listing import ListingRegistry
 from headwater.registries.manifest import ManifestRegistry
 from headwater.registry import Capabilities, Kind, Registry

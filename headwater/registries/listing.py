@@ -20,6 +20,15 @@ from headwater.errors import (
 )
 from headwater.model import SEEN, Add, CatalogObject, Change, Move, Remove, RequireLocation, Table
 from headwater.names import ObjectId
+from headwater.registries.folders import (
+    FolderMarkers,
+    folder_exists,
+    folder_names,
+    folder_status,
+    is_certain,
+    is_table_folder,
+    unmarked,
+)
 from headwater.registries.layout import (
     DEREGISTERED_MARKER,
     MANIFEST,
@@ -27,14 +36,7 @@ from headwater.registries.layout import (
     MAX_FOLDER_BYTES,
     RESERVED_MARKER,
     TABLE_SUFFIX,
-    FolderMarkers,
-    folder_exists,
-    folder_names,
-    folder_status,
-    is_certain,
     is_reserved,
-    is_table_folder,
-    unmarked,
 )
 from headwater.registries.manifest.format import parse_manifest
 from headwater.registries.manifest.freshness import freshness_of

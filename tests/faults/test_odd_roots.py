@@ -21,7 +21,7 @@ from headwater.errors import (
 from headwater.model import Add, Namespace
 from headwater.names import ObjectId
 from headwater.namespace.locations import check_location, table_uri
-from headwater.registries import layout
+from headwater.registries import folders
 from headwater.store import is_local, local_path
 from headwater.testing.namespace_suite import ROWS, ipc
 
@@ -97,7 +97,7 @@ def test_a_folder_that_nobody_may_read_keeps_no_other_out_of_a_listing(
     suffix = "" if mode == "early" else ".lance"
     catalog.create_table(api.CreateTableRequest(id=["a"]), ipc(ROWS))
     (tmp_path / f"closed{suffix}").mkdir()
-    look = layout.folder_status
+    look = folders.folder_status
 
     def refused(store: Any, folder: str) -> Any:
         if folder.startswith("closed"):

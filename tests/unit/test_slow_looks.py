@@ -9,7 +9,7 @@ import pytest
 
 from headwater.clock import SeededClock
 from headwater.names import ROOT
-from headwater.registries import layout
+from headwater.registries import folders
 from headwater.registries.layout import DEREGISTERED_MARKER
 from headwater.registries.listing import SHARE, ListingRegistry
 from headwater.registry import Kind
@@ -63,6 +63,6 @@ def test_folders_of_a_file_system_that_does_not_count_them_are_looked_into(
     registry = ListingRegistry(LocalStore(tmp_path), SeededClock())
     assert registry.children(ROOT, Kind.TABLE, "", None) == ["closed", "one"]
     assert [path for path in asked if path.endswith("_versions")] == [f"{tmp_path}/closed.lance/_versions"]
-    monkeypatch.setattr(layout, "OWN_LINKS", 1 << 20)
+    monkeypatch.setattr(folders, "OWN_LINKS", 1 << 20)
     assert registry.children(ROOT, Kind.TABLE, "", None) == ["closed", "one"]
     assert f"{tmp_path}/one.lance/_versions" in asked

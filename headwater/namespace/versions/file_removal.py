@@ -14,7 +14,8 @@ from headwater.lance_manifest import MEM_WAL, Contents, manifest_digest, manifes
 from headwater.metastore.records.objects import Removal
 from headwater.metastore.upkeep.garbage import OWN_FOLDERS, Folders
 from headwater.namespace.versions.stored_versions import VersionLine, staged_version
-from headwater.registries.layout import folder_status, is_reserved
+from headwater.registries.folders import folder_status
+from headwater.registries.layout import is_reserved
 from headwater.store import Entry, Store
 from headwater.table_refs import branch_names
 from headwater.tables.layout import TRASH, VERSIONS, manifest_version

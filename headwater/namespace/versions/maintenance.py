@@ -19,7 +19,8 @@ from headwater.namespace.versions.managed import ManagedVersions
 from headwater.namespace.versions.operations import TableVersions, require_managed
 from headwater.namespace.versions.ranges import KeepPolicy, check_policy, choose_outdated
 from headwater.namespace.versions.stored_versions import VersionLine, is_staged, staged_version
-from headwater.registries.layout import folder_status, is_reserved
+from headwater.registries.folders import folder_status
+from headwater.registries.layout import is_reserved
 from headwater.table_refs import read_refs
 from headwater.tables.handle import unread_rows
 from headwater.tables.layout import TRASH, UNRECORDED, VERSIONS, manifest_version

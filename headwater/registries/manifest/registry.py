@@ -10,7 +10,7 @@ from headwater.clock import Clock
 from headwater.errors import ConcurrentModificationError, InvalidInputError
 from headwater.model import CatalogObject, Change, Known, Namespace, Table
 from headwater.names import DELIMITER, ROOT, ObjectId
-from headwater.registries.layout import FolderMarkers
+from headwater.registries.folders import FolderMarkers
 from headwater.registries.manifest.freshness import freshness_of
 from headwater.registries.manifest.queue import GroupCommit, Request, Ticket, Turns, turn
 from headwater.registries.manifest.rows import RowIndex
