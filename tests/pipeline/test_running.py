@@ -300,7 +300,7 @@ def test_each_pipeline_has_the_modules_beside_it(tmp_path: Path) -> None:
     for name in ("first", "second"):
         folder = tmp_path / name
         folder.mkdir()
-        (folder / "errors.py").write_text(
+        (folder / "wording.py").write_text(
             f"def said(words):\n    return [f'{name} {{word}}' for word in words.to_pylist()]\n"
         )
         (folder / "rows.jsonl").write_text('{"id": 1, "word": "a"}\n')

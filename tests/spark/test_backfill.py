@@ -53,6 +53,7 @@ def test_a_function_fills_every_live_row_in_one_version(spark: SparkSession, tab
         backfill(spark, table, "n", twice, columns=["id", "word"], type="bigint")
 
 
+@pytest.mark.long
 @pytest.mark.filterwarnings("ignore:PySpark does not yet fully support pandas")
 def test_functions_made_by_spark_are_called_as_spark_calls_them(spark: SparkSession, table: str) -> None:
     @pandas_udf("array<float>")
@@ -86,6 +87,7 @@ def meanwhile(monkeypatch: pytest.MonkeyPatch) -> Callable[[Callable[[], object]
     return plan
 
 
+@pytest.mark.long
 def test_rows_written_meanwhile_have_null_and_rows_deleted_meanwhile_stay_deleted(
     spark: SparkSession, table: str, meanwhile: Callable[[Callable[[], object]], None]
 ) -> None:

@@ -38,6 +38,7 @@ def table(spark: SparkSession, ns: str) -> str:
     return name
 
 
+@pytest.mark.long
 def test_a_column_added_inside_a_struct_or_array_is_null_in_old_rows_and_is_written_read_and_filtered(
     spark: SparkSession, table: str
 ) -> None:

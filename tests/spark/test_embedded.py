@@ -32,6 +32,7 @@ def on_s3(spark: SparkSession, s3_server: str) -> tuple[str, dict[str, Any]]:
     return "s3://spark-lake/lake", storage
 
 
+@pytest.mark.long
 def test_an_embedded_catalog_on_s3_is_written_changed_and_read(
     spark: SparkSession, on_s3: tuple[str, dict[str, Any]]
 ) -> None:

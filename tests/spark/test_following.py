@@ -76,6 +76,7 @@ def drain(frame: DataFrame, checkpoint: Path, name: str) -> list[Any]:
     return seen
 
 
+@pytest.mark.long
 def test_changes_of_a_range_of_positions_are_those_of_the_catalog(spark: SparkSession, orders: Any) -> None:
     live(orders)
     table = f"streams.{orders.name}"

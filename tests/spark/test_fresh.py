@@ -210,6 +210,7 @@ def test_what_was_undone_or_altered_after_the_last_publish_is_read_at_once(
             spark.sql(statement)
 
 
+@pytest.mark.long
 def test_a_large_base_is_read_in_parts_beside_what_the_log_touches(spark: SparkSession, catalog: Catalog) -> None:
     table = catalog.create_stream_table("raw.large", {"id": "bigint", "n": "bigint"}, keys=["id"])
     count = 210_000

@@ -90,6 +90,7 @@ def change(path: Path, chance: random.Random, first: int, kinds: str) -> int:
     return first
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("seed", FEW_SEEDS)
 @pytest.mark.parametrize("tagged", [True, False])
 def test_a_stream_reads_every_appended_row_once_across_the_clean_ups_of_another_client(

@@ -77,6 +77,7 @@ def test_joins_and_groupings_on_the_key_need_no_exchange(spark: SparkSession, ta
     assert exchanges(by_name) == 1
 
 
+@pytest.mark.long
 def test_a_join_that_merges_gets_the_rows_of_each_bucket_in_the_order_of_the_key(
     spark: SparkSession, tables: tuple[Any, Any]
 ) -> None:

@@ -132,6 +132,7 @@ def test_a_partition_is_read_without_opening_the_files_of_others(spark: SparkSes
     assert spark.table(f"{ns}.t").count() == 16
 
 
+@pytest.mark.long
 def test_rows_and_columns_other_clients_write_are_never_skipped(spark: SparkSession, ns: str, tmp_path: Path) -> None:
     spark.sql(f"CREATE TABLE {ns}.t (id BIGINT, k STRING) PARTITIONED BY (k)")
     spark.range(40).selectExpr("id", "concat('k', id % 4)").toDF("id", "k").writeTo(f"{ns}.t").append()
@@ -174,6 +175,7 @@ def test_rows_and_columns_other_clients_write_are_never_skipped(spark: SparkSess
     assert shown == ["k=k0", "k=k1", "k=k3", "k=k8", "k=k9"]
 
 
+@pytest.mark.long
 def test_updated_and_merged_rows_go_to_their_partition_and_keep_their_ids(spark: SparkSession, ns: str) -> None:
     spark.sql(f"CREATE TABLE {ns}.t PARTITIONED BY (k, bucket(2, id)) AS SELECT id, id % 4 AS k, 0 AS n FROM range(40)")
     before = dict(spark.sql(f"SELECT id, _rowid FROM {ns}.t").collect())
@@ -246,6 +248,7 @@ def test_a_stream_reads_and_writes_partitioned_tables(spark: SparkSession, ns: s
     assert fragments_read(spark.table(f"{ns}.dst").where("k = 0")) * 2 == fragments_read(spark.table(f"{ns}.dst"))
 
 
+@pytest.mark.long
 def test_partitions_are_described_renamed_replaced_and_travelled_to(spark: SparkSession, ns: str) -> None:
     spark.sql(
         f"CREATE TABLE {ns}.t (s STRING, d DATE, ts TIMESTAMP_NTZ) "

@@ -179,6 +179,7 @@ KINDS = (
 )  # fmt: skip
 
 
+@pytest.mark.long
 def test_rows_of_a_frame_are_the_same_through_the_jar_and_through_the_workers_of_spark(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -82,6 +82,7 @@ def test_a_call_of_another_shape_is_refused_with_what_to_do(change: dict[str, An
     assert "install the same version" in error["message"]
 
 
+@pytest.mark.long
 def test_java_reads_the_golden_frames_over_the_workers_own_wire(tmp_path: Path) -> None:
     compiler, jar = build.javac(), build.ensure_jar()
     if compiler is None or jar is None:

@@ -173,7 +173,7 @@ def test_a_publisher_that_dies_before_it_finalizes_blocks_nobody(
 ) -> None:
     prepared(tmp_path)
     with Metastore(tmp_path) as metastore, monkeypatch.context() as patched:
-        patched.setattr("headwater.streams.table.finish", _dies)
+        patched.setattr("headwater.streams.serving.publication.finish", _dies)
         with pytest.raises(Crash):
             StreamTable(metastore, ["t"]).publish()
     with Metastore(tmp_path) as metastore:

@@ -52,7 +52,7 @@ def test_files_are_known_again_on_every_level_and_pages_stay_small(
     metastore: Metastore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("headwater.streams.log.source_ledger.ROOM", 1)
-    for module in ("layout", "ledger"):
+    for module in ("layout", "log.source_ledger"):
         monkeypatch.setattr(f"headwater.streams.{module}.PAGES", 2)
     table = StreamTable.create(metastore, ["t"], {"id": "int64"})
     files = [tmp_path / f"{number}.jsonl" for number in range(16)]
