@@ -9,6 +9,7 @@ import struct
 import uuid
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from urllib.parse import unquote
 
 from headwater.protobuf import Value, as_bytes, as_number, pair, parse, pick
@@ -186,7 +187,11 @@ def read_contents(data: bytes) -> Contents:
     time: int | None = None
     for number, value, _ in parse(manifest_message(data)):
         if number == FRAGMENT:
-            _add_fragment(as_bytes(value), files, folders, elsewhere, sizes)
+            found = _fragment(as_bytes(value))
+            files.update(found.files)
+            folders.update(found.folders)
+            elsewhere.update(found.elsewhere)
+            sizes.update(found.sizes)
         elif number == INDEX_SECTION:
             _add_indices(section(data, as_number(value)), files, folders, elsewhere, sizes)
         elif number == TRANSACTION_FILE:
@@ -196,9 +201,11 @@ def read_contents(data: bytes) -> Contents:
     return Contents(time, frozenset(files), frozenset(folders), frozenset(elsewhere), sizes)
 
 
-def _add_fragment(
-    message: bytes, files: set[str], folders: set[str], elsewhere: set[str], sizes: dict[str, int]
-) -> None:
+@lru_cache(maxsize=1 << 14)
+def _fragment(message: bytes) -> Contents:
+    """Return the files of a fragment. Neighbouring versions have nearly the same fragments, so they are kept."""
+    files, folders, elsewhere = set[str](), set[str](), set[str]()
+    sizes: dict[str, int] = {}
     id, deletions = 0, list[bytes]()
     for field, value, _ in parse(message):
         if field == 1:
@@ -221,6 +228,7 @@ def _add_fragment(
         files.add(name)
         if BASE in values:
             elsewhere.add(name)
+    return Contents(None, frozenset(files), frozenset(folders), frozenset(elsewhere), sizes)
 
 
 def _add_indices(

@@ -7,13 +7,13 @@ so a tag, a branch, a published version with its tombstones, and an unpublished 
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Set
 from dataclasses import dataclass, field
 
 import msgspec
 
 from headwater.errors import LanceNamespaceError
-from headwater.lance_manifest import MEM_WAL, Contents, read_contents
+from headwater.lance_manifest import MEM_WAL, read_contents
 from headwater.metastore.commit.log import Log
 from headwater.metastore.records.deltas import read_deltas
 from headwater.metastore.records.disk_records import DeltaBody, Node, decode_delta
@@ -45,6 +45,7 @@ Files = dict[str, tuple[str, int]]
 position, which is the version then."""
 
 OWN_FOLDERS = ("data/", "_deletions/", "_indices/", "_transactions/")
+MANIFESTS_AT_ONCE = 64
 """Where the files are that the versions of a Lance dataset name."""
 
 
@@ -285,19 +286,22 @@ class Garbage:
     def _datasets(self, kept: Kept, taken: set[str]) -> Iterator[Removal]:
         """Yield leftovers of dead writers in dataset folders: staged manifests, and files that no manifest names."""
         by_location = self._by_location(kept)
-        contents: list[Contents] = []
+        files, folders = set[str](), set[str]()
         for entries in by_location.values():
             leftovers = [entry for entry in entries if self._is_leftover(entry, kept)]
             for entry in leftovers:
                 yield Removal("staged", entry.key, "its writer died: no version is recorded by this name")
             gone = taken | {entry.key for entry in leftovers}
             manifests = [entry.key for entry in entries if _is_manifest(entry.key) and entry.key not in gone]
-            try:
-                contents += [read_contents(data) for data in self.log.store.get_all(manifests) if data is not None]
-            except ValueError:
-                return  # a manifest that is not understood may name anything, also in the folders of others
-        files = frozenset[str]().union(*(one.files for one in contents))
-        folders = frozenset[str]().union(*(one.folders for one in contents))
+            for first in range(0, len(manifests), MANIFESTS_AT_ONCE):
+                for data in self.log.store.get_all(manifests[first : first + MANIFESTS_AT_ONCE]):
+                    try:
+                        contents = read_contents(data) if data is not None else None
+                    except ValueError:
+                        return  # a manifest that is not understood may name anything, also in the folders of others
+                    if contents is not None:
+                        files |= contents.files
+                        folders |= contents.folders
         for location, entries in by_location.items():
             for entry in entries:
                 inside = entry.key.removeprefix(f"{location}/")
@@ -362,7 +366,7 @@ def _is_manifest(key: str) -> bool:
     return ".manifest" in key.rsplit("/", 1)[-1]
 
 
-def _is_named(inside: str, files: frozenset[str], folders: frozenset[str]) -> bool:
+def _is_named(inside: str, files: Set[str], folders: Set[str]) -> bool:
     """Return True if a version names the file, or the folder it is in."""
     return inside in files or "/".join(inside.split("/")[:2]) in folders
 
