@@ -19,6 +19,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -156,8 +157,10 @@ class Served:
 
     def _cpu(self) -> dict[int, float]:
         """CPU seconds of the server and of each worker, by the clock that Linux keeps of every process."""
-        tasks = Path(f"/proc/{self._process.pid}/task").iterdir()
-        workers = [int(child) for task in tasks for child in (task / "children").read_text().split()]
+        workers: list[int] = []
+        for task in Path(f"/proc/{self._process.pid}/task").iterdir():
+            with suppress(FileNotFoundError):  # a thread that ended meanwhile
+                workers += map(int, (task / "children").read_text().split())
         return {pid: time.clock_gettime((~pid << 3) | 2) for pid in (self._process.pid, *workers)}
 
     def settle(self) -> None:
