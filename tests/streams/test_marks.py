@@ -250,3 +250,14 @@ def test_what_was_quarantined_as_too_late_stays_so_when_the_batch_that_made_it_l
     table.undo(source="s", token="old")
     table.upsert([{"id": 2, "at": 1}], token="old", source="s")  # a retry takes it
     assert held(table) == [(2, 1, None, None)]
+
+
+def test_a_negative_zero_is_the_sequence_zero_to_verify(metastore: Metastore) -> None:
+    """Which of the two a mark keeps goes by the batches, so that verify called a healthy table broken."""
+    table = StreamTable.create(metastore, ["z"], {"id": "int64", "at": "float64", "a": "int64"}, "id", "at")
+    table.delete([{"id": 1, "at": 0.0}])
+    table.publish()
+    table.delete([{"id": 1, "at": -0.0}])
+    table.upsert([{"id": 1, "at": 1.5}])
+    table.publish()
+    assert table.verify() == []

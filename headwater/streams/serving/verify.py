@@ -7,9 +7,11 @@ since they were published. Marks, tombstones and lines of a state are compared i
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from headwater.errors import LanceNamespaceError
 from headwater.metastore import Reading
@@ -77,7 +79,13 @@ def _fresh(rules: Rules, state: State, table: pa.Table) -> Mask:
 
 
 def _digest(rows: pa.Table) -> int:
-    return digest_of(hash_rows(rows.columns, rows.num_rows)) if rows.num_rows else 0
+    columns = [_one_zero(column) if pa.types.is_floating(column.type) else column for column in rows.columns]
+    return digest_of(hash_rows(columns, rows.num_rows)) if rows.num_rows else 0
+
+
+def _one_zero(column: Any) -> Any:
+    """Return floats with 0.0 for -0.0: the two are one sequence, and which of them is kept goes by the batches."""
+    return pc.add(column.cast(pa.float64()), 0.0)
 
 
 UNREADABLE = (LanceNamespaceError, pa.ArrowException, OSError, ValueError)
