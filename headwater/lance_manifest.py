@@ -201,6 +201,16 @@ def read_contents(data: bytes) -> Contents:
     return Contents(time, frozenset(files), frozenset(folders), frozenset(elsewhere), sizes)
 
 
+def names_in(manifests: Iterable[bytes | None]) -> tuple[set[str], set[str]]:
+    """Return the files and the folders that any of the manifests names. ValueError: one of them is not understood."""
+    files, folders = set[str](), set[str]()
+    for data in manifests:
+        contents = read_contents(data or b"")
+        files |= contents.files
+        folders |= contents.folders
+    return files, folders
+
+
 @lru_cache(maxsize=1 << 14)
 def _fragment(message: bytes) -> Contents:
     """Return the files of a fragment. Neighbouring versions have nearly the same fragments, so they are kept."""

@@ -49,7 +49,7 @@ RESERVED = 16
 HEALTH = b"/health/"
 MAX_CONNECTIONS = 4096
 PER_BODY_BYTE = 8
-"""What may stand around each byte of a chunked body, as sent in pieces of one byte."""
+"""Bytes that may stand around each byte of a chunked body, as sent in pieces of one byte."""
 REASONS = {
     400: ("Bad Request", 13, "The request is not HTTP/1.1 as this server understands it."),
     408: ("Request Timeout", 17, "The head of the request did not arrive in time."),

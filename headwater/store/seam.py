@@ -300,3 +300,9 @@ class RangedFile(io.RawIOBase):
         if self._tail is None:
             self._tail = self._read(self._key, first, self._size - first)
         return self._tail[start - first : start - first + length]
+
+
+def get_in_parts(store: Store, keys: Sequence[str], size: int = 64) -> Iterator[bytes | None]:
+    """Yield the bytes at keys, or None for a key that does not exist, and hold no more than `size` of them."""
+    for first in range(0, len(keys), size):
+        yield from store.get_all(keys[first : first + size])

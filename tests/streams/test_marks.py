@@ -253,7 +253,7 @@ def test_what_was_quarantined_as_too_late_stays_so_when_the_batch_that_made_it_l
 
 
 def test_a_negative_zero_is_the_sequence_zero_to_verify(metastore: Metastore) -> None:
-    """Which of the two a mark keeps goes by the batches, so that verify called a healthy table broken."""
+    """A mark keeps either of the two, as its batches came: verify called a healthy table broken for it."""
     table = StreamTable.create(metastore, ["z"], {"id": "int64", "at": "float64", "a": "int64"}, "id", "at")
     table.delete([{"id": 1, "at": 0.0}])
     table.publish()

@@ -1,4 +1,4 @@
-"""What the writer processes of the tests do. Light to import: each process imports this."""
+"""Work of the writer processes of the tests. Light to import: each process imports this."""
 
 from __future__ import annotations
 

@@ -38,7 +38,7 @@ class Locator:
 
     @classmethod
     def parse(cls, text: str) -> Locator:
-        """From a Canonical String; InvalidInput (13) for a backslash that escapes nothing."""
+        """Parse a Canonical String; InvalidInput (13) for a backslash that escapes nothing."""
         if not isinstance(text, str):
             raise InvalidInputError(f"A Canonical String is text, not {text!r}.")
         if not text:

@@ -257,7 +257,7 @@ class SlotTimes:
         self._forgot = True
 
     def take(self, other: SlotTimes) -> None:
-        """Those of another index of the same slot."""
+        """Take over the times of another index of the same slot."""
         self._held, self._first = other.all()[:], other.boundary
 
     def changes(self) -> Iterator[LayerEntry]:
@@ -291,7 +291,7 @@ class FolderIndex:
 
     def __init__(self, book: Book) -> None:
         self.is_whole = True
-        """Whether `folders` has all of them; the layers of an old checkpoint do not."""
+        """True if `folders` has all of them."""
         self.folders: Section[bool] = Section(book, "f", _flags)
         """Where datasets are, or were in a past that is kept: the folder, and the object that says so."""
         self._book = book

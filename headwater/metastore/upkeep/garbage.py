@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 import msgspec
 
 from headwater.errors import LanceNamespaceError
-from headwater.lance_manifest import MEM_WAL, read_contents
+from headwater.lance_manifest import MEM_WAL, names_in
 from headwater.metastore.commit.log import Log
 from headwater.metastore.records.deltas import read_deltas
 from headwater.metastore.records.disk_records import DeltaBody, Node, decode_delta
@@ -37,7 +37,7 @@ from headwater.metastore.state.index import SlotIndex
 from headwater.metastore.upkeep.named_snapshots import FILE, Snapshots
 from headwater.metastore.upkeep.verify import EVERYTHING, expected, kept_deltas, snapshot_records
 from headwater.store import Entry
-from headwater.store.seam import OWN_FOLDER, check_key
+from headwater.store.seam import OWN_FOLDER, check_key, get_in_parts
 from headwater.table_refs import read_refs
 
 Files = dict[str, tuple[str, int]]
@@ -45,7 +45,6 @@ Files = dict[str, tuple[str, int]]
 position, which is the version then."""
 
 OWN_FOLDERS = ("data/", "_deletions/", "_indices/", "_transactions/")
-MANIFESTS_AT_ONCE = 64
 """Where the files are that the versions of a Lance dataset name."""
 
 
@@ -293,15 +292,13 @@ class Garbage:
                 yield Removal("staged", entry.key, "its writer died: no version is recorded by this name")
             gone = taken | {entry.key for entry in leftovers}
             manifests = [entry.key for entry in entries if _is_manifest(entry.key) and entry.key not in gone]
-            for first in range(0, len(manifests), MANIFESTS_AT_ONCE):
-                for data in self.log.store.get_all(manifests[first : first + MANIFESTS_AT_ONCE]):
-                    try:
-                        contents = read_contents(data) if data is not None else None
-                    except ValueError:
-                        return  # a manifest that is not understood may name anything, also in the folders of others
-                    if contents is not None:
-                        files |= contents.files
-                        folders |= contents.folders
+            there = (data for data in get_in_parts(self.log.store, manifests) if data is not None)
+            try:
+                named = names_in(there)
+            except ValueError:
+                return  # a manifest that is not understood may name anything, also in the folders of others
+            files |= named[0]
+            folders |= named[1]
         for location, entries in by_location.items():
             for entry in entries:
                 inside = entry.key.removeprefix(f"{location}/")

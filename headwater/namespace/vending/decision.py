@@ -92,7 +92,7 @@ ALLOWED = {
     "client_max_retries": ("", 20),
     "download_retry_count": ("", 20),
 }
-"""What a request may choose: the unit that stands after the number, and the largest number."""
+"""Units that a request may choose: the letter after the number, and the largest number."""
 
 PLACES = frozenset(
     {
@@ -126,7 +126,7 @@ def without_headers(request: Any) -> Any:
 
 
 def places_of(options: Mapping[str, str] | None) -> dict[str, str]:
-    """Those of a catalog's options that say where its storage is."""
+    """Return the options of a catalog that say where its storage is."""
     return {key: value for key, value in (options or {}).items() if key.lower() in PLACES}
 
 

@@ -10,13 +10,14 @@ from collections.abc import Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
 from typing import TypeVar
 
-from headwater.lance_manifest import MEM_WAL, Contents, manifest_digest, manifest_message, read_contents
+from headwater.lance_manifest import MEM_WAL, Contents, manifest_digest, manifest_message, names_in, read_contents
 from headwater.metastore.records.objects import Removal
 from headwater.metastore.upkeep.garbage import OWN_FOLDERS, Folders
 from headwater.namespace.versions.stored_versions import VersionLine, staged_version
 from headwater.registries.folders import folder_status
 from headwater.registries.layout import is_reserved
 from headwater.store import Entry, Store
+from headwater.store.seam import get_in_parts
 from headwater.table_refs import branch_names
 from headwater.tables.layout import TRASH, VERSIONS, manifest_version
 
@@ -24,7 +25,6 @@ INDICES, DELETIONS = "_indices/", "_deletions/"
 NEEDED = ("data/", DELETIONS, INDICES)
 """Without these a version cannot be read; its transaction file tells only of its past."""
 ARROW_MAGIC = b"ARROW1"
-MANIFESTS_AT_ONCE = 64
 Name = TypeVar("Name", int, str)
 
 
@@ -112,11 +112,9 @@ def _lost(contents: Contents, there: Mapping[str, int], folders: Set[str]) -> It
 def _read(store: Store, keys: Mapping[Name, str]) -> Iterator[tuple[Name, bytes]]:
     """Return the contents of keys, read in few rounds, without those that do not exist."""
     names = sorted(keys)
-    for first in range(0, len(names), MANIFESTS_AT_ONCE):
-        some = names[first : first + MANIFESTS_AT_ONCE]
-        for name, data in zip(some, store.get_all([keys[name] for name in some]), strict=True):
-            if data is not None:
-                yield name, data
+    for name, data in zip(names, get_in_parts(store, [keys[name] for name in names]), strict=True):
+        if data is not None:
+            yield name, data
 
 
 def _is_cut_manifest(data: bytes) -> bool:
@@ -201,14 +199,12 @@ def _in_tables(
         left = [each for each in inside if _is_staged(each, before_ms) and each.key not in recorded]
         dead = {each.key for each in left}
         manifests = [each.key for each in inside if ".manifest" in each.key and each.key not in dead]
-        for first in range(0, len(manifests), MANIFESTS_AT_ONCE):
-            for data in store.get_all(manifests[first : first + MANIFESTS_AT_ONCE]):
-                try:
-                    contents = read_contents(data or b"")
-                except ValueError:
-                    return
-                named |= contents.files
-                folders |= contents.folders
+        try:
+            found = names_in(get_in_parts(store, manifests))
+        except ValueError:
+            return
+        named |= found[0]
+        folders |= found[1]
         staged += left
         files[location] = [each for each in inside if each.modified_ms < before_ms]
     for entry in staged:

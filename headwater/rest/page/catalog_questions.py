@@ -274,7 +274,7 @@ QUESTIONS: dict[str, Question] = {
         _question("PageFragments", Permission.DESCRIBE, table_questions.fragments, FragmentFacts),
     )
 }
-"""Those that name no object need nothing: each is answered as far as its caller may be told."""
+"""Operations that name no object need no right: each answers as far as its caller may be told."""
 ALL_HANDLERS: dict[str, Handler] = {
     **HANDLERS,
     **{operation: question.handler for operation, question in QUESTIONS.items()},

@@ -312,7 +312,7 @@ def _deletes(rows: pa.Table) -> Given:
 
 
 def _first(keys: pa.Table, found: pa.Table) -> Codes:
-    """For each row that was found the first place of its key."""
+    """Return, for each row that was found, the first place of its key."""
     index = KeyIndex(keys.columns)
     first = np.empty(index.count, np.int64)
     first[index.codes[::-1]] = np.arange(keys.num_rows)[::-1]

@@ -214,7 +214,7 @@ class StreamReads(Frames):
         return noted(snapshot, stream, version)
 
     def coverage(self) -> dict[str, float]:
-        """For each index of the serving copy the part of the rows that it covers."""
+        """Return, for each index of the serving copy, the part of the rows that it covers."""
         stream, snapshot = self.opened()
         head = head_of(snapshot, stream)
         return coverage(open_version(self._lake(), stream, *head)) if head is not None else {}

@@ -208,7 +208,7 @@ def beside(folder: Path) -> Iterator[None]:
 
 ATTEMPTS = 3
 _ALIVE: dict[tuple[int, str], Callable[..., Any]] = {}
-"""What was made of classes and iterator functions in this process, by the function and its identity."""
+"""Callables made of classes and iterator functions in this process, by the function and its identity."""
 
 
 class Iterating:

@@ -62,7 +62,7 @@ def remembered_digest(rules: Rules, state: State) -> dict[str, int]:
 
 
 def _found(index: KeyIndex, table: pa.Table, keys: list[str]) -> Codes:
-    """For each row of a table the row of the state that has its key; -1: none."""
+    """Return, for each row of a table, the row of the state that has its key; -1: none."""
     if not table.num_rows or not index.count:
         return np.full(table.num_rows, -1, np.int64)
     codes = index.find([table.column(name) for name in keys])
@@ -89,7 +89,7 @@ def _one_zero(column: Any) -> Any:
 
 
 UNREADABLE = (LanceNamespaceError, pa.ArrowException, OSError, ValueError)
-"""What a file that is damaged or gone makes of a reader."""
+"""Errors of a reader of a file that is damaged or gone."""
 
 
 def verify(lake: Lake, snapshot: Reading, stream: Stream) -> list[str]:

@@ -25,7 +25,7 @@ DELETES = frozenset(("delete", "d"))
 UPSERTS = frozenset(("insert", "update", "upsert", "c", "u", "r"))
 UPSERT, DELETE, READ, TRUNCATE = "u", "d", "r", "t"
 UNREADABLE = (msgspec.DecodeError, UnicodeError, RecursionError)
-"""What a text that is no JSON, or hostile JSON, makes of a decoder."""
+"""Errors of a decoder of a text that is no JSON, or hostile JSON."""
 
 
 @dataclass(frozen=True)

@@ -28,7 +28,7 @@ from headwater.streams.stream_lookup import Stream
 from headwater.work import Json, guarded
 
 FEW_ROWS, FEW_BYTES = 1000, 1 << 16
-"""What a task hands over at most, so that the driver can hold those of all."""
+"""The most rows and bytes that a task returns, so that the driver can hold those of all tasks."""
 ROWS = "arrow"
 FILE_ROWS = 1 << 20
 FIRST_ROWS, FIRST_FILES = 1 << 18, 4
