@@ -92,7 +92,7 @@ ALLOWED = {
     "client_max_retries": ("", 20),
     "download_retry_count": ("", 20),
 }
-"""Units that a request may choose: the letter after the number, and the largest number."""
+"""Settings that a request may choose: the unit after the number of each, and its largest number."""
 
 PLACES = frozenset(
     {
