@@ -120,3 +120,21 @@ def mcp(args: argparse.Namespace) -> int:
         raise InvalidInputError(f"--timeout is more than 0 and at most {CALL_SECONDS:g} seconds.")
     serve(args.catalog, args.target.properties, seconds)
     return 0
+
+
+def simulate(args: argparse.Namespace) -> int:
+    """Simulate runs. One alone prints its history; of many, only those that break a promise do, shrunk."""
+    from headwater.testing import simulation  # not part of what other verbs load
+
+    broken = 0
+    for seed in range(args.seed, args.seed + args.runs):
+        profile = args.profile if args.profile != "mixed" else sorted(simulation.PROFILES)[seed % len(simulation.PROFILES)]
+        found = simulation.simulate(simulation.Settings(seed, args.steps, profile))
+        if found.violations:
+            broken += 1
+            found = simulation.shrink(found)
+        if found.violations or args.runs == 1:
+            print("\n".join(simulation.readable(found.lines)))
+    if args.runs > 1:
+        print(f"{args.runs} runs of {args.profile} from seed {args.seed}: {broken} broke a promise.")
+    return 1 if broken else 0

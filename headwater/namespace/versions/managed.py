@@ -112,6 +112,8 @@ class ManagedVersions:
             target = f"{UNRECORDED}/{line.table.location}/{key.rsplit('/', 1)[-1]}"
             try:
                 self.store.put(target, self.store.get(key))
+                if not self._is_unrecorded(line, number):
+                    break  # A writer has committed the version meanwhile, and puts its own manifest there.
                 self.store.delete(key)
             except (LanceNamespaceError, KeyNotFoundError):
                 break  # No permission to write, or another process was faster: nothing of ours is lost.

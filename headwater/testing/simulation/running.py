@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
@@ -191,6 +192,17 @@ class Run:
         self.disk.faults = Faults()
         catalog = self.profile.open(self._member(Process("check", 0)))
         self.outcome.violations += self.profile.check(catalog, self.outcome.operations)
+
+
+_ID = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-4[0-9a-f]{3}-[0-9a-f]{4}-[0-9a-f]{12}|[0-9a-f]{40}")
+_ZEROS = re.compile(r"(?<![0-9a-f])0{8,}(?=\d)|(?<=slots/)0+/0*")
+
+
+def readable(lines: Sequence[str]) -> list[str]:
+    """Return a history with its ids numbered in the order in which they appear, and without leading zeros."""
+    names: dict[str, str] = {}
+    short = [_ZEROS.sub("", line) for line in lines]
+    return [_ID.sub(lambda found: names.setdefault(found[0], f"#{len(names) + 1}"), line) for line in short]
 
 
 def simulate(settings: Settings) -> Outcome:

@@ -19,7 +19,7 @@ from headwater.store import Crash
 
 NEVER = 1 << 62
 START_MS = 1_700_000_000_000
-MOST_STEPS = 200_000
+MOST_STEPS = 50_000
 """The steps of a run that makes no progress: then it is ended as stuck."""
 
 

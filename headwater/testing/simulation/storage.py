@@ -17,11 +17,13 @@ from headwater.store.seam import check_key, check_prefix
 from headwater.testing.simulation.scheduler import Process, Scheduler
 
 Answer = TypeVar("Answer")
-KINDS = ("lost", "refused", "late", "crash", "stall", "lag", "power")
+KINDS = ("lost", "refused", "late", "crash", "stall", "outage", "lag", "power")
 """An answer is lost; a request is refused (throttled); a refused write lands later; a process dies; an answer comes
-after minutes; listings lack what is new; the power of the machine fails (local disks only)."""
+after minutes; a process gets no answer at all for a while; listings lack what is new; the power of the machine fails
+(local disks only)."""
 LAG_MS = 40
 STALLS_MS = (100, 5_000, 700_000, 3 * 86_400_000)
+OUTAGES_MS = (20, 300, 2_000)
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,6 +121,8 @@ class SimulatedStore:
     def __init__(self, disk: Disk, process: Process) -> None:
         self.disk = disk
         self.process = process
+        self.silent_ms = 0
+        """Until this time the process gets no answers."""
         self.abilities = Abilities(disk.path, self.link) if disk.local else Abilities(read=self.read)
 
     def get(self, key: str) -> bytes:
@@ -201,9 +205,13 @@ class SimulatedStore:
         if disk.scheduler.current is None:
             return effect()  # the setting up and the last look have no faults
         fault = self._fault()
+        if fault == "outage":
+            self.silent_ms = disk.scheduler.now_ms + disk.random.choice(OUTAGES_MS)
+        if disk.scheduler.now_ms < self.silent_ms:
+            fault = disk.random.choice(("lost", "refused"))
         disk.scheduler.switch()
         told = f"{verb} {key}" + (f" [{fault}]" if fault else "")
-        if fault == "late" and verb in ("create", "put", "put_all", "delete"):
+        if fault == "late" and verb in ("create", "put", "put_all"):
             disk.trace(process, told)
             disk.scheduler.later(disk.random.choice((3, 30, 3000)), lambda: _ignored(effect))
             raise ServiceUnavailableError(f"The storage did not answer {verb} {key!r}.")
@@ -223,7 +231,7 @@ class SimulatedStore:
         disk.trace(process, told)
         if fault in ("crash", "power"):
             self._die(fault, told)
-        if fault == "stall":
+        if fault == "stall" or (fault == "lost" and disk.random.random() < 0.3):
             disk.scheduler.wait(None, disk.random.choice(STALLS_MS))
         disk.scheduler.switch()
         if fault == "lost":
