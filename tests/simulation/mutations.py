@@ -22,7 +22,7 @@ from headwater.metastore.commit import log as log_module
 from headwater.metastore.commit.group_commit import Committer
 from headwater.metastore.commit.log import Log
 from headwater.metastore.records.deltas import Segments
-from headwater.metastore.state import checkpoints, index
+from headwater.metastore.state import checkpoints
 from headwater.metastore.state.slot_views import IndexView
 from headwater.metastore.state.snapshot import Snapshot
 from headwater.metastore.upkeep import collect
@@ -37,6 +37,7 @@ from headwater.testing.simulation import Settings, simulate
 Plant = Callable[[], Iterator[None]]
 MUTATIONS: dict[str, tuple[str, Any]] = {}
 NOT_FOUND = {
+    "a checkpoint without its segments": "a run is too short for a segment to be sealed",
     "published before it is written": "the mark only spares openers a look; `repair` of the last check looks at all",
     "a lost answer of a publish is not repeated": "what is unpublished is written by the next opener or checkpoint",
     "a version that may have landed keeps only its staged name": "clients of the profile do not delete it then",
@@ -109,7 +110,7 @@ replaced("a slot is not read back after a lost answer", log_module, "create", pu
 replaced("a slot without a sync", log_module, "create", put_unsynced)
 replaced("a slot that exists is taken for ours", log_module, "create", exists_means_ours)
 replaced("an unknown fate told as a failure", Log, "claim", unknown_as_failed)
-replaced("a collected slot is another's", Committer, "_check_not_collected", nothing)
+replaced("a collected slot is another's", Committer, "_check_not_collected", lambda self, *_: self.log.refresh())
 
 # Conflicts
 
@@ -171,13 +172,8 @@ replaced("reads of an old state", Log, "refresh", refresh_never)
 replaced("a collected slot is folded as an empty one", Log, "_fold_bytes", collected_is_empty)
 replaced("the past is read a slot too early", Metastore, "at", one_slot_early)
 replaced("the feed skips a slot", Metastore, "log", log_skips)
-replaced("what a slot changed is folded without its deltas", index.SlotIndex, "_fold_delta", nothing) if hasattr(
-    index.SlotIndex, "_fold_delta"
-) else None
 
 # Checkpoints and collection
-
-_write_checkpoint = checkpoints.Checkpoints.write
 
 
 def delete_slots(self: collect.Collection, removals: Any) -> None:
@@ -198,7 +194,6 @@ replaced("collected slots are deleted", collect.Collection, "_delete", delete_sl
 replaced("slots beyond the boundary are collected", collect.Collection, "_slots", slots_up_to_the_head)
 replaced("log files are not synced before their slot is collected", collect.Collection, "_secure", nothing)
 replaced("no checkpoint is kept", checkpoints, "KEPT_CHECKPOINTS", 0)
-replaced("published files are collected with their boundary", collect, "kept_by", lambda log, found, s: collect.Garbage)
 
 
 def published_early(self: Log, number: int, transactions: int) -> None:

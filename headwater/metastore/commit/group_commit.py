@@ -119,7 +119,6 @@ class Committer:
             if not taken:
                 return
             if not self.log.claim(number, slot):
-                self.log.refresh()
                 self._check_not_collected(number, slot)
                 raise ConcurrentModificationError(f"Slot {number} is another writer's.")
             self._settle(number, slot, taken)
@@ -132,11 +131,17 @@ class Committer:
             ) from None
 
     def _check_not_collected(self, number: int, slot: Slot) -> None:
-        """Raise CommitStateUnknown if a slot that may be ours was collected before its lost answer was looked into.
+        """Read on. Raise CommitStateUnknown if our slot may have been collected before its answer was looked into.
 
         Times of slots never decrease: a boundary older than our slot is one behind which ours cannot be.
         """
-        index = self.log.index
+        try:
+            index = self.log.refresh()
+        except LanceNamespaceError as error:
+            raise CommitStateUnknownError(
+                f"Slot {number} is taken, and the log cannot be read ({error}). The transaction may have landed: look "
+                "for its id in the log before repeating it."
+            ) from error
         if number <= index.boundary and slot.time <= index.times.of(index.boundary):
             raise CommitStateUnknownError(
                 f"Slot {number} was collected before the store answered its write. The transaction may have landed: "
