@@ -128,7 +128,9 @@ def simulate(args: argparse.Namespace) -> int:
 
     broken = 0
     for seed in range(args.seed, args.seed + args.runs):
-        profile = args.profile if args.profile != "mixed" else sorted(simulation.PROFILES)[seed % len(simulation.PROFILES)]
+        profile = (
+            args.profile if args.profile != "mixed" else sorted(simulation.PROFILES)[seed % len(simulation.PROFILES)]
+        )
         found = simulation.simulate(simulation.Settings(seed, args.steps, profile))
         if found.violations:
             broken += 1

@@ -37,6 +37,8 @@ from headwater.testing.simulation import Settings, simulate
 Plant = Callable[[], Iterator[None]]
 MUTATIONS: dict[str, tuple[str, Any]] = {}
 NOT_FOUND = {
+    "a version without its condition": "the position of its record is refused as well: two rules guard one promise",
+    "a manifest set aside meanwhile takes the version back": "the second look at the records leaves one request for it",
     "a checkpoint without its segments": "a run is too short for a segment to be sealed",
     "published before it is written": "the mark only spares openers a look; `repair` of the last check looks at all",
     "a lost answer of a publish is not repeated": "what is unpublished is written by the next opener or checkpoint",
@@ -222,9 +224,9 @@ def finalize_or_leave(self: ManagedVersions, line: Any, version: Any, data: byte
 
 def finalize_or_raise(self: ManagedVersions, line: Any, version: Any, data: bytes) -> None:
     final = line.key(line.manifest(version.number, version.naming_scheme))
-    if not managed.claim(self.store, line.key(version.manifest_path), final, data, durable=False):
-        if self.store.get(final) != data:
-            self.store.put(final, data)
+    ours = managed.claim(self.store, line.key(version.manifest_path), final, data, durable=False)
+    if not ours and self.store.get(final) != data:
+        self.store.put(final, data)
 
 
 def final_without_a_look(self: ManagedVersions, line: Any, version: Any) -> Any:

@@ -67,12 +67,14 @@ def test_a_seed_replays_to_the_same_history_in_another_process(profile: str) -> 
 def test_the_lost_append_is_found_when_its_fix_is_taken_out_and_is_shrunk() -> None:
     name = "an absent e_tag taken as equal"
     found = search(name, 100)
-    assert found is not None and found[1].startswith("lost: ")
+    assert found is not None
+    assert found[1].startswith("lost: ")
     profile, plant = MUTATIONS[name]
     with plant():
         whole = simulate(Settings(found[0], profile=profile))
         small = shrink(whole, 30)
-    assert small.violations and len(small.operations) < len(whole.operations)
+    assert small.violations
+    assert len(small.operations) < len(whole.operations)
     assert len(readable(small.lines)) == len(small.lines)
 
 
@@ -125,6 +127,7 @@ def test_the_checker_sees_what_is_lost_torn_twice_refused_or_out_of_order() -> N
 def test_the_checker_sees_gaps_and_a_changed_past() -> None:
     assert list(check_feed("c", [(1, 0), (3, 0)], [(1, 0), (2, 0), (3, 0)])) == ["feed: c missed [(2, 0)]"]
     assert list(check_feed("c", [(1, 0), (1, 0)], [])) != []
-    assert list(check_positions("s", [1, 3])) != [] and list(check_positions("s", [1, 2])) == []
+    assert list(check_positions("s", [1, 3])) != []
+    assert list(check_positions("s", [1, 2])) == []
     assert list(check_snapshots([(1, "a"), (2, "b"), (1, "a")])) == []
     assert list(check_snapshots([(1, "a"), (1, "b")])) != []

@@ -60,9 +60,7 @@ def check_lists(history: Sequence[Operation], final: Mapping[str, Sequence[Value
         yield "cycle: " + ", ".join(f"{_name(history[before])} {why}" for before, why in cycle)
 
 
-def _check_final(
-    key: str, values: Sequence[Value], by_value: Mapping[tuple[str, Value], Operation]
-) -> Iterator[str]:
+def _check_final(key: str, values: Sequence[Value], by_value: Mapping[tuple[str, Value], Operation]) -> Iterator[str]:
     if len(set(values)) < len(values):
         twice = sorted({value for value in values if list(values).count(value) > 1}, key=str)
         yield f"twice: {twice} in {key}"
@@ -107,11 +105,11 @@ def _dependencies(
             following = [value for value in order[len(others) :] if (key, value) not in operation.appended]
             if following and (key, following[0]) in by_value:
                 before(me, place[by_value[key, following[0]].id], f"read {key} without {following[0]} of")
-    for first in took_place:
-        if first.outcome == OK:
-            for second in took_place:
-                if first.answered < second.called:
-                    before(place[first.id], place[second.id], "was answered before the call of")
+    for earlier in took_place:
+        if earlier.outcome == OK:
+            for later in took_place:
+                if earlier.answered < later.called:
+                    before(place[earlier.id], place[later.id], "was answered before the call of")
     return edges
 
 

@@ -163,7 +163,9 @@ class Commits:
             yield from check_feed(who, seen, [(entry.slot, entry.ordinal) for entry in log])
         for number in range(TABLES):
             yield from check_positions(f"d{number}", [each.position for each in catalog.deltas((f"t{number}",))])
-        yield from (f"snapshot {each.name} cannot be read" for each in catalog.snapshots() if not self._reads(catalog, each))
+        yield from (
+            f"snapshot {each.name} cannot be read" for each in catalog.snapshots() if not self._reads(catalog, each)
+        )
         catalog.repair()
         yield from (f"verify: {problem}" for problem in catalog.verify())
 

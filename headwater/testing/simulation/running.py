@@ -91,7 +91,9 @@ class Run:
     def _planned(self, clients: Sequence[str], chance: random.Random) -> dict[str, list[tuple[str, int]]]:
         """Return what each client still has to do: its moves, each with a seed of its own."""
         steps, skipped = self.settings.steps // len(clients) + 1, self.settings.skipped
-        planned = {client: [(move, chance.getrandbits(32)) for move in self.profile.plan(chance, steps)] for client in clients}
+        planned = {
+            client: [(move, chance.getrandbits(32)) for move in self.profile.plan(chance, steps)] for client in clients
+        }
         numbers = iter(range(steps * len(clients)))
         return {client: [each for each in moves if next(numbers) not in skipped] for client, moves in planned.items()}
 
@@ -181,7 +183,9 @@ class Run:
                 self.outcome.violations.append(f"{type(error).__name__}: {error}")
         for violation in self.outcome.violations:
             self._say("check", violation)
-        counts = [sum(each.outcome == outcome for each in self.outcome.operations) for outcome in (OK, "failed", UNKNOWN)]
+        counts = [
+            sum(each.outcome == outcome for each in self.outcome.operations) for outcome in (OK, "failed", UNKNOWN)
+        ]
         self._say("run", "{} ok, {} failed, {} unknown".format(*counts))
         return self.outcome
 
@@ -226,7 +230,10 @@ def shrink(failing: Outcome, budget: int = 200) -> Outcome:
         for first in range(0, len(moves), size):
             some = sorted(moves - best.settings.skipped)[first : first + size]
             if some and tried < budget:
-                best, tried = _smaller(best, _changed(best.settings, skipped=best.settings.skipped | set(some))), tried + 1
+                best, tried = (
+                    _smaller(best, _changed(best.settings, skipped=best.settings.skipped | set(some))),
+                    tried + 1,
+                )
         if size == 1:
             break
         size = max(size // 2, 1)

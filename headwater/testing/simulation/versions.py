@@ -31,7 +31,15 @@ if TYPE_CHECKING:
 ROOT = "/simulated"
 ID = ObjectId(("t",))
 REBASES = 6
-MOVES = (("append", 10), ("transaction", 4), ("read", 6), ("bypass", 1), ("settle", 1), ("checkpoint", 1), ("collect", 1))
+MOVES = (
+    ("append", 10),
+    ("transaction", 4),
+    ("read", 6),
+    ("bypass", 1),
+    ("settle", 1),
+    ("checkpoint", 1),
+    ("collect", 1),
+)
 """What a client does, and how often of 24."""
 
 
