@@ -24,8 +24,8 @@ from headwater.errors import (
 from headwater.metastore import Metastore, Snapshot
 from headwater.metastore.commit.table_parts import partition_id
 from headwater.names import format_name
-from headwater.spark.protocol import Fold, WireScan, WireTable, is_server
 from headwater.spark.served_streams import EPOCH, count_served, read_served, served
+from headwater.spark.wire_values import Fold, WireScan, WireTable, is_server
 from headwater.streams.definition import Definition
 from headwater.streams.log.log_files import Share
 from headwater.streams.reading.fresh_reads import count, read
