@@ -20,7 +20,6 @@ from headwater.names import ROOT, ObjectId
 from headwater.namespace.abilities import CatalogAbilities, abilities_of
 from headwater.namespace.requests import parse_moment
 from headwater.namespace.vending import FileAccess, Keep, Vendor, check_request, vend
-from headwater.rest.arrow import joined
 from headwater.rest.auth.access import OWNER, check, check_route, is_filtered, storage_access
 from headwater.rest.auth.object_rights import check_objects, list_visible
 from headwater.rest.body import BodySpool, too_large
@@ -28,7 +27,7 @@ from headwater.rest.call import AT, ELSEWHERE, TRANSACTION, UNREAD, Call
 from headwater.rest.coding import ARROW_FILE, JSON, encode_json, read_call, read_ids, read_json, write_answer
 from headwater.rest.idempotency import GivenAnswer, Repeats, fingerprint
 from headwater.rest.remote_client import LEVEL, completed, is_remote, shaped
-from headwater.rest.reply import Headers, Reply, context_headers, etag, is_known_to_client, refusal
+from headwater.rest.reply import Headers, Reply, context_headers, etag, is_known_to_client, joined, refusal
 from headwater.rest.routes import BY_OPERATION, Answer, BodyKind, Permission
 from headwater.rest.settings import Limits
 from headwater.rest.work import RowStreams, Work, begun

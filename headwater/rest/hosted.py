@@ -26,7 +26,7 @@ from headwater.rest.page.catalog_questions import ALL_HANDLERS, QUESTIONS
 from headwater.rest.routes import Answer
 from headwater.rest.settings import Limits
 from headwater.rest.work import call_of, encoded
-from headwater.workers.callbacks import ask
+from headwater.workers.channel import ask
 from headwater.workers.child import find
 
 _ROUTES = {route.operation: route for route in (*ALL_ROUTES, *(question.route for question in QUESTIONS.values()))}

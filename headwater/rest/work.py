@@ -22,11 +22,11 @@ from headwater.decoding.arrow import read_stream
 from headwater.errors import InternalError, UnsupportedOperationError
 from headwater.names import ObjectId
 from headwater.namespace.abilities import CatalogAbilities, abilities_of
-from headwater.rest.arrow import byte_chunks, file_parts
 from headwater.rest.auth.access import OWNER, Caller, Grant
 from headwater.rest.body import BodySpool
 from headwater.rest.call import ELSEWHERE, TRANSACTION, Call
 from headwater.rest.coding import make_request
+from headwater.rest.reply import byte_chunks, file_parts
 from headwater.rest.routes import Answer, BodyKind, Permission, Route, WorkPlace
 from headwater.workers import Pool
 from headwater.workers.channel import Chunk

@@ -17,11 +17,12 @@ from typing import Any
 import pyarrow as pa
 
 from headwater.errors import UnsupportedOperationError
-from headwater.imports import duckdb, sqlglot
+from headwater.imports import duckdb, sqlglot, when_used
 from headwater.sql.casts import REFUSED
 from headwater.sql.spark_parser import SqlError, UnsupportedSqlError, check_quotes, parse_query
 from headwater.sql.sql_types import quoted
 
+selects = when_used("headwater.sql.selects")
 MAX_LEVEL = 3
 """So many names may stand in a table's name in SQL of DuckDB: catalog, schema, table."""
 SETTINGS = {
@@ -59,19 +60,17 @@ class EmbeddedEngine:
 
         UnsupportedSqlError names a part of it that DuckDB does not compute with the same meaning.
         """
-        from headwater.sql.selects import SqlTable, translate
-
         if isinstance(query, str):
             check_quotes(query, (name for _, schema in self._sources.values() for name in schema.names))
         tree = parse_query(query) if isinstance(query, str) else query
-        return self._run(translate(tree, {name: SqlTable(*held) for name, held in self._sources.items()}), most)
+        return self._run(
+            selects.translate(tree, {name: selects.SqlTable(*held) for name, held in self._sources.items()}), most
+        )
 
     def answers(self, conditions: Sequence[Any], rows: pa.Table) -> pa.Table:
         """Return what conditions (trees) answer for each row, as columns c0, c1 and so on."""
-        from headwater.sql.selects import SqlTable, translate_conditions
-
         place = "__input_rows"
-        text = translate_conditions(conditions, SqlTable(place, rows.schema))
+        text = selects.translate_conditions(conditions, selects.SqlTable(place, rows.schema))
         with self._told():
             self._connection.register(place, rows)
         try:

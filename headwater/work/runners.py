@@ -13,9 +13,11 @@ import msgspec
 import pyarrow as pa
 
 from headwater.errors import ServiceUnavailableError, UnsupportedOperationError, error_for
+from headwater.imports import when_used
 from headwater.work.spark_jobs import Progress, described, more_jobs, spark_tasks
 from headwater.work.tasks import DRIVER_ROWS, EMBEDDED, EXECUTORS, Runner, Task, Where
 
+java_gateway = when_used("py4j.java_gateway")
 CONNECT_CORES = 8
 """The parallelism of a Spark Connect session, which does not report its own."""
 _answers = msgspec.json.Decoder(list[Any])
@@ -154,11 +156,9 @@ def runner_of(spark: Any, progress: Progress | None = None, driver_rows: int = D
 
 def of_jar(session: Any, name: str) -> Any:
     """Return a class of the jar; None if the session has no jar, as on Spark Connect."""
-    from py4j.java_gateway import JavaClass
-
     jvm = getattr(session, "_jvm", None)
     found = getattr(jvm.headwater.spark, name) if jvm is not None else None
-    return found if isinstance(found, JavaClass) else None
+    return found if isinstance(found, java_gateway.JavaClass) else None
 
 
 def _mapped(frame: Any, task: Task) -> list[Any]:

@@ -30,8 +30,8 @@ ASKED = {"uuid.uuid1", "uuid.uuid4", "datetime.now", "datetime.utcnow", "date.to
 """Functions that only the clock calls."""
 OWN_TIME = {
     "cli/output.py": "how long ago something was, unless it is told the time",
-    "cli/table_at.py": "what a person means by an hour ago, unless it is told the time",
-    "cli/progress.py": "a line now and then says how far a job is",
+    "cli/target.py": "what a person means by an hour ago, unless it is told the time",
+    "cli/pipeline.py": "a line now and then says how far a job is",
     "pipeline/keeping.py": "how long a job took, for its report",
     "pipeline/jobs.py": "how long a job took, for its report",
     "pipeline/transfers.py": "how long a job took, for its report",
@@ -42,7 +42,7 @@ OWN_TIME = {
 SYSTEM_CLOCKS = {
     "config.py": "a catalog that a command looks something up in",
     "catalog/transactions.py": "pauses between the tries of a transaction through a server",
-    "cli/doctor.py": "a command",
+    "cli/housekeeping.py": "a command",
     "cli/serving.py": "a command",
     "metastore/metastore.py": "the same, of a metastore on its own",
     "moving/upgrade.py": "a command",
@@ -77,11 +77,8 @@ SAME_MODULE = {
     "jobs": "work on executors that answers a report",
     "layout": "every on-disk name of one format",
     "look": "the verbs that look: their grammar, what they do",
-    "lookups": "look-ups of names, answered quickly",
     "metastore": "the metastore: itself, and as a catalog",
     "operations": "the operations of the protocol: as they are done, as verbs",
-    "pipeline": "the verbs of the pipeline: their grammar, what they do",
-    "progress": "how far a job is: told, shown",
     "registry": "seam 2, and two registries",
     "rows": "the rows of a table",
     "serving": "answering strangers: agents on stdio, clients over HTTP",
@@ -164,7 +161,7 @@ def test_only_names_know_the_delimiter() -> None:
 
 DOTS = {
     "names.py": "the dots of names",
-    "cli/operations.py": "places in a request",
+    "cli/change.py": "places in a request",
     "sql/embedded.py": "quoted names of SQL",
     "sql/scopes.py": "a column as SQL names it",
     "sql/selects.py": "a table as SQL names it",
