@@ -25,7 +25,7 @@ from headwater.errors import (
 from headwater.imports import warm
 from headwater.names import format_name, parse_name
 from headwater.pipeline.lineage import downstream, upstream
-from headwater.sql import catalog_queries as queries
+from headwater.sql import embedded as queries
 from headwater.wording import MEANT
 
 Asked = dict[str, Any]

@@ -37,7 +37,7 @@ from headwater.streams.sources.formats import check_format, options_of
 from headwater.wording import many
 from headwater.work import Runner, runner_of
 from headwater.work.engines import PipelineEngine, parse_engine
-from headwater.work.spark_jobs import step_jobs
+from headwater.work.runners import step_jobs
 
 engine_session = when_used("headwater.spark.engine_session")
 

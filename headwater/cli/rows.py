@@ -17,14 +17,14 @@ from headwater.cli.output import print_grid, show
 from headwater.cli.target import moment_of, open_table
 from headwater.decoding.arrow import read_arrow, read_arrow_path
 from headwater.decoding.bounds import FILES
+from headwater.decoding.files import read_csv, read_json_lines
 from headwater.decoding.parquet import ParquetRows
-from headwater.decoding.text import read_csv, read_json_lines
 from headwater.errors import InvalidInputError, TableNotFoundError
 from headwater.imports import when_used
 from headwater.tables.expressions import quoted
 from headwater.tables.write.input_rows import with_vectors
 
-queries = when_used("headwater.sql.catalog_queries")
+queries = when_used("headwater.sql.embedded")
 
 
 def head(args: argparse.Namespace) -> int:

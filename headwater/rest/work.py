@@ -1,7 +1,7 @@
 """Runs the work of a call in the server process, or in worker processes that can be killed without harming it.
 
 The server itself handles JSON, names and the records of the catalog. What opens a table, parses SQL or rows, or runs a
-user's function is a worker's (`needs_worker`), which answers with the same dispatcher (`rest/hosted.py`).
+user's function is a worker's (`needs_worker`), which answers with the same dispatcher (`rest/dispatch.py`).
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from headwater.workers.channel import Chunk
 
 Accept = Callable[[int], None]
 Chunks = Generator[Chunk, None, None]
-HOST = "headwater.rest.hosted:host"
+HOST = "headwater.rest.dispatch:host"
 """The function that makes a worker ready for calls."""
 DETAILS = ("version", "tag", "branch", "load_detailed_metadata")
 """Fields of look-ups whose answer is in the table, and not in the catalog."""

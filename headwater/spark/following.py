@@ -35,7 +35,7 @@ from headwater.streams.serving.serving_copy import Lake, open_version
 from headwater.streams.stream_lookup import Stream, another, open_stream
 from headwater.tables.scan.changes import TIMESTAMP, TYPE, VERSION
 from headwater.tables.scan.parts import LogPart, Piece, Positions
-from headwater.tables.scan.subfields import pruned
+from headwater.tables.scan.prune import pruned
 from headwater.tables.scan.table_scan import EXTRAS, SMALL_ROWS, Extent, whole_fragments
 from headwater.types import spark_schema, wire_schema
 

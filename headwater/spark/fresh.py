@@ -36,7 +36,7 @@ from headwater.streams.stream_lookup import Stream, is_stream_table, open_stream
 from headwater.tables.columns.fields import ROW_ADDRESS, ROW_ID
 from headwater.tables.partitions import partitions_of
 from headwater.tables.scan.parts import AnyPart, Fragments, Tail, Whole
-from headwater.tables.scan.subfields import pruned
+from headwater.tables.scan.prune import pruned
 from headwater.tables.scan.table_scan import SMALL_ROWS, Extent, batch_rows, divide
 from headwater.types import convert_batch, wire_schema
 

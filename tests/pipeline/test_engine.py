@@ -36,7 +36,7 @@ from headwater.spark.failures import failure
 from headwater.streams.serving.serving_copy import CatalogLocation
 from headwater.work import EMBEDDED, LocalRunner, Where
 from headwater.work.engines import ENGINES, SPARK, PipelineEngine
-from headwater.work.spark_jobs import step_jobs
+from headwater.work.runners import step_jobs
 from tests.pipeline.shop import Shop
 
 

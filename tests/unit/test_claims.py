@@ -49,7 +49,7 @@ SYSTEM_CLOCKS = {
     "namespace/directory.py": "a catalog that is opened, unless another clock is given",
     "namespace/metastore.py": "the same",
     "streams/serving/serving_copy.py": "a task on an executor",
-    "rest/hosted.py": "a worker of a server",
+    "rest/dispatch.py": "a worker of a server",
     "rest/serve.py": "the parent of a server's processes",
     "rest/server.py": "a server that is started, unless another clock is given",
     "spark/jobs.py": "a command in a Spark session",
