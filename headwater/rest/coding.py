@@ -17,7 +17,7 @@ import msgspec
 from lance_namespace import LanceNamespace
 from pydantic import BaseModel, ValidationError
 
-from headwater.adapter.adapted import AdaptedNamespace
+from headwater.adapter import AdaptedNamespace
 from headwater.errors import InvalidInputError
 from headwater.names import DELIMITER, ROOT, ObjectId, check_delimiter, parse
 from headwater.namespace.requests import PageRequest, with_ignore_missing

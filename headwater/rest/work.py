@@ -17,7 +17,7 @@ import pyarrow as pa
 from lance_namespace import LanceNamespace
 from pydantic import BaseModel
 
-from headwater.adapter.adapted import AdaptedNamespace
+from headwater.adapter import AdaptedNamespace
 from headwater.decoding.arrow import read_stream
 from headwater.errors import InternalError, UnsupportedOperationError
 from headwater.names import ObjectId

@@ -32,8 +32,8 @@ from headwater.streams.log.statements import (
     repeatable,
 )
 from headwater.streams.log.undo import LandedPart, TakenOut, landed_from, take_out
+from headwater.streams.reading.change_feed import collectable
 from headwater.streams.reading.position_views import Published, view_at
-from headwater.streams.reading.readers import collectable
 from headwater.streams.reading.table_reads import Path, StreamReads
 from headwater.streams.rows.input_rows import Given, given
 from headwater.streams.serving.backfills import (

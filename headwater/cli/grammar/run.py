@@ -93,7 +93,7 @@ RUN = (
         (arg("--timeout", about="seconds that a call may take (30, the most)", type=float),),
     ),
     Command(
-        "completion", "run", "print the completion script of a shell: bash, zsh or fish", "completion:script",
+        "completion", "run", "print the completion script of a shell: bash, zsh or fish", "main:script",
         (arg("shell", about="bash, zsh or fish", choices=("bash", "zsh", "fish")),), catalog=False,
     ),
     Command(

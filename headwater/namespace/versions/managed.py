@@ -33,7 +33,7 @@ from headwater.names import ObjectId
 from headwater.namespace.plans import plan_next_version
 from headwater.namespace.versions.same_rows import changed_rows
 from headwater.namespace.versions.stored_versions import SCHEMES, VersionLine, is_staged
-from headwater.registries.refusals import fed_by_its_log
+from headwater.registries.layout import fed_by_its_log
 from headwater.registry import VersionRecords
 from headwater.store import KeyNotFoundError, Store, claim, is_same_file
 from headwater.tables.commit.exact import hide
