@@ -92,7 +92,7 @@ def table(namespace: LanceNamespace, call: Call) -> TableFacts:
     return TableFacts(
         _has_version(snapshot, names),
         is_stream,
-        _unpublished(snapshot, names) if is_stream and call.request.details else None,
+        unpublished(snapshot, names) if is_stream and call.request.details else None,
     )
 
 
@@ -104,7 +104,7 @@ def _has_version(snapshot: Snapshot, names: Sequence[str]) -> bool:
         return False
 
 
-def _unpublished(snapshot: Snapshot, names: Sequence[str]) -> Unpublished | None:
+def unpublished(snapshot: Snapshot, names: Sequence[str]) -> Unpublished | None:
     try:
         stream = open_stream(snapshot, names)
     except LanceNamespaceError:
@@ -115,9 +115,10 @@ def _unpublished(snapshot: Snapshot, names: Sequence[str]) -> Unpublished | None
     waiting = snapshot.deltas(stream.path, start, version=stream.version)
     rows = sum(file.rows for delta in waiting for file in delta.files)
     version = published.version if published is not None else None
+    total = rows + (published.rows if published is not None else 0)
     told = stream.definition
     schema = told.schema.serialize().to_pybytes().hex()
-    return Unpublished(position, start, version, len(waiting), rows, schema, told.keys, told.sequence)
+    return Unpublished(position, start, version, len(waiting), rows, schema, told.keys, told.sequence, total)
 
 
 def _opened(namespace: LanceNamespace, call: Call) -> lance.LanceDataset:
