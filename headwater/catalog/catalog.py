@@ -27,7 +27,7 @@ from headwater.namespace.requests import build, format_moment
 from headwater.namespace.versions import VersionProblem
 from headwater.notebook import ShownList
 from headwater.paging import all_pages
-from headwater.sql import catalog_queries as queries
+from headwater.sql import embedded as queries
 from headwater.streams.definition import define, fields_of
 from headwater.tables.write.input_rows import fit, reader_of
 from headwater.verbs import catalog as verbs

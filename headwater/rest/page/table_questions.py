@@ -38,6 +38,7 @@ from headwater.rest.page.page_facts import (
 from headwater.streams.layout import DELTA, LANCE, LINEAGE
 from headwater.streams.reading.position_views import newest_published
 from headwater.streams.stream_lookup import is_stream_table, open_stream
+from headwater.tables.handle import TableHandle
 from headwater.verbs.verb import metastore_of
 from headwater.wording import many
 
@@ -123,8 +124,6 @@ def unpublished(snapshot: Snapshot, names: Sequence[str]) -> Unpublished | None:
 
 def _opened(namespace: LanceNamespace, call: Call) -> lance.LanceDataset:
     """The table as it is now."""
-    from headwater.tables.handle import TableHandle  # it brings Lance along, which a server may leave to its workers
-
     told = namespace.describe_table(DescribeTableRequest(id=list(call.id.names), with_table_uri=True))
     client = namespace if told.managed_versioning else None
     uri = str(told.table_uri or told.location)
