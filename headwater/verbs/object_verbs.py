@@ -101,7 +101,7 @@ def find_object(session: VerbSession, request: FindObject) -> CatalogObject:
         if int(error.code) not in NOT_THERE:
             raise
         raise no_object(request) from None
-    return next(_described(state, [found]))
+    return next(describe_objects(state, [found]))
 
 
 def no_object(request: FindObject) -> TableNotFoundError:
@@ -123,7 +123,7 @@ def list_objects(session: VerbSession, request: ListObjects) -> ObjectPage:
     else:
         ordered = {each.key.replace("/", "\0"): each for each in _parts(state, request.id)}  # each before its parts
     chosen, token = page(sorted(ordered), request.page_token, min(request.limit, MAX_OBJECTS))
-    return ObjectPage(list(_described(state, (ordered[name] for name in chosen))), token)
+    return ObjectPage(list(describe_objects(state, (ordered[name] for name in chosen))), token)
 
 
 def _parts(state: Reading, path: tuple[str, ...]) -> Iterator[Object]:
@@ -134,7 +134,7 @@ def _parts(state: Reading, path: tuple[str, ...]) -> Iterator[Object]:
             yield from state.partitions(path, version=version.id, stream=stream.id)
 
 
-def _described(state: Reading, found: Iterable[Object | Delta]) -> Iterator[CatalogObject]:
+def describe_objects(state: Reading, found: Iterable[Object | Delta]) -> Iterator[CatalogObject]:
     """Yield objects as answers. The definition of a table version names the values of its partitions."""
     definitions: dict[str, Definition | None] = {}
 
