@@ -157,6 +157,7 @@ def catalog(visit: Visit) -> Page:
         "page": start // LISTED + 1,
         "pages": -(-total // LISTED) or 1,
         "properties": _properties(visit, id),
+        "identity": visit.identity(id),
         "may_drop": not id.is_root and visit.may(Permission.DROP, id),
         "title": id.name or "Catalog",
         "overview": None,

@@ -119,7 +119,7 @@ class TableFacts(Struct, frozen=True):
 
 
 class PartitionFacts(Struct, frozen=True):
-    """A partition, with its newest deltas, newest first."""
+    """A partition, its values as a text, and its newest deltas, newest first."""
 
     object: Object
     values: str
@@ -136,9 +136,10 @@ class StreamView(Struct, frozen=True):
 
 
 class StreamFacts(Struct, frozen=True):
-    """The streams of a table that hold rows."""
+    """The streams of a table version that hold rows."""
 
     streams: list[StreamView]
+    version: Object
 
 
 class VersionSize(Struct, frozen=True):

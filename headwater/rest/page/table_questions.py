@@ -15,7 +15,7 @@ from lance_namespace import DescribeTableRequest, LanceNamespace, ListTableVersi
 
 from headwater.errors import LanceNamespaceError
 from headwater.lance_manifest import CHANGE
-from headwater.metastore import Object, Snapshot
+from headwater.metastore import Snapshot
 from headwater.metastore.records.ref_record import REFS_FORMAT
 from headwater.metastore.records.serving_copy import READER_FORMAT, RECORD_FORMAT
 from headwater.names import ObjectId, format_name, parse_name
@@ -39,8 +39,9 @@ from headwater.streams.layout import DELTA, LANCE, LINEAGE
 from headwater.streams.reading.position_views import newest_published
 from headwater.streams.stream_lookup import is_stream_table, open_stream
 from headwater.tables.handle import TableHandle
+from headwater.verbs.object_verbs import describe_objects
 from headwater.verbs.verb import metastore_of
-from headwater.wording import many
+from headwater.wording import many, partition_text
 
 if TYPE_CHECKING:
     import lance
@@ -60,27 +61,18 @@ def streams(namespace: LanceNamespace, call: Call) -> StreamFacts:
             continue
         last = snapshot.last_position(id.names, format=format, stream=stream.id)
         deltas = snapshot.deltas(id.names, max(0, last - asked.limit), format=format, stream=stream.id)
-        partitions = [
-            PartitionFacts(
-                one,
-                _values(one),
-                [
-                    told.delta(delta)
-                    for delta in reversed(deltas)
-                    if delta.partition == one.id and holds(asked.word, delta.type, delta.position, _values(one), format)
-                ],
-            )
-            for one in snapshot.partitions(id.names, format=format, stream=stream.id)
-        ]
+        objects = snapshot.partitions(id.names, format=format, stream=stream.id)
+        partitions = []
+        for one, known in zip(objects, describe_objects(snapshot, objects), strict=True):
+            texts = (format, partition_text(known.values), one.locator)
+            wanted = [
+                told.delta(delta)
+                for delta in reversed(deltas)
+                if delta.partition == one.id and holds(asked.word, delta.type, delta.position, *texts)
+            ]
+            partitions.append(PartitionFacts(one, texts[1], wanted))
         found.append(StreamView(format, stream, partitions, last))
-    return StreamFacts(found)
-
-
-def _values(partition: Object) -> str:
-    values: Any = partition.parts[0] if partition.parts else None
-    if isinstance(values, (list, tuple)):
-        return ", ".join(str(value) for value in values)
-    return str(values) if values else ""
+    return StreamFacts(found, snapshot.get_table_version(id.names))
 
 
 def table(namespace: LanceNamespace, call: Call) -> TableFacts:
