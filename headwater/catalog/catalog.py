@@ -83,6 +83,11 @@ class Catalog(ObjectLookup):
         except NamespaceNotFoundError:
             return False
 
+    @property
+    def level(self) -> int | None:
+        """N if every table is at level N, so that the catalog is leveled; None if it is not, or has no table."""
+        return verbs.level_of(self._there)
+
     def __repr__(self) -> str:
         return f"Catalog({self.namespace!r})"
 
