@@ -83,7 +83,7 @@ class Settings:
 
     With `key_is_owner` the holder of that key acts for the process that serves: the log names the process's author.
     `vend_credentials` hands the catalog's own storage options, which may hold secrets, to whoever may read a table;
-    `scoped` hands out short-lived ones for that table instead. `audit_log` is a file: see `auth.audit`.
+    `scoped` hands out short-lived ones for that table instead. `audit_log` is a file: see `auth.gate`.
     `host_names` are the names it is served by, `any_address` says that an open one is served by address too (see
     `origin.check_site`); only `proxies` are believed about whom they speak for. `tls_cert` and `tls_key` are PEM files.
     `read_only` refuses every change. `base_path` (`/lake`) is where a proxy shows the server: requests may come with it

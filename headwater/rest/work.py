@@ -17,9 +17,9 @@ import pyarrow as pa
 from lance_namespace import LanceNamespace
 from pydantic import BaseModel
 
-from headwater.adapter import AdaptedNamespace
+from headwater.adapter import ANSWERED, AdaptedNamespace
 from headwater.decoding.arrow import read_stream
-from headwater.errors import InternalError, UnsupportedOperationError
+from headwater.errors import InternalError
 from headwater.names import ObjectId
 from headwater.namespace.abilities import CatalogAbilities, abilities_of
 from headwater.rest.auth.access import OWNER, Caller, Grant
@@ -81,7 +81,7 @@ class FarNamespace(AdaptedNamespace):
         """Raise the error that keeps a worker from opening the back end, or the back end from answering."""
         assert self._pool is not None
         self._pool.run("is_ready", {})
-        with suppress(UnsupportedOperationError):
+        with suppress(*ANSWERED):
             self.list_namespaces(lance_namespace.ListNamespacesRequest(id=[], limit=1))
 
 

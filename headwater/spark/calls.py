@@ -123,6 +123,16 @@ def _count(call: protocol.Count) -> int:
     return fresh.count_rows(call.scan) if call.scan.table.is_folded else scans.count(call.scan.engine())
 
 
+def _partitions(call: protocol.Partitions) -> list[list[str | None]]:
+    """Return the values of each partition, sorted, NULL first: of a stream table, those of its change log now."""
+    table, fold = call.table, call.table.fold
+    if fold is None:
+        return list_partitions(table.handle())
+    objects = catalog_at(fold.lake).objects(table.id)
+    found = [list(each.values.values()) for each in objects if each.values and each.key.startswith(f"{fold.id}/")]
+    return sorted(found, key=lambda values: [(value is not None, value or "") for value in values])
+
+
 def _check_search(call: protocol.CheckSearch) -> None:
     scans.check_search(call.table.handle(), msgspec.to_builtins(call.search))
 
@@ -302,7 +312,7 @@ CALLS: dict[type[protocol.WorkerCall], Callable[[Any], Any]] = {
     protocol.PlanScan: _plan,
     protocol.MatchingRows: lambda call: rows_left(call.scan.engine(), call.used),
     protocol.Count: _count,
-    protocol.Partitions: lambda call: list_partitions(call.table.handle()),
+    protocol.Partitions: _partitions,
     protocol.CheckSearch: _check_search,
     protocol.Append: _append,
     protocol.Overwrite: _overwrite,

@@ -83,7 +83,7 @@ def overview(visit: Visit, id: ObjectId) -> Page:
     unpublished = values["unpublished"] = _unpublished(visit, id)
     if unpublished is not None and values["facts"] is None:
         values["columns"] = columns_of(_schema(unpublished.arrow_schema), [])
-    values["may_select"] = visit.caller.may(Permission.SELECT, id)
+    values |= {"may_select": visit.caller.may(Permission.SELECT, id), "identity": visit.identity(id)}
     return _page(visit, "table.html", **values)
 
 
@@ -195,7 +195,8 @@ def files(visit: Visit, id: ObjectId) -> Page:
 def streams(visit: Visit, id: ObjectId) -> Page:
     visit.ask("TableExists", id)
     found: StreamFacts = visit.question("PageStreams", id, limit=SHOWN, word=visit.wanted)
-    return _page(visit, "streams.html", streams=found.streams, unpublished=_unpublished(visit, id))
+    values = {"streams": found.streams, "version": found.version}
+    return _page(visit, "streams.html", unpublished=_unpublished(visit, id), **values)
 
 
 def history(visit: Visit, id: ObjectId) -> Page:

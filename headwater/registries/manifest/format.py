@@ -28,6 +28,7 @@ from headwater.lance_manifest import (
     READER_FLAGS,
     SCHEMA,
     SCHEMA_METADATA,
+    TABLE_METADATA,
     TIMESTAMP,
     TRANSACTION_FILE,
     VERSION,
@@ -52,7 +53,7 @@ from headwater.registries.layout import MANIFEST
 from headwater.store import Store
 from headwater.tables.layout import VERSIONS, manifest_name, manifest_version
 
-DATA_FORMAT, CONFIG, TABLE_METADATA, TRANSACTION = 15, 16, 19, 23
+DATA_FORMAT, CONFIG, TRANSACTION = 15, 16, 23
 KEPT = frozenset({SCHEMA, SCHEMA_METADATA, READER_FLAGS, WRITER_FLAGS, WRITER, DATA_FORMAT, CONFIG, TABLE_METADATA})
 """Fields that the next version inherits unchanged."""
 RENEWED = frozenset({FRAGMENT, VERSION, TIMESTAMP, MAX_FRAGMENT, TRANSACTION_FILE, TRANSACTION})
