@@ -28,7 +28,7 @@ from headwater.namespace.requests import build, format_moment
 from headwater.namespace.versions import VersionProblem
 from headwater.notebook import ShownList
 from headwater.paging import all_pages
-from headwater.sql import catalog_queries as queries
+from headwater.sql import embedded as queries
 from headwater.streams.definition import define, fields_of
 from headwater.tables.write.input_rows import fit, reader_of
 from headwater.verbs import catalog as verbs
@@ -82,6 +82,11 @@ class Catalog(ObjectLookup):
             return bool(self._there)
         except NamespaceNotFoundError:
             return False
+
+    @property
+    def level(self) -> int | None:
+        """N if every table is at level N, so that the catalog is leveled; None if it is not, or has no table."""
+        return verbs.level_of(self._there)
 
     def __repr__(self) -> str:
         return f"Catalog({self.namespace!r})"

@@ -25,8 +25,7 @@ from headwater.cli.output import (
     visible,
 )
 from headwater.cli.parsing import fail
-from headwater.cli.table_at import moment_of, open_table
-from headwater.cli.target import Target
+from headwater.cli.target import Target, moment_of, open_table
 from headwater.config import is_catalog
 from headwater.errors import LanceNamespaceError, NamespaceNotFoundError, UnsupportedOperationError
 from headwater.lance_manifest import COMMENT, MEM_WAL_INDEX

@@ -74,3 +74,18 @@ def test_history_and_log_tell_of_versions_and_deltas_and_not_of_how_they_are_kep
 def test_lineage_names_the_sources_of_all_rows_and_not_only_of_the_last_publish(browser: httpx.Client) -> None:
     found = text_of(browser, "/t/raw/orders?view=lineage")
     assert ("shop" in found, "till" in found) == (True, True)
+
+
+@pytest.mark.usefixtures("fed")
+def test_the_front_page_counts_tells_what_waits_and_what_was_rejected_and_what_was_done_last(
+    browser: httpx.Client, fed: Catalog
+) -> None:
+    fed["raw.orders"].ingest([{"id": 7, "at": 1}], source="till", token="7")
+    found = text_of(browser, "/")
+    tables = sum(len(fed.tables(namespace)) for namespace in ("odd", "prod", "raw"))
+    assert f"Tables{tables}\n" in found
+    assert ("Waiting to be published" in found, "raw / orders" in found) == (True, True)
+    assert ("Rejected rows" in found, "raw / orders__quarantine" in found, "2 rows" in found) == (True, True, True)
+    assert ("Newest changes" in found, "All changes" in found) == (True, True)
+    fed["raw.orders"].publish()
+    assert "Waiting to be published raw / orders " not in " ".join(text_of(browser, "/").split())
