@@ -17,7 +17,7 @@ from lance_namespace import LanceNamespace
 from headwater import notebook
 from headwater.arguments import check_options, checked
 from headwater.catalog.search import depth, hybrid, search_request
-from headwater.catalog.table_parts import Branches, Indices, Tags
+from headwater.catalog.table_parts import Branches, Indices, TableVersions, Tags
 from headwater.errors import (
     InvalidInputError,
     InvalidTableStateError,
@@ -304,6 +304,11 @@ class CatalogTable(Frames):
         ranges = [{"start_version": first, "end_version": last + 1}]
         request = parse_request(api.BatchDeleteTableVersionsRequest, {"id": list(self.id.names), "ranges": ranges})
         self.namespace.batch_delete_table_versions(request)
+
+    @property
+    def table_versions(self) -> TableVersions:
+        """The table versions by id: other schemas or embeddings beside the active one (docs/versions.md)."""
+        return TableVersions(self.namespace, self.id, lambda there: CatalogTable(there, self.id))
 
     @property
     def tags(self) -> Tags:

@@ -120,15 +120,24 @@ class Metastore:
         other.tell(self._told)
         return other
 
-    def with_version(self, path: Path, version: str) -> Metastore:
+    def with_version(self, path: Path, version: str, moment: Snapshot | None = None) -> Metastore:
         """Return the same metastore with one table at another version than its active one, for reads and writes.
 
-        Raises TableVersionNotFound (11) if the table has no such version.
+        Raises TableVersionNotFound (11) if the table has no such version, now or at a moment of the past.
         """
-        found = self.now().get_table_version(path, version)
+        found = (moment or self.now()).get_table_version(path, version)
         other = self.by(self.author)
         other._chosen = {**self._chosen, found.home.split("/")[-2]: version}
         return other
+
+    @property
+    def chosen(self) -> Mapping[str, str]:
+        """By the id of a table, the version that is read and written in place of the active one."""
+        return self._chosen
+
+    def seen(self, moment: Snapshot) -> Snapshot:
+        """Return a snapshot with the table versions that this metastore chooses."""
+        return Snapshot(self._log, IndexView(moment.view.index, moment.slot, self._chosen))
 
     def reopen(self, known: SavedTransaction) -> Transaction:
         """Return a transaction that another process has begun and saved (`metastore/commit/transaction.py`)."""

@@ -7,7 +7,7 @@ a dataset, and are not among them. What is asked is decided on the request as it
 from __future__ import annotations
 
 from headwater.namespace.abilities import CatalogAbilities
-from headwater.rest.call import ELSEWHERE, Call
+from headwater.rest.call import SESSION, Call
 from headwater.rest.dispatch import LOOKUPS
 from headwater.rest.reply import Reply
 
@@ -34,7 +34,7 @@ class NameLookups:
         """The state that answers this call from memory now; None when it takes more than that."""
         if (
             self._current is None
-            or not ELSEWHERE.isdisjoint(call.headers)
+            or not SESSION.isdisjoint(call.headers)
             or call.route.operation not in self._operations
         ):
             return None

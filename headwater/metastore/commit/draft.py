@@ -132,9 +132,7 @@ class FolderRead(msgspec.Struct, frozen=True, tag="folder", gc=False):
         return index.datasets.came_by(self.sign)
 
 
-Read = (
-    NameRead | ObjectRead | PartRead | LifecycleRead | ChildrenRead | MembersRead | LogRead | DeltaRead | FolderRead
-)
+Read = NameRead | ObjectRead | PartRead | LifecycleRead | ChildrenRead | MembersRead | LogRead | DeltaRead | FolderRead
 
 
 @dataclass(slots=True)

@@ -98,7 +98,7 @@ class TableEdits(Reading):
         now, asked = lifecycle_of(known), properties.get(LIFECYCLE, lifecycle_of(known))
         if asked != now and (ACTIVE in (asked, now) or asked not in LIFECYCLES):
             raise InvalidInputError(
-                f"The lifecycle of the table version {id!r} of {object_id(path)} is {now!r} and cannot become {asked!r}: "
+                f"The table version {id!r} of {object_id(path)} is {now!r} and cannot become {asked!r} like this: "
                 "activate a version to change which one is active."
             )
         kept = {LIFECYCLE: now} if LIFECYCLE in known else {}
