@@ -203,9 +203,10 @@ def test_a_publish_and_a_landing_that_an_activation_overtakes_go_to_the_version_
     other = headwater.Catalog(str(tmp_path / "lake"))
     tx = lake.namespace.metastore.transaction()  # type: ignore[attr-defined]
     table.upsert([{"id": 2, "v": "b"}])
-    with pytest.raises(ConcurrentModificationError), tx:
-        stage(lake.namespace._lake(), tx, ["n", "t"])  # type: ignore[attr-defined]
-        other["n.t"].table_versions.activate("2")
+    stage(lake.namespace._lake(), tx, ["n", "t"])  # type: ignore[attr-defined]
+    other["n.t"].table_versions.activate("2")
+    with pytest.raises(ConcurrentModificationError):
+        tx.commit()
     lake["n.t"].publish()
     assert rows(lake["n.t"].serving) == [{"id": 9, "v": "z"}]
     assert lake.verify() == []
