@@ -6,7 +6,7 @@ from typing import Any, cast
 
 from headwater import notebook
 from headwater.catalog.table import CatalogTable
-from headwater.catalog.table_parts import TableVersions
+from headwater.catalog.table_parts import NamedVersions
 from headwater.names import ObjectId
 from headwater.namespace.metastore import MetastoreNamespace
 from headwater.notebook import ShownLineage
@@ -42,9 +42,9 @@ class CatalogStream(StreamTable):
         return CatalogTable(self.namespace, self.id)
 
     @property
-    def table_versions(self) -> TableVersions:
+    def table_versions(self) -> NamedVersions:
         """The table versions by id, each a handle that reads and writes it."""
-        return TableVersions(
+        return NamedVersions(
             self.namespace, self.id, lambda there: CatalogStream(cast(MetastoreNamespace, there), self.id)
         )
 

@@ -17,7 +17,7 @@ from lance_namespace import LanceNamespace
 from headwater import notebook
 from headwater.arguments import check_options, checked
 from headwater.catalog.search import depth, hybrid, search_request
-from headwater.catalog.table_parts import Branches, Indices, TableVersions, Tags
+from headwater.catalog.table_parts import Branches, Indices, NamedVersions, Tags
 from headwater.errors import (
     InvalidInputError,
     InvalidTableStateError,
@@ -306,9 +306,9 @@ class CatalogTable(Frames):
         self.namespace.batch_delete_table_versions(request)
 
     @property
-    def table_versions(self) -> TableVersions:
+    def table_versions(self) -> NamedVersions:
         """The table versions by id: other schemas or embeddings beside the active one (docs/versions.md)."""
-        return TableVersions(self.namespace, self.id, lambda there: CatalogTable(there, self.id))
+        return NamedVersions(self.namespace, self.id, lambda there: CatalogTable(there, self.id))
 
     @property
     def tags(self) -> Tags:

@@ -87,7 +87,7 @@ class Tags(MutableMapping[str, int]):
         return all_pages(self._namespace.list_table_tags, build(api.ListTableTagsRequest, id=self._id), "tags")
 
 
-class TableVersions(Mapping[str, Any]):
+class NamedVersions(Mapping[str, Any]):
     """The table versions of a table by id, each a handle that reads and writes it: `table.table_versions["2"]`.
 
     Readers by the table's name get the active one. `open`: returns the handle of the table in a catalog.
@@ -98,9 +98,9 @@ class TableVersions(Mapping[str, Any]):
         self._id = id
         self._open = open
 
-    def opened_by(self, open: Callable[[LanceNamespace], Any]) -> TableVersions:
+    def opened_by(self, open: Callable[[LanceNamespace], Any]) -> NamedVersions:
         """Return the same versions with handles of another kind."""
-        return TableVersions(self._namespace, self._id, open)
+        return NamedVersions(self._namespace, self._id, open)
 
     def __getitem__(self, version: str) -> Any:
         choose = abilities_of(self._namespace).table_version

@@ -1,4 +1,4 @@
-"""The verbs about parts of a table: columns, tags, branches, indices, table versions. Each lists, and has actions that change."""
+"""The verbs about parts of a table: columns, tags, branches, indices, table versions. Each lists, and changes."""
 
 from __future__ import annotations
 
