@@ -8,10 +8,9 @@ from itertools import islice
 from typing import Any
 
 from headwater.cli.change import column_type, parse_schema
-from headwater.cli.consent import ask
-from headwater.cli.files import read_rows
 from headwater.cli.look import columns_of
-from headwater.cli.output import show, show_records
+from headwater.cli.output import confirm, show, show_records
+from headwater.cli.rows import read_rows
 from headwater.errors import InvalidInputError
 from headwater.names import format_name
 
@@ -79,7 +78,7 @@ def _words(args: argparse.Namespace, what: str, count: int | None = None) -> lis
 
 def _drop_columns(args: argparse.Namespace, table: Any) -> None:
     names = _words(args, "the columns to drop")
-    ask(args, f"This will drop the columns {', '.join(names)} of {format_name(table.id.names)}.")
+    confirm(args, f"This will drop the columns {', '.join(names)} of {format_name(table.id.names)}.")
     _on_branch(args, table).drop_columns(*names)
 
 
@@ -158,7 +157,7 @@ def _activate_version(args: argparse.Namespace, table: Any) -> None:
 
 def _drop_version(args: argparse.Namespace, table: Any) -> None:
     version = _need(args, "version")
-    ask(args, f"This will drop the table version {version} of {format_name(table.id.names)}.")
+    confirm(args, f"This will drop the table version {version} of {format_name(table.id.names)}.")
     table.table_versions.drop(version)
 
 

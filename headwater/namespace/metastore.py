@@ -271,9 +271,9 @@ class MetastoreNamespace(RegisteredNamespace):
             metastore=self.metastore,
             at=self.at,
             moment=self.session.moment,
-            state=self.session.state,
             table_version=self.table_version,
             identify=self.identify,
+            session_state=self.session.state,
             in_transaction=self.session.transaction_id is not None,
             begun_at=self._begun_at if self.session.transaction_id is not None else None,
             undo=self.undo,
@@ -424,15 +424,10 @@ class MetastoreNamespace(RegisteredNamespace):
         return [*found, *own, *(item for there, table in (*active, *others) for item in there._unproved(table))]
 
     def _other_versions(self) -> Iterator[tuple[MetastoreNamespace, Table]]:
-        """Yield the versions of tables that are not the active ones, each in a catalog that chooses it."""
-        state = self.session.state()
-        for table in self._registry.tables():
-            versions = [each.id for each in state.versions(table.id)]
-            active = state.get_table_version(table.id).id if len(versions) > 1 else None
-            for version in versions if active is not None else ():
-                if version != active:
-                    there = self.table_version(table.id, version)
-                    yield there, there.operations.find_table(table.id)
+        """Yield the table versions that are not active, each in a catalog that chooses it."""
+        for id, version in self._registry.other_versions():
+            there = self.table_version(id, version)
+            yield there, there.operations.find_table(id)
 
     def _unproved(self, table: Table) -> Iterator[VersionProblem]:
         """Yield where a serving copy is not what its log gives."""

@@ -11,10 +11,10 @@ from lance_namespace import LanceNamespace
 
 from headwater.errors import InvalidInputError
 from headwater.namespace.abilities import abilities_of
-from headwater.verbs import catalog, streams, table_versions
+from headwater.verbs import catalog, object_verbs, streams, table_versions
 from headwater.verbs.verb import VERBS, Verb, VerbRequest, VerbSession
 
-MODULES = (streams, catalog, table_versions)
+MODULES = (streams, catalog, object_verbs, table_versions)
 """The modules whose import fills the table."""
 BY_OPERATION: dict[str, Verb] = {row.operation: row for row in VERBS.values()}
 

@@ -80,7 +80,7 @@ class DropNamedVersion(ObjectRequest, frozen=True, kw_only=True):
 def list_versions(session: VerbSession, request: ListNamedVersions) -> Sequence[NamedVersion]:
     """Return the table versions of a table in the order of their creation, each with its lifecycle."""
     try:
-        found = require(session.can.state, NO_VERSIONS)().versions(request.id)
+        found = require(session.can.session_state, NO_VERSIONS)().versions(request.id)
     except NamespaceNotFoundError:
         raise TableNotFoundError(f"Table {ObjectId(request.id)} does not exist.") from None
     return [
@@ -115,7 +115,7 @@ def make_version(
 ) -> None:
     """Create a version of a stream table by a definition, or of a Lance table, whose first rows these are."""
     can = abilities_of(namespace)
-    change, state = require(can.change, NO_VERSIONS), require(can.state, NO_VERSIONS)
+    change, state = require(can.change, NO_VERSIONS), require(can.session_state, NO_VERSIONS)
     try:
         is_stream = from_properties(state().get_table_version(id).properties) is not None
     except NamespaceNotFoundError:
@@ -155,7 +155,7 @@ def activate(session: VerbSession, request: ActivateNamedVersion) -> None:
 
     The version that was active becomes deprecated, stays readable, and can be activated again.
     """
-    change, state = require(session.can.change, NO_VERSIONS), require(session.can.state)
+    change, state = require(session.can.change, NO_VERSIONS), require(session.can.session_state)
     if session.can.in_transaction:  # rows that wait for the commit are of the version that is active before it
         with suppress(TableNotFoundError, TableVersionNotFoundError):
             state().last_position(request.id, format=LANCE_FORMAT)
