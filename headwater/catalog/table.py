@@ -16,7 +16,7 @@ from lance_namespace import LanceNamespace
 
 from headwater import notebook
 from headwater.arguments import check_options, checked
-from headwater.catalog.table_parts import Branches, Indices, Tags, depth, hybrid, search_request
+from headwater.catalog.table_parts import Branches, Indices, NamedVersions, Tags, depth, hybrid, search_request
 from headwater.errors import (
     InvalidInputError,
     InvalidTableStateError,
@@ -308,6 +308,11 @@ class CatalogTable(Frames):
         ranges = [{"start_version": first, "end_version": last + 1}]
         request = parse_request(api.BatchDeleteTableVersionsRequest, {"id": list(self.id.names), "ranges": ranges})
         self.namespace.batch_delete_table_versions(request)
+
+    @property
+    def table_versions(self) -> NamedVersions:
+        """The table versions by id: other schemas or embeddings beside the active one (docs/versions.md)."""
+        return NamedVersions(self.namespace, self.id, lambda there: CatalogTable(there, self.id))
 
     @property
     def tags(self) -> Tags:

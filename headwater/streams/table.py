@@ -396,7 +396,7 @@ class StreamTable(StreamReads):
         for version in itertools.count():
             done = self.run(work, f"backfill {self.name}")
             if done is not None:
-                finish(self._lake(), self.path, done)
+                finish(self._lake(), done)
             if runner is not HERE:
                 forget_backfill(self._lake(), self.path)
             if done is None or rows is not None:
@@ -407,7 +407,7 @@ class StreamTable(StreamReads):
         """Write fragments of the serving copy again that have lost many rows; False: there were none."""
         done = self.run(lambda tx: stage_compaction(self._lake(), tx, self.path, runner), f"compact {self.name}")
         if done is not None:
-            finish(self._lake(), self.path, done)
+            finish(self._lake(), done)
         return done is not None
 
     def create_index(
@@ -422,14 +422,14 @@ class StreamTable(StreamReads):
             f"index {column} of {self.name}",
         )
         if done is not None:
-            finish(self._lake(), self.path, done)
+            finish(self._lake(), done)
         return done is not None
 
     def update_indices(self, runner: Runner = HERE) -> bool:
         """Add to the indices of the serving copy the rows that they lack; False: they lack none."""
         done = self.run(lambda tx: stage_indices(self._lake(), tx, self.path, runner), f"indices of {self.name}")
         if done is not None:
-            finish(self._lake(), self.path, done)
+            finish(self._lake(), done)
         return done is not None
 
     def collect(self, now_ms: int | None = None, pins: Sequence[int] = (), dry_run: bool = False) -> list[int]:
