@@ -93,6 +93,8 @@ def meant(namespace: LanceNamespace, operation: str, request: Any, error: Except
     id = ObjectId(tuple(getattr(request, "id", None) or ()))
     for each in _chain(error):
         kind = NAMED.get(type(each).__name__)
+        if kind is InvalidInputError:
+            return InvalidInputError(f"The back end refuses {operation} of {id}: {first_words(each)}.")
         if kind is not None:
             return kind(_sentence(kind, id, operation))
     seen = _looked(namespace, operation, id)
@@ -124,7 +126,6 @@ def _sentence(kind: type[LanceNamespaceError], id: ObjectId, operation: str) -> 
         TableAlreadyExistsError: f"There is a table {id} already.",
         PermissionDeniedError: f"The back end does not allow this server to {operation} {id}.",
         ThrottlingError: "The back end is asked too often: try again shortly.",
-        InvalidInputError: f"The back end refuses {operation} of {id} as it was asked.",
     }
     return said.get(kind, "The back end of this catalog cannot be reached now: try again shortly.")
 
