@@ -224,9 +224,9 @@ class AdaptedNamespace(LanceNamespace):
         told = self.ask("describe_table", DescribeTableRequest(id=request.id))
         return getattr(data, operation)(self._handle(request.id, told), request, *rows)
 
-    def _handle(self, id: list[str], told: DescribeTableResponse) -> TableHandle:
+    def _handle(self, id: list[str] | None, told: DescribeTableResponse) -> TableHandle:
         uri, options, managed = str(told.location), dict(told.storage_options or {}), bool(told.managed_versioning)
-        return TableHandle(ObjectId(tuple(id)), uri, options, self if managed else None, managed=managed)
+        return TableHandle(ObjectId(tuple(id or ())), uri, options, self if managed else None, managed=managed)
 
     alter_table_add_columns = PassedOn()
     alter_table_alter_columns = PassedOn()
