@@ -14,7 +14,8 @@ from typing import Any
 
 from headwater.catalog import Catalog
 from headwater.catalog.transactions import metastore_of
-from headwater.cli.output import show
+from headwater.cli.consent import ask
+from headwater.cli.output import show, show_records
 from headwater.cli.progress import telling
 from headwater.config import ENGINE_KEYS, load_profile
 from headwater.errors import InvalidInputError
@@ -28,6 +29,7 @@ from headwater.pipeline.running import plan_pipeline, run_pipeline
 from headwater.pipeline.watching import SignalledStop, watch, watch_pipeline
 from headwater.references import SPARK_PREFIX
 from headwater.spark.failures import naming_failures
+from headwater.streams.log.checks import Check
 from headwater.streams.sources.files import SourceFile
 from headwater.streams.sources.formats import check_format, options_of
 from headwater.wording import many
@@ -247,6 +249,36 @@ def undo(args: argparse.Namespace) -> int:
         return jobs.undo(spark, catalog, args.table, args.source, args.file, args.digest)
 
     return _job(args, f"undo {args.table or args.source}", act)
+
+
+def quarantine(args: argparse.Namespace) -> int:
+    if args.retry and args.drop:
+        raise InvalidInputError("Say one of --retry and --drop.")
+    table = jobs.log_of(_open(args), args.table)
+    chosen = {"reason": args.reason, "source": args.source}
+    if args.retry:
+        checks: dict[str, Any] = {"checks": _checks(args.pipeline, args.table)} if args.pipeline else {}
+        done = table.retry_quarantined(**chosen, **checks)
+        told = f"{many(done.rows, 'row')} taken again, {done.quarantined:,} stay, position {done.position}"
+        show(asdict(done) if args.json else f"{args.table}: {told}", args.json)
+    elif args.drop:
+        ask(args, f"This drops rows from the quarantine of {args.table}.")
+        dropped = table.drop_quarantined(**chosen)
+        show({"dropped": dropped} if args.json else f"{args.table}: {many(dropped, 'row')} dropped", args.json)
+    else:
+        rows = table.quarantine().select(["reason", "column", "source", "row", "position", "time"]).to_pylist()
+        kept = [row for row in rows if all(each in (None, row[name]) for name, each in chosen.items())]
+        shown = ({**row, "time": row["time"].isoformat(timespec="seconds")} for row in kept)
+        show_records(shown, args.json, "the quarantine is empty")
+    return 0
+
+
+def _checks(file: str, table: str) -> Sequence[Check]:
+    """Return the expectations that a pipeline file has of a table."""
+    found = {spec.name: spec.checks for spec in read_pipeline(file).tables}
+    if table not in found:
+        raise InvalidInputError(f"{file} has no table {table!r}: {', '.join(found)}.")
+    return found[table]
 
 
 def lineage(args: argparse.Namespace) -> int:

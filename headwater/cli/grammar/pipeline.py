@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from headwater.cli.grammar.words import ENGINE, TABLE, Command, arg, number, pair, seconds
+from headwater.cli.grammar.words import ENGINE, TABLE, YES, Command, arg, number, pair, seconds
 
 FORMATS = ("rows", "op", "debezium", "snapshot")
 """What files hold; a test compares it with the sources' own list."""
@@ -68,6 +68,17 @@ PIPELINE = (
     Command(
         "maintain", "pipeline", "compact stream tables, and delete logs past retention", "pipeline:maintain",
         (TABLES, *ENGINE), _REPORT,
+    ),
+    Command(
+        "quarantine", "pipeline", "show rows that were refused; take or drop them", "pipeline:quarantine",
+        (
+            TABLE, arg("--retry", about="take those again that fit now", action="store_true"),
+            arg("--drop", about="drop them", action="store_true"),
+            arg("--reason", about="only the rows with this reason, such as bad_value"),
+            arg("--source", about="only the rows of this source or file"),
+            arg("--pipeline", about="with --retry: judge by the expectations of this file", metavar="FILE"), YES,
+        ),
+        "one object a row: row, reason, column, source, time, position; with --retry or --drop one object: the counts",
     ),
     Command(
         "lineage", "pipeline", "show the sources of a table, or the tables made from it", "pipeline:lineage",
