@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import signal
 import sys
@@ -15,7 +16,7 @@ from typing import Any
 from headwater.catalog import Catalog
 from headwater.catalog.transactions import metastore_of
 from headwater.cli.consent import ask
-from headwater.cli.output import show, show_records
+from headwater.cli.output import show, show_record, show_records
 from headwater.cli.progress import telling
 from headwater.config import ENGINE_KEYS, load_profile
 from headwater.errors import InvalidInputError
@@ -25,6 +26,7 @@ from headwater.pipeline.grammar import Pipeline, read_pipeline
 from headwater.pipeline.lineage import DOWNSTREAM, UPSTREAM, downstream, drawing, open_lineage, upstream
 from headwater.pipeline.planning import WAITS, Plan, place_of
 from headwater.pipeline.progress import Teller
+from headwater.pipeline.run_records import run_of, runs
 from headwater.pipeline.running import plan_pipeline, run_pipeline
 from headwater.pipeline.watching import SignalledStop, watch, watch_pipeline
 from headwater.references import SPARK_PREFIX
@@ -279,6 +281,25 @@ def _checks(file: str, table: str) -> Sequence[Check]:
     if table not in found:
         raise InvalidInputError(f"{file} has no table {table!r}: {', '.join(found)}.")
     return found[table]
+
+
+def show_runs(args: argparse.Namespace) -> int:
+    if args.action not in (None, "show") or (args.action == "show") != (args.id is not None):
+        raise InvalidInputError("`headwater runs` is followed by nothing, or by show ID.")
+    catalog = _open(args)
+    if args.action == "show":
+        found = run_of(catalog, args.id)
+        show_record(_run_shown({**found, "steps": json.loads(found["steps"])}), args.json)
+        return 0
+    named = ("run", "pipeline", "state", "began", "seconds", "rows", "quarantined", "late", "who", "where", "error")
+    shown = ({name: _run_shown(row)[name] for name in named} for row in runs(catalog, args.pipeline, args.limit))
+    show_records(shown, args.json, "no pipeline has run in this catalog")
+    return 0
+
+
+def _run_shown(row: Mapping[str, Any]) -> dict[str, Any]:
+    times = {name: row[name].isoformat(timespec="seconds") for name in ("began", "ended") if row[name] is not None}
+    return {**row, **times}
 
 
 def lineage(args: argparse.Namespace) -> int:

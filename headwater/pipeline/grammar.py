@@ -18,6 +18,7 @@ import pyarrow as pa
 
 from headwater.errors import InvalidInputError, TableColumnNotFoundError
 from headwater.pipeline.columns import parse_columns
+from headwater.pipeline.hooks import Hooks, check_hooks
 from headwater.sql.spark_parser import names_in, parse_condition, parse_query
 from headwater.streams.definition import DERIVED, define
 from headwater.streams.log.checks import EXPECT, Check
@@ -29,7 +30,8 @@ from headwater.wording import did_you_mean
 from headwater.work.engines import PipelineEngine, parse_engine
 
 SECTIONS = ("pipeline", "source", "table", "view", "publish")
-PIPELINE = ("name", "catalog", "engine", "master", "spark")
+HOOKS = ("on_failure", "on_quarantine", "hook_secret", "hook_internal")
+PIPELINE = ("name", "catalog", "engine", "master", "spark", *HOOKS)
 SOURCE = ("name", "path", "format", "into")
 TABLE = ("schema", "keys", "sequence_by", "lateness", "contract", "stored_as_scd_type", *EXPECT, "columns", "index")
 COLUMN = ("function", "inputs", "type", "version")
@@ -94,6 +96,7 @@ class Pipeline:
     digest: str = ""
     """Of all that the file says."""
     engine: PipelineEngine = field(default_factory=PipelineEngine)
+    hooks: Hooks = field(default_factory=Hooks)
 
     def table(self, name: str) -> TableSpec:
         return next(table for table in self.tables if table.name == name)
@@ -162,7 +165,19 @@ def _pipeline(values: Mapping[str, Any], folder: Path, file: str) -> Pipeline:
     name = _text(head.get("name"), "[pipeline] name")
     spark = _mapping(head.get("spark", {}), "[pipeline.spark]")
     engine = parse_engine(head.get("engine"), head.get("master"), spark, "[pipeline]")
-    return Pipeline(name, catalog, folder, sources, tuple(written.values()), views, tables, file, engine=engine)
+    found = tuple(written.values())
+    return Pipeline(name, catalog, folder, sources, found, views, tables, file, engine=engine, hooks=_hooks(head))
+
+
+def _hooks(head: Mapping[str, Any]) -> Hooks:
+    texts = [_text(head[name], f"[pipeline] {name}") if name in head else "" for name in HOOKS[:3]]
+    internal = head.get("hook_internal", False)
+    if not isinstance(internal, bool):
+        raise InvalidInputError("[pipeline] hook_internal is true or false.")
+    hooks = Hooks(*texts, internal)
+    with naming_section("[pipeline]"):
+        check_hooks(hooks)
+    return hooks
 
 
 def _source(place: int, values: Any) -> Source:

@@ -70,6 +70,18 @@ PIPELINE = (
         (TABLES, *ENGINE), _REPORT,
     ),
     Command(
+        "runs", "pipeline", "list the runs of pipelines, or show one with its steps", "pipeline:show_runs",
+        (
+            arg("action", about="show, to see one run", nargs="?"),
+            arg("id", about="the id of a run, or its beginning", nargs="?"),
+            arg("--pipeline", about="only the runs of this pipeline", metavar="NAME"),
+            arg("--limit", about="this many, the newest (20)", type=number, default=20),
+        ),
+        "one object a line: run, pipeline, state, began, seconds, rows, quarantined, late, who, where, error; "
+        "of show one object",
+        like=(),
+    ),
+    Command(
         "quarantine", "pipeline", "show rows that were refused; take or drop them", "pipeline:quarantine",
         (
             TABLE, arg("--retry", about="take those again that fit now", action="store_true"),
