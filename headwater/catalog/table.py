@@ -24,6 +24,7 @@ from headwater.errors import (
     TableVersionNotFoundError,
     UnsupportedOperationError,
 )
+from headwater.lance_manifest import CHANGE
 from headwater.names import ObjectId, format_name
 from headwater.namespace.abilities import abilities_of, read_rows, write_rows
 from headwater.namespace.data.describe import statistics
@@ -67,10 +68,11 @@ _UNITS = {"s": "Second", "ms": "Millisecond", "us": "Microsecond", "ns": "Nanose
 
 @dataclass(frozen=True)
 class TableVersion:
-    """One version of a table, and the time of its commit."""
+    """One version of a table, the time of its commit, and in words what it changed, where the catalog recorded that."""
 
     version: int
     time: datetime | None
+    change: str | None = None
 
 
 @checked
@@ -289,7 +291,10 @@ class CatalogTable(Frames):
         """Return the versions that are kept, oldest first."""
         request = build(api.ListTableVersionsRequest, descending=False, **self._there())
         found = all_pages(self.namespace.list_table_versions, request, "versions")
-        made = (TableVersion(int(item.version), _time(item.timestamp_millis)) for item in found)
+        made = (
+            TableVersion(int(item.version), _time(item.timestamp_millis), (item.metadata or {}).get(CHANGE))
+            for item in found
+        )
         return ShownList(made, f"Versions of {self.name}")
 
     def restore(self, version: int | None = None) -> None:

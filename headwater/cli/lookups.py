@@ -25,7 +25,7 @@ from headwater.errors import (
     error_for,
 )
 from headwater.imports import when_used
-from headwater.lance_manifest import COMMENT, columns_of
+from headwater.lance_manifest import CHANGE, COMMENT, columns_of
 from headwater.metastore import Delta, Metastore, Object, Snapshot
 from headwater.metastore.records.objects import time_of
 from headwater.metastore.records.serving_copy import LANCE_FORMAT, columns_at
@@ -60,6 +60,7 @@ class Seen:
 
     version: int
     time: datetime | None
+    change: str | None = None
 
 
 @dataclass(frozen=True)
@@ -130,7 +131,9 @@ class MetastoreLookups:
         found = self._state.get(list(table))
         if found.kind != "table":
             raise TableNotFoundError(f"{format_name(table)} is a namespace, not a table.")
-        return [Seen(delta.position, _committed(delta)) for delta in self._deltas(table)]
+        return [
+            Seen(delta.position, _committed(delta), delta.properties.get("change")) for delta in self._deltas(table)
+        ]
 
     def _deltas(self, table: Names) -> list[Delta]:
         try:
@@ -168,7 +171,10 @@ class ServerLookups:
     def versions(self, table: Names, branch: str | None) -> list[Seen]:
         asked = {"branch": branch} if branch else {}
         found = self._pages(f"/v1/table/{self._route(table)}/version/list", "versions", "POST", **asked)
-        seen = [Seen(int(item["version"]), _moment(item.get("timestamp_millis"))) for item in found]
+        seen = [
+            Seen(int(item["version"]), _moment(item.get("timestamp_millis")), (item.get("metadata") or {}).get(CHANGE))
+            for item in found
+        ]
         return sorted(seen, key=lambda item: item.version)
 
     def words(self, child: Child, id: Names) -> Words:
@@ -243,7 +249,7 @@ class DirectoryLookups:
 
     def versions(self, table: Names, branch: str | None) -> list[Seen]:
         found, _ = self._versions.page(self._table(table), branch, None, None, descending=False)
-        return [Seen(item.version.number, _moment(item.version.timestamp_ms)) for item in found]
+        return [Seen(item.version.number, _moment(item.version.timestamp_ms), item.version.change) for item in found]
 
     def words(self, child: Child, id: Names) -> Words:
         if not child.is_table:
@@ -276,7 +282,7 @@ class CatalogLookups:
     def versions(self, table: Names, branch: str | None) -> list[Seen]:
         found = self._catalog[table]
         chosen = found.at(branch=branch) if branch else found
-        return [Seen(item.version, item.time) for item in chosen.versions()]
+        return [Seen(item.version, item.time, item.change) for item in chosen.versions()]
 
     def words(self, child: Child, id: Names) -> Words:
         if not child.is_table:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import atexit
 import contextlib
 import gc
 import importlib
@@ -39,9 +40,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if line[:1] == [COMPLETE]:
             return answer(line[1:])
         args = read(line)
-        if arguments is None and args.command.group == READS:
-            import_little()
-            gc.set_threshold(FEWER_COLLECTIONS)  # most of what a short program makes are modules, which stay
+        if arguments is None:
+            import_little(pandas=args.command.group != READS)
+            if args.command.group == READS:
+                gc.set_threshold(FEWER_COLLECTIONS)  # most of what a short program makes are modules, which stay
+            atexit.register(gc.freeze)  # what is left at the end goes with the process: half a second of collecting
         status = int(runner(args.command.runner)(args) or 0)
         sys.stdout.flush()
         return status

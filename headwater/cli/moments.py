@@ -29,7 +29,8 @@ def versions(args: argparse.Namespace) -> int:
     found = names_of(args.target).versions(args.name_of(args.table), args.branch)
     newest = found[-args.limit :] if args.limit else found
     listed = reversed(newest) if args.descending else newest
-    show_records(({"version": item.version, "time": item.time} for item in listed), args.json)
+    shown = ({"version": item.version, "time": item.time, "change": item.change} for item in listed)
+    show_records(shown, args.json)
     return 0
 
 

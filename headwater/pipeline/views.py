@@ -18,16 +18,13 @@ import pyarrow as pa
 from headwater.catalog import Catalog
 from headwater.errors import InvalidInputError, UnsupportedOperationError
 from headwater.pipeline.facts import schema_of
-from headwater.pipeline.grammar import ViewSpec, naming_section
+from headwater.pipeline.grammar import ViewSpec
 from headwater.pipeline.slices import Run, land_slices
 from headwater.pipeline.view_tables import (
     BY_SPARK,
     EMBEDDED,
-    VIEW_SOURCE,
     MadeView,
-    check_keys,
-    check_named,
-    view_table,
+    land,
 )
 from headwater.sql.embedded import EmbeddedEngine, opened
 from headwater.sql.slicing import NotInSlicesError, slicing_of
@@ -134,14 +131,3 @@ def _named(view: ViewSpec, schemas: Mapping[str, pa.Schema]) -> Mapping[str, Seq
     except NotInSlicesError:
         return {}
     return {name: columns for name, columns in found.columns.items() if columns}
-
-
-def land(catalog: Catalog, view: ViewSpec, rows: pa.Table, anew: bool = False) -> MadeView:
-    """Make the view's table hold these rows: only what differs becomes changes. It is created when it is not there."""
-    check_named(view, rows.schema.names)
-    check_keys(view, rows)
-    stream = view_table(catalog, view, rows.schema, anew)
-    before = stream.position
-    with naming_section(f"The view {view.name}"):
-        landed = stream.ingest(rows, "snapshot", VIEW_SOURCE, strict=True, allow_empty=True)
-    return MadeView(stream, landed, before, EMBEDDED)

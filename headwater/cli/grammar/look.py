@@ -88,12 +88,12 @@ HERE = Command("", "look", "say what is here", "look:here")
 
 TIME = (
     Command(
-        "versions", "time", "list the versions of a table, newest last", "moments:versions",
+        "versions", "time", "list the versions of a table, newest last, and what each changed", "moments:versions",
         (
             TABLE, BRANCH, limit(None, "only this many of the newest"),
             arg("--descending", about="newest first", action="store_true"),
         ),
-        "one object a line: version, time",
+        "one object a line: version, time, change",
     ),
     Command(
         "history", "time", "list the commits that changed a table or namespace", "moments:history",

@@ -8,6 +8,7 @@ from typing import Any
 import lance_namespace as api
 
 from headwater.errors import InvalidInputError
+from headwater.lance_manifest import CHANGE
 from headwater.model import Table
 from headwater.names import ObjectId
 from headwater.namespace.composition import ComposedNamespace
@@ -251,7 +252,7 @@ def _answer(found: FoundVersion) -> api.TableVersion:
         manifest_size=version.manifest_size,
         e_tag=e_tag,
         timestamp_millis=version.timestamp_ms,
-        metadata=dict(version.metadata) or None,
+        metadata={**version.metadata, **({CHANGE: version.change} if version.change else {})} or None,
     )
 
 

@@ -238,7 +238,7 @@ def _lines(changes: Sequence[Change], new: set[ObjectId]) -> Iterator[str]:
             case Add(Version() as version) if version.table in new:
                 pass
             case Add(Version() as version):
-                yield _named(version) if version.change is None else f"{version.change} (version {version.number})"
+                yield _named(version) if version.message is None else f"{version.message} (version {version.number})"
             case Add(made):
                 yield f"create {_named(made)}"
             case Replace(Version(), after):

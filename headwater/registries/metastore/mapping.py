@@ -176,6 +176,7 @@ def version_of(table: Table, delta: Delta, settled: int) -> Version:
         known.get("time", delta.time_ms),
         dict(known.get("metadata", {})),
         known.get("manifest_digest"),
+        known.get("change"),
     )
 
 
@@ -190,6 +191,7 @@ def record_of(location: str, version: Version, settled: int) -> tuple[DataFile, 
         "time": version.timestamp_ms,
         "metadata": dict(version.metadata) or None,
         "manifest_digest": version.digest,
+        "change": version.change,
         SETTLED: settled if staged else version.number,
     }
     kept = {key: value for key, value in properties.items() if value is not None}

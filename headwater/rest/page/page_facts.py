@@ -125,6 +125,7 @@ class VersionSize(Struct, frozen=True):
     bytes: int
     fragments: int
     added: int
+    change: str | None
 
 
 class VersionFacts(Struct, frozen=True):

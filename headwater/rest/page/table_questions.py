@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from lance_namespace import DescribeTableRequest, LanceNamespace, ListTableVersionsRequest
 
 from headwater.errors import LanceNamespaceError
+from headwater.lance_manifest import CHANGE
 from headwater.metastore import Object, Snapshot
 from headwater.metastore.records.ref_record import REFS_FORMAT
 from headwater.metastore.records.serving_copy import READER_FORMAT, RECORD_FORMAT
@@ -133,16 +134,17 @@ def versions(namespace: LanceNamespace, call: Call) -> VersionFacts:
     """The newest versions that the catalog knows, oldest first."""
     asked = ListTableVersionsRequest(id=list(call.id.names), limit=call.request.limit, descending=True)
     listed = namespace.list_table_versions(asked).versions or []
-    times = {int(one.version): one.timestamp_millis for one in listed}
+    known = {int(one.version): one for one in listed}
     found: list[VersionSize] = []
     everything = _opened(namespace, call).versions()
     for one in sorted(everything, key=lambda item: int(item["version"])):
         told: dict[str, str] = one.get("metadata") or {}
         number, rows = int(one["version"]), int(told.get("total_rows") or 0)
-        if number in times:
+        if number in known:
             before = found[-1].rows if found else 0
             size, fragments = int(told.get("total_files_size") or 0), int(told.get("total_fragments") or 0)
-            found.append(VersionSize(number, times[number] or _ms(one), rows, size, fragments, rows - before))
+            time, change = known[number].timestamp_millis or _ms(one), (known[number].metadata or {}).get(CHANGE)
+            found.append(VersionSize(number, time, rows, size, fragments, rows - before, change))
     return VersionFacts(found, len(everything))
 
 
