@@ -198,6 +198,7 @@ def _land(catalog: Catalog, rows: Sequence[dict[str, Any]], source: str) -> None
     if is_kept(catalog):
         catalog[RUNS].upsert(rows, source=source)
     else:
+        catalog.create_namespace(RUNS.partition(".")[0], exist_ok=True)  # no file is written before there is a catalog
         catalog.run(work, f"record of a run in {RUNS}")
 
 
@@ -253,7 +254,7 @@ def _shown(row: dict[str, Any]) -> dict[str, Any]:
     """Return a row as it is: of a run that was killed nobody may have noted it yet."""
     if row["state"] != RUNNING:
         return row
-    number = int(str(row["process"]).partition("@")[0])
+    number = int(str(row["process"]).partition("@")[0] or 0)
     is_gone = (
         _process(number) != row["process"]
         if row["host"] == socket.gethostname()

@@ -127,11 +127,12 @@ def test_a_run_without_an_end_is_shown_as_killed_once_its_process_is_gone(
     begun = recorded(pipeline, small.catalog, "plan", print)
     begun.__enter__()
     assert [row["state"] for row in small.records()] == ["running"], "this process lives"
-    ended = subprocess.run(["sh", "-c", "echo $$"], capture_output=True, check=True)
-    with monkeypatch.context() as patched:
-        patched.setattr("headwater.pipeline.run_records._process", lambda number: f"{int(ended.stdout)}@1")
+    with monkeypatch.context() as patched, subprocess.Popen(["sleep", "60"]) as other:
+        patched.setattr("headwater.pipeline.run_records.os.getpid", lambda: other.pid)
         gone = recorded(pipeline, small.catalog, "plan", print)
         gone.__enter__()
+        assert [row["state"] for row in small.records()] == ["running", "running"]
+        other.kill()
     assert sorted(row["state"] for row in small.records()) == ["killed", "running"]
     assert small.catalog[RUNS].to_arrow()["state"].to_pylist() == ["running", "running"]
     small.deliver("1.json", {"id": 1, "n": 1})
@@ -139,6 +140,7 @@ def test_a_run_without_an_end_is_shown_as_killed_once_its_process_is_gone(
     assert sorted(small.catalog[RUNS].to_arrow()["state"].to_pylist()) == ["done", "killed", "running"]
     begun.__exit__(None, None, None)
     assert sorted(row["state"] for row in small.records()) == ["done", "done", "killed"]
+    del gone
 
 
 @pytest.mark.long
