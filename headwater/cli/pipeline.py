@@ -21,6 +21,7 @@ from headwater.cli.progress import telling
 from headwater.config import ENGINE_KEYS, load_profile
 from headwater.errors import InvalidInputError
 from headwater.pipeline import jobs, keeping
+from headwater.pipeline.checking import check_pipeline, try_views
 from headwater.pipeline.exporting import export_lineage
 from headwater.pipeline.grammar import Pipeline, read_pipeline
 from headwater.pipeline.lineage import DOWNSTREAM, UPSTREAM, downstream, drawing, open_lineage, upstream
@@ -46,8 +47,12 @@ def _open(args: argparse.Namespace) -> Catalog:
 
 
 def run(args: argparse.Namespace) -> int:
-    pipeline = read_pipeline(args.file)
+    pipeline = read_pipeline(args.file, args.env)
     pipeline = replace(pipeline, engine=pipeline.engine.chosen(args.engine, args.master, os.environ))
+    if args.check:
+        check_pipeline(pipeline, _say)
+        show({"checked": pipeline.file} if args.json else f"{pipeline.file} can be run.", args.json)
+        return 0
     if args.plan:
         _, plan = plan_pipeline(pipeline, args.select, args.full_refresh, args.again, _say)
         places = [place_of(step, pipeline) for step in plan.steps]
@@ -63,6 +68,29 @@ def run(args: argparse.Namespace) -> int:
     else:
         show("\n".join([*(_line(each) for each in done.reports), _ended(done.plan, done.seconds)]), False)
     return 0
+
+
+def try_file(args: argparse.Namespace) -> int:
+    """Run the tests of a pipeline file; exit 1 if one fails."""
+    pipeline = read_pipeline(args.file, args.env)
+    engine = pipeline.engine.chosen(args.engine, args.master, os.environ)
+    results = []
+    if engine.is_spark and pipeline.tests:
+        from headwater.spark.engine_session import engine_session
+
+        with engine_session(engine, say=_say) as session:
+            results = try_views(pipeline, session)
+    else:
+        results = try_views(pipeline)
+    if args.json:
+        show_records(({**asdict(each), "passed": each.passed} for each in results), True)
+    for each in () if args.json else results:
+        lines = [f"{'passed' if each.passed else 'FAILED':7} {each.name} ({each.view})"]
+        lines += [f"        lacks {row}" for row in each.lacks] + [f"        has   {row}" for row in each.extra]
+        show("\n".join([*lines, *([f"        {each.error}"] if each.error else [])]), False)
+    if not results:
+        _say(f"{pipeline.file} has no [[test]].")
+    return 0 if all(each.passed for each in results) else 1
 
 
 def _watch_pipeline(args: argparse.Namespace, pipeline: Pipeline) -> int:

@@ -64,7 +64,7 @@ def inferred(pipeline: Pipeline, spec: TableSpec, storage: Mapping[str, str]) ->
             there = True
             if not file.size:
                 continue
-            found = infer_columns(_first_rows(file, source.format), spec.keys, spec.sequence)
+            found = infer_columns(first_rows(file, source.format), spec.keys, spec.sequence)
             leave = source.options.get("op_column", "op") if source.format == "op" else None
             if any(field.name != leave for field in found):
                 return pa.schema([field for field in found if field.name != leave])
@@ -73,7 +73,7 @@ def inferred(pipeline: Pipeline, spec: TableSpec, storage: Mapping[str, str]) ->
     return None
 
 
-def _first_rows(file: SourceFile, format: str) -> Any:
+def first_rows(file: SourceFile, format: str) -> Any:
     if format != "debezium":
         return read_rows(file, Definition(()))[0]
     found = [parse(message) for message in messages(read_lines(file), PLAIN) if not hasattr(message, "text")]

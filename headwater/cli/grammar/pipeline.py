@@ -9,6 +9,7 @@ FORMATS = ("rows", "op", "debezium", "snapshot")
 NAMED_TABLES = arg("tables", about="stream tables, such as raw.orders", nargs="*")
 TABLES = arg("tables", about="stream tables, such as raw.orders (all)", nargs="*")
 JSON = arg("--json", about="print JSON", action="store_true")
+ENV = arg("--env", about="with the overlay [env.NAME] of the file", metavar="NAME")
 _REPORT = "one object: what the job did, as the Python API reports it"
 
 PIPELINE = (
@@ -16,6 +17,7 @@ PIPELINE = (
         "run", "pipeline", "run a pipeline file: ingest, publish, compute what is new", "pipeline:run",
         (
             arg("file", about="a pipeline file, such as pipeline.toml"),
+            ENV, arg("--check", about="only check the file: no data, no catalog", action="store_true"),
             arg("--plan", about="only show the steps, the reasons, and the plan's id", action="store_true"),
             arg("--plan-id", about="do exactly the plan of this id, or nothing"),
             arg("--select", about="only this one (repeatable)", action="append", default=[], metavar="TABLE"),
@@ -27,6 +29,11 @@ PIPELINE = (
             *ENGINE, JSON,
         ),
         "one object: run, plan, reports; with --plan the plan", catalog=False,
+    ),
+    Command(
+        "test", "pipeline", "run the tests of views in a pipeline file", "pipeline:try_file",
+        (arg("file", about="a pipeline file, such as pipeline.toml"), ENV, *ENGINE, JSON),
+        "one object a test: name, view, lacks, extra, error, passed", catalog=False,
     ),
     Command(
         "ingest", "pipeline", "ingest change data from files into a stream table", "pipeline:ingest",

@@ -17,7 +17,11 @@ from headwater.cli.grammar.words import (
 RUN = (
     Command(
         "init", "run", "make an empty catalog, also in a folder with other things", "housekeeping:init",
-        (arg("--impl", about="metastore (default) or dir"),), "one object: catalog, kind",
+        (
+            arg("--impl", about="metastore (default) or dir"),
+            arg("--from", about="of `init pipeline`: write pipeline.toml for this folder", dest="folder"),
+        ),
+        "one object: catalog, kind; of `init pipeline` file",
     ),
     Command(
         "upgrade", "run", "turn a directory catalog into a metastore, in place",
