@@ -21,7 +21,7 @@ MAGIC = b"LANC"
 
 SCHEMA, FRAGMENT, VERSION, SCHEMA_METADATA, INDEX_SECTION, TIMESTAMP = 1, 2, 3, 5, 6, 7
 READER_FLAGS, WRITER_FLAGS, MAX_FRAGMENT, TRANSACTION_FILE, WRITER = 9, 10, 11, 12, 13
-TRANSACTION_SECTION = 23
+TABLE_METADATA, TRANSACTION_SECTION = 19, 23
 
 BASE = 7
 """Of a data file and of a deletion file: the base path it lies under, if that is not the table's folder."""
@@ -174,6 +174,12 @@ def _column(message: bytes) -> tuple[str, str]:
             key, text = pair(as_bytes(value))
             comment = text if key == COMMENT else comment
     return name, comment
+
+
+def metadata_of(data: bytes) -> dict[str, str]:
+    """Return the metadata of a manifest file: its schema's and its table's. ValueError: this is no manifest."""
+    wanted = (SCHEMA_METADATA, TABLE_METADATA)
+    return dict(pair(as_bytes(value)) for field, value, _ in parse(manifest_message(data)) if field in wanted)
 
 
 def has_mem_wal(data: bytes) -> bool:

@@ -3,6 +3,7 @@
 Implementations raise exceptions of their choice: `RuntimeError` for a missing name, an existing name, and a service
 that is down. Their texts are not parsed. The types in the exception chain decide, or else the names that the back end
 lists.
+Most back ends keep names and locations only. An operation on rows that a back end lacks is done on its Lance table.
 `open_adapted` opens a back end by its name or class, with one clear error at start.
 """
 
@@ -14,14 +15,20 @@ import inspect
 import logging
 import threading
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from functools import partial
 from typing import Any
 
 import lance_namespace
 import msgspec
 from lance_namespace import (
+    CreateNamespaceRequest,
+    CreateNamespaceResponse,
     DescribeNamespaceRequest,
     DescribeTableRequest,
+    DescribeTableResponse,
+    DropNamespaceRequest,
+    DropNamespaceResponse,
     LanceNamespace,
     ListNamespacesRequest,
     ListTablesRequest,
@@ -42,15 +49,20 @@ from headwater.errors import (
     UnsupportedOperationError,
 )
 from headwater.names import ObjectId
+from headwater.namespace import data
 from headwater.namespace.abilities import Able, CatalogAbilities
+from headwater.namespace.plans import CreateMode, DropMode, choose
 from headwater.paging import all_pages, page
 from headwater.references import followed_all
+from headwater.tables.handle import TableHandle
 
 MAX_WORDS = 300
 MAKES_TABLE = frozenset({"create_table", "declare_table", "register_table", "create_empty_table"})
 NAMESPACES = frozenset(
     {"create_namespace", "describe_namespace", "drop_namespace", "namespace_exists", "list_namespaces", "list_tables"}
 )
+TABLE_WORK = frozenset(data.__all__) & frozenset(vars(LanceNamespace)) - {"describe_transaction", "alter_transaction"}
+"""Operations that need only the Lance table of a name."""
 NAMED: dict[str, type[LanceNamespaceError]] = {
     "NamespaceNotFoundException": NamespaceNotFoundError,
     "NamespaceAlreadyExistsException": NamespaceAlreadyExistsError,
@@ -198,11 +210,22 @@ class AdaptedNamespace(LanceNamespace):
         try:
             return _modelled(operation, getattr(self.adapted, operation)(*asked))
         except Exception as error:
+            if isinstance(error, NotImplementedError | UnsupportedOperationError) and operation in TABLE_WORK:
+                return self._work_on_table(operation, *asked)
             known = meant(self.adapted, operation, asked[0], error)
             if not isinstance(error, (LanceNamespaceError, NotImplementedError)):
                 line = {"backend": self.impl, "operation": operation, "failure": first_words(error)}
                 log.info(msgspec.json.encode(line).decode())
             raise known from None
+
+    def _work_on_table(self, operation: str, request: Any, *rows: Any) -> Any:
+        """Do an operation on rows, columns, indices or references on the Lance table at the location of a name."""
+        told = self.ask("describe_table", DescribeTableRequest(id=request.id))
+        return getattr(data, operation)(self._handle(request.id, told), request, *rows)
+
+    def _handle(self, id: list[str], told: DescribeTableResponse) -> TableHandle:
+        uri, options, managed = str(told.location), dict(told.storage_options or {}), bool(told.managed_versioning)
+        return TableHandle(ObjectId(tuple(id)), uri, options, self if managed else None, managed=managed)
 
     alter_table_add_columns = PassedOn()
     alter_table_alter_columns = PassedOn()
@@ -216,7 +239,6 @@ class AdaptedNamespace(LanceNamespace):
     count_table_rows = PassedOn()
     create_empty_table = PassedOn()
     create_materialized_view = PassedOn()
-    create_namespace = PassedOn()
     create_table = PassedOn()
     create_table_branch = PassedOn()
     create_table_index = PassedOn()
@@ -232,7 +254,6 @@ class AdaptedNamespace(LanceNamespace):
     describe_table_index_stats = PassedOn()
     describe_table_version = PassedOn()
     describe_transaction = PassedOn()
-    drop_namespace = PassedOn()
     drop_table = PassedOn()
     drop_table_index = PassedOn()
     explain_table_query_plan = PassedOn()
@@ -255,6 +276,25 @@ class AdaptedNamespace(LanceNamespace):
     update_table_schema_metadata = PassedOn()
     update_table_tag = PassedOn()
 
+    def create_namespace(self, request: CreateNamespaceRequest) -> Any:
+        """Call CreateNamespace. With the mode ExistOk a namespace that is there is kept."""
+        try:
+            return self.ask("create_namespace", request)
+        except NamespaceAlreadyExistsError:
+            if choose(CreateMode, request.mode, CreateMode.CREATE) is not CreateMode.EXIST_OK:
+                raise
+            there = DescribeNamespaceRequest(id=request.id)
+            return CreateNamespaceResponse(properties=self.ask("describe_namespace", there).properties)
+
+    def drop_namespace(self, request: DropNamespaceRequest) -> Any:
+        """Call DropNamespace. With the mode Skip a namespace that is not there is no error."""
+        try:
+            return self.ask("drop_namespace", request)
+        except NamespaceNotFoundError:
+            if choose(DropMode, request.mode, DropMode.FAIL) is not DropMode.SKIP:
+                raise
+            return DropNamespaceResponse()
+
     def list_namespaces(self, request: ListNamespacesRequest) -> Any:
         return self._page("list_namespaces", request, "namespaces")
 
@@ -269,14 +309,19 @@ class AdaptedNamespace(LanceNamespace):
         return self._or("namespace_exists", request, "describe_namespace", DescribeNamespaceRequest)
 
     def describe_table(self, request: DescribeTableRequest) -> Any:
-        """Call DescribeTable, without details that the back end cannot give."""
+        """Call DescribeTable. Details that the back end cannot give are read from the Lance table."""
         try:
             return self.ask("describe_table", request)
         except LanceNamespaceError as error:
             wanted = getattr(request, "load_detailed_metadata", None)
             if not wanted or int(error.code) in (1, 4):
                 raise
-            return self.ask("describe_table", request.model_copy(update={"load_detailed_metadata": None}))
+            told = self.ask("describe_table", request.model_copy(update={"load_detailed_metadata": None}))
+            with suppress(LanceNamespaceError):  # nothing is there yet, or nothing that can be read from here
+                facts = data.describe_data(self._handle(request.id, told), request.version)
+                details = {"var_schema": facts.schema, "stats": facts.stats, "metadata": facts.metadata}
+                return told.model_copy(update={"version": facts.version, **details})
+            return told
 
     def _or(self, operation: str, request: Any, other: str, model: type[BaseModel]) -> Any:
         try:
@@ -316,6 +361,8 @@ IMPLS = "lance_namespace_impls"
 IMPLS_NAMES = ("glue", "hive2", "hive3", "iceberg", "polaris", "unity")
 """Names that the package of implementations registers, listed here so that its absence can be reported."""
 ANSWER_SECONDS = 30.0
+ANSWERED = (UnsupportedOperationError, InvalidInputError)
+"""Errors of a back end that works: some cannot list the root, and want a warehouse or a catalog to begin with."""
 
 
 def open_adapted(impl: str, properties: Mapping[str, Any]) -> AdaptedNamespace:
@@ -380,10 +427,10 @@ def check_answers(namespace: AdaptedNamespace, seconds: float = ANSWER_SECONDS) 
     def ask() -> None:
         try:
             namespace.adapted.list_namespaces(ListNamespacesRequest(id=[], limit=1))
-        except (NotImplementedError, UnsupportedOperationError):
-            pass
         except Exception as error:
-            failed.append(error)
+            request = ListNamespacesRequest(id=[])
+            if not isinstance(meant(namespace.adapted, "list_namespaces", request, error), ANSWERED):
+                failed.append(error)
 
     asking = threading.Thread(target=ask, name="headwater-adapter", daemon=True)
     asking.start()

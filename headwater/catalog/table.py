@@ -16,8 +16,7 @@ from lance_namespace import LanceNamespace
 
 from headwater import notebook
 from headwater.arguments import check_options, checked
-from headwater.catalog.search import depth, hybrid, search_request
-from headwater.catalog.table_parts import Branches, Indices, Tags
+from headwater.catalog.table_parts import Branches, Indices, Tags, depth, hybrid, search_request
 from headwater.errors import (
     InvalidInputError,
     InvalidTableStateError,

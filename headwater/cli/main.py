@@ -15,13 +15,13 @@ import msgspec
 
 from headwater.cli.completion import ASK as COMPLETE
 from headwater.cli.completion import answer
-from headwater.cli.consent import NotAgreedError
-from headwater.cli.output import visible
+from headwater.cli.output import NotAgreedError, visible
 from headwater.cli.parsing import read
 from headwater.errors import ERRORS, ErrorCode, LanceNamespaceError
-from headwater.imports import import_little
+from headwater.imports import import_little, when_used
 from headwater.wording import MEANT
 
+lookups = when_used("headwater.cli.lookups")
 INTERNAL_EXIT = 1
 MALFORMED_EXIT = 2
 INTERRUPTED_EXIT = 130
@@ -75,9 +75,8 @@ def runner(name: str) -> Callable[[argparse.Namespace], int | None]:
 
 def meant(args: argparse.Namespace, error: LanceNamespaceError) -> str:
     """The message, with the nearest right name where a wrong one was given."""
-    from headwater.cli.near import nearest  # only a mistake pays for the search
-
-    near = nearest(args, error) if getattr(error, "meant", None) is None else None  # the library may know it already
+    knows = getattr(error, "meant", None) is not None  # the library may know it already
+    near = None if knows else lookups.nearest(args, error)
     return f"{error} {MEANT} {near}?" if near else str(error)
 
 

@@ -1,4 +1,4 @@
-"""The verbs of the pipeline: run, ingest, publish, backfill, maintain, undo, lineage (grammar/pipeline.py)."""
+"""The verbs of the pipeline: run, ingest, publish, backfill, maintain, undo, runs, quarantine, lineage (grammar/run.py)."""
 
 from __future__ import annotations
 
@@ -7,26 +7,29 @@ import json
 import os
 import signal
 import sys
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+
 from headwater.catalog import Catalog
 from headwater.catalog.transactions import metastore_of
-from headwater.cli.consent import ask
-from headwater.cli.output import show, show_record, show_records
-from headwater.cli.progress import telling
+from headwater.cli.output import ask, show, show_record, show_records, size
 from headwater.config import ENGINE_KEYS, load_profile
 from headwater.errors import InvalidInputError
+from headwater.imports import when_used
 from headwater.pipeline import jobs, keeping
 from headwater.pipeline.checking import check_pipeline, try_views
 from headwater.pipeline.exporting import export_lineage
 from headwater.pipeline.grammar import Pipeline, read_pipeline
 from headwater.pipeline.lineage import DOWNSTREAM, UPSTREAM, downstream, drawing, open_lineage, upstream
 from headwater.pipeline.planning import WAITS, Plan, place_of
-from headwater.pipeline.progress import Teller
+from headwater.pipeline.progress import NOBODY, Teller
 from headwater.pipeline.run_records import run_of, runs
 from headwater.pipeline.running import plan_pipeline, run_pipeline
 from headwater.pipeline.watching import SignalledStop, watch, watch_pipeline
@@ -38,7 +41,9 @@ from headwater.streams.sources.formats import check_format, options_of
 from headwater.wording import many
 from headwater.work import Runner, runner_of
 from headwater.work.engines import PipelineEngine, parse_engine
-from headwater.work.spark_jobs import step_jobs
+from headwater.work.runners import step_jobs
+
+engine_session = when_used("headwater.spark.engine_session")
 
 
 def _open(args: argparse.Namespace) -> Catalog:
@@ -61,7 +66,7 @@ def run(args: argparse.Namespace) -> int:
     if args.watch:
         return _watch_pipeline(args, pipeline)
     asked = (args.select, args.full_refresh, args.plan_id)
-    with telling(args.json) as tell:
+    with shown_progress(args.json) as tell:
         done = run_pipeline(pipeline, None, *asked, _say, args.again, tell)
     if args.json:
         show({"run": done.id, "plan": done.plan.id, "reports": [asdict(each) for each in done.reports]}, True)
@@ -98,7 +103,7 @@ def _watch_pipeline(args: argparse.Namespace, pipeline: Pipeline) -> int:
     if args.plan_id or args.full_refresh or args.again:
         raise InvalidInputError("--watch does what is new: it takes no --plan-id, --full-refresh or --again.")
     stop = SignalledStop()
-    with telling(args.json) as tell:
+    with shown_progress(args.json) as tell:
         rounds = watch_pipeline(pipeline, stop, args.every, args.select, _say, tell, args.metrics, _on_signals(stop))
         for done in rounds:
             for report in done.reports:
@@ -191,10 +196,8 @@ def _engine(args: argparse.Namespace, catalog: Catalog) -> Iterator[Runner]:
     if not engine.is_spark:
         yield runner_of(None)
         return
-    from headwater.spark.engine_session import engine_session
-
     jobs.check_here(catalog)
-    with engine_session(engine, None, metastore_of(catalog.namespace).location(), _say) as session:
+    with engine_session.engine_session(engine, None, metastore_of(catalog.namespace).location(), _say) as session:
         yield runner_of(session, driver_rows=engine.driver_rows)
 
 
@@ -210,7 +213,7 @@ def _of_profile(args: argparse.Namespace) -> PipelineEngine:
 def _job(args: argparse.Namespace, about: str, act: Callable[[Any, Catalog, Teller], jobs.Report]) -> int:
     """Do one job on the engine that the line or the profile names, and show its report."""
     catalog = _open(args)
-    with telling(args.json) as tell, _engine(args, catalog) as spark, naming_failures():
+    with shown_progress(args.json) as tell, _engine(args, catalog) as spark, naming_failures():
         with step_jobs(spark.spark, f"headwater: {about}", spark) as counted:
             done = act(spark, catalog, tell)
         return _show(replace(done, where=counted.where), args)
@@ -340,3 +343,89 @@ def lineage(args: argparse.Namespace) -> int:
     node = (downstream if args.downstream else upstream)(catalog, args.table)
     show(asdict(node) if args.json else "\n".join(drawing(node, way)), args.json)
     return 0
+
+
+PLAIN_S = 5.0
+"""Without a terminal a line comes when a stage begins, and then so many seconds apart."""
+
+
+class Bar:
+    """A bar for each stage: tasks, rows, bytes, and the time that is left."""
+
+    def __init__(self, console: Console) -> None:
+        columns = (
+            TextColumn("{task.description}"),
+            BarColumn(bar_width=None),
+            TextColumn("{task.completed:.0f}/{task.total:.0f}"),
+            TextColumn("{task.fields[told]}"),
+            TimeElapsedColumn(),
+            TimeRemainingColumn(),
+        )
+        self.progress = Progress(*columns, console=console, transient=True, expand=True)
+        self._task: Any = None
+        self._rows = self._bytes = self._all = self._done = self._tasks = 0
+
+    def stage(self, name: str, tasks: int, bytes: int = 0) -> None:
+        self._rows = self._bytes = 0
+        self._all = bytes
+        self._done, self._tasks = 0, max(tasks, 1)
+        self._task = self.progress.add_task(name, total=self._tasks, told="")
+
+    def step(self, tasks: int = 1, rows: int = 0, bytes: int = 0) -> None:
+        self._rows, self._bytes = self._rows + rows, self._bytes + bytes
+        self.at(self._done + tasks, self._tasks)
+
+    def at(self, done: int, of: int) -> None:
+        if self._task is None:
+            return
+        self._done, self._tasks = min(done, of), of
+        shown = amounts(self._rows, self._bytes, self._all)
+        self.progress.update(self._task, completed=self._done, total=of, told=shown)
+
+
+class Lines:
+    """Plain lines: the stages, and now and then how far one is."""
+
+    def __init__(self) -> None:
+        self._name, self._tasks, self._all = "", 0, 0
+        self._done = self._rows = self._bytes = 0
+        self._last = time.monotonic()
+
+    def stage(self, name: str, tasks: int, bytes: int = 0) -> None:
+        self._name, self._tasks, self._all = name, tasks, bytes
+        self._done = self._rows = self._bytes = 0
+        self._say(f"{name}: {many(tasks, 'task')}" + (f", {size(bytes)}" if bytes else ""))
+
+    def step(self, tasks: int = 1, rows: int = 0, bytes: int = 0) -> None:
+        self._rows, self._bytes = self._rows + rows, self._bytes + bytes
+        self.at(self._done + tasks, self._tasks)
+
+    def at(self, done: int, of: int) -> None:
+        self._done, self._tasks = min(done, of), of
+        if time.monotonic() - self._last >= PLAIN_S:
+            self._say(f"{self._name}: {self._done}/{self._tasks} tasks {amounts(self._rows, self._bytes, self._all)}")
+
+    def _say(self, text: str) -> None:
+        self._last = time.monotonic()
+        print(text.rstrip(), file=sys.stderr, flush=True)
+
+
+def amounts(rows: int, bytes: int, of: int) -> str:
+    parts = [many(rows, "row")] if rows else []
+    if of:
+        parts.append(f"{size(bytes)} of {size(of)}")
+    return ", ".join(parts)
+
+
+@contextmanager
+def shown_progress(quiet: bool = False) -> Iterator[Teller]:
+    """Return what shows the progress of a job: a bar on a terminal, else lines; nothing with --json."""
+    if quiet:
+        yield NOBODY
+        return
+    if not sys.stderr.isatty():
+        yield Lines()
+        return
+    bar = Bar(Console(stderr=True))
+    with bar.progress:
+        yield bar

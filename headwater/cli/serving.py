@@ -11,8 +11,7 @@ from lance_namespace import LanceNamespace
 
 from headwater.adapter import AdaptedNamespace
 from headwater.adapter.adapted import check_answers
-from headwater.cli.consent import ask
-from headwater.cli.output import show
+from headwater.cli.output import confirm, show
 from headwater.cli.target import properties_of, say
 from headwater.clock import Clock, SystemClock
 from headwater.config import Opening, is_own, load_profile, resolve
@@ -183,7 +182,7 @@ def run_token(args: argparse.Namespace) -> int:
         show(shown(changed, clock.now_ms()), args.json)
         return 0
     if args.action == "revoke":
-        ask(args, f"This will revoke the key {args.id} for good.")
+        confirm(args, f"This will revoke the key {args.id} for good.")
         show({"revoked": revoke_key(store, clock, args.id).id}, args.json)
         return 0
     records = [shown(record, clock.now_ms()) for record in list_keys(store)]

@@ -8,9 +8,8 @@ from itertools import islice
 from typing import Any
 
 from headwater.cli.change import column_type
-from headwater.cli.consent import ask
 from headwater.cli.look import columns_of
-from headwater.cli.output import show, show_records
+from headwater.cli.output import confirm, show, show_records
 from headwater.errors import InvalidInputError
 from headwater.names import format_name
 
@@ -75,7 +74,7 @@ def _words(args: argparse.Namespace, what: str, count: int | None = None) -> lis
 
 def _drop_columns(args: argparse.Namespace, table: Any) -> None:
     names = _words(args, "the columns to drop")
-    ask(args, f"This will drop the columns {', '.join(names)} of {format_name(table.id.names)}.")
+    confirm(args, f"This will drop the columns {', '.join(names)} of {format_name(table.id.names)}.")
     _on_branch(args, table).drop_columns(*names)
 
 

@@ -8,10 +8,12 @@ from functools import lru_cache
 from urllib.parse import quote, unquote
 
 from headwater.errors import InvalidInputError, InvalidTableStateError
+from headwater.lance_manifest import metadata_of
 from headwater.model import Table
 from headwater.registries.folders import folder_status
 from headwater.registries.layout import is_reserved
 from headwater.store import Store, file_uri_path, is_file_uri
+from headwater.tables.layout import newest_manifest
 
 REMEMBERED = 16_384
 """So many locations are judged once: every look-up asks."""
@@ -88,6 +90,25 @@ def check_place(store: Store, location: str) -> None:
         root = os.path.realpath(path)
         if not os.path.realpath(os.path.join(root, location)).startswith(root + os.sep):
             raise InvalidInputError(f"The location {location[:200]!r} leads outside the catalog's root.")
+
+
+def is_folder_of(table: Table, location: str, root_uri: str) -> bool:
+    """Return True if a table without a record is the very folder that RegisterTable names.
+
+    It was deregistered, and its marker was removed by hand (directory document, "DeregisterTable").
+    """
+    try:
+        return not table.known.recorded and check_location(location, root_uri) == table.location
+    except InvalidInputError:
+        return False
+
+
+def stored_metadata(store: Store, location: str) -> dict[str, str]:
+    """Return the metadata of the Lance table in a folder; empty without a version that can be read."""
+    try:
+        return metadata_of(newest_manifest(store, location) or b"")
+    except ValueError:
+        return {}
 
 
 def table_uri(root_uri: str, location: str) -> str:

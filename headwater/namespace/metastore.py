@@ -272,6 +272,7 @@ class MetastoreNamespace(RegisteredNamespace):
             at=self.at,
             moment=self.session.moment,
             identify=self.identify,
+            session_state=self.session.state,
             in_transaction=self.session.transaction_id is not None,
             begun_at=self._begun_at if self.session.transaction_id is not None else None,
             undo=self.undo,

@@ -58,7 +58,7 @@ from headwater.streams.sources.files import find_files
 from headwater.streams.sources.intake import Intake
 from headwater.wording import many
 from headwater.work import Runner, runner_of
-from headwater.work.spark_jobs import step_jobs
+from headwater.work.runners import step_jobs
 
 
 @dataclass(frozen=True)

@@ -15,20 +15,16 @@ from headwater.names import ObjectId, format_name
 from headwater.rest.remote_streams import create_remote
 from headwater.spark.fresh import NEEDS_STORAGE, opened, schema_of
 from headwater.spark.protocol import (
-    SERVER,
     AddColumn,
     AnyTableChange,
     ColumnType,
     DropColumn,
-    Fold,
-    NewStream,
     RemoveProperty,
     RenameColumn,
     SetProperty,
-    WireTable,
-    is_server,
 )
 from headwater.spark.served_streams import asked
+from headwater.spark.wire_values import SERVER, Fold, NewStream, WireTable, is_server
 from headwater.streams.definition import Definition, define, to_properties
 from headwater.streams.stream_lookup import open_in
 from headwater.streams.table import create_stream_table

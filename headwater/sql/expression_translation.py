@@ -9,8 +9,8 @@ from typing import Any
 from headwater.imports import exp
 from headwater.sql import functions, operators
 from headwater.sql.casts import Term, call, cast, text_literal, to_common
-from headwater.sql.dates import PARTS
 from headwater.sql.functions import AGGREGATES, WINDOWS
+from headwater.sql.operators import PARTS
 from headwater.sql.scopes import Scope, ScopeColumn, field_of
 from headwater.sql.spark_parser import SqlError, UnsupportedSqlError
 from headwater.sql.sql_types import (

@@ -88,7 +88,7 @@ class StreamTable(QuarantineQueue):
         schema: Any,
         keys: Sequence[str] | str = (),
         sequence: Sequence[str] | str = (),
-        partition_by: Sequence[Any] = (),
+        partition_by: Sequence[Any] | str = (),
         properties: Mapping[str, str] | None = None,
         uri: str | None = None,
         storage_options: dict[str, str] | None = None,

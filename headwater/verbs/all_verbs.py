@@ -8,10 +8,10 @@ from typing import Any, get_type_hints
 import msgspec
 
 from headwater.errors import InvalidInputError
-from headwater.verbs import catalog, streams
+from headwater.verbs import catalog, object_verbs, streams
 from headwater.verbs.verb import VERBS, Verb, VerbRequest, VerbSession
 
-MODULES = (streams, catalog)
+MODULES = (streams, catalog, object_verbs)
 """The modules whose import fills the table."""
 BY_OPERATION: dict[str, Verb] = {row.operation: row for row in VERBS.values()}
 

@@ -54,7 +54,7 @@ def shelf() -> Iterator[RunningServer]:
     ("path", "body", "code"),
     [
         ("/v1/table/books$b1/rename", {"new_table_name": "x"}, 0),
-        ("/v1/table/books$b1/query", {"k": 1, "vector": {}}, 0),
+        ("/v1/table/books$b1/query", {"k": 1, "vector": {}}, 19),
         ("/v1/table/books$b1/tags/list", {}, 0),
         ("/v1/table/books$none/describe", {}, 4),
         ("/v1/table/none$b1/describe", {}, 1),
@@ -102,7 +102,8 @@ def test_lists_are_paged_details_left_out_and_existence_is_told(shelf: RunningSe
     assert ask(shelf.url, "/v1/namespace/books/exists", {})[0] == 200
     told = ask(shelf.url, "/headwater/v1/capabilities")[1]
     assert "ListTables" in told["operations"]
-    assert "CreateTableTag" not in told["operations"]
+    assert "CreateTableTag" in told["operations"]  # done on the Lance table itself
+    assert "CreateTableVersion" not in told["operations"]
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ import pytest
 from headwater.cli import main
 from headwater.cli.completion import candidates
 from headwater.cli.grammar import COMMANDS, COMMON, GROUPS, SHOWN
-from headwater.cli.grammar.pipeline import FORMATS
+from headwater.cli.grammar.run import FORMATS
 from headwater.cli.main import runner
 from headwater.cli.parsing import overview, parser_of
 from headwater.errors import ERRORS

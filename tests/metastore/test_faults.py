@@ -27,6 +27,7 @@ from headwater.store import (
     LocalStore,
     LosesAnswerStore,
     LyingStore,
+    PutMode,
     Store,
     WrappedStore,
     memory_store,
@@ -187,6 +188,55 @@ def test_a_commit_nobody_can_tell_of_is_reported_as_unknown_and_then_found(tmp_p
     assert store.exists(["b"])
     assert [entry.txn for entry in store.log(after=1)] == [tx.id]
     assert Metastore(tmp_path).verify() == []
+
+
+class CollectedMeanwhile(WrappedStore):
+    """Loses the answer of one write of a slot; before anybody looks, the others collect that slot."""
+
+    def __init__(self, inner: Store, meanwhile: Callable[[], object]) -> None:
+        super().__init__(inner)
+        self.meanwhile: Callable[[], object] | None = meanwhile
+
+    def put(self, key: str, data: bytes, mode: PutMode = PutMode.OVERWRITE, durable: bool = True) -> None:
+        self.inner.put(key, data, mode, durable)
+        if "/slots/" in key and self.meanwhile is not None:
+            meanwhile, self.meanwhile = self.meanwhile, None
+            meanwhile()
+            raise ServiceUnavailableError("no answer")
+
+
+def test_a_commit_that_was_collected_before_its_lost_answer_was_looked_into_is_unknown_and_not_repeated(
+    tmp_path: Path,
+) -> None:
+    with Metastore(tmp_path).transaction() as tx:
+        tx.create_table(["t"])
+    stalled = Metastore(CollectedMeanwhile(LocalStore(tmp_path), lambda: Metastore(tmp_path).collect(keep=0)))
+    with pytest.raises(CommitStateUnknownError, match="collected"):
+        stalled.run(lambda tx: tx.append_delta(["t"], []))
+    assert [delta.position for delta in Metastore(tmp_path).deltas(["t"])] == [1]
+
+
+def test_a_writer_with_an_old_state_whose_next_slot_was_collected_is_refused_and_looks_again(tmp_path: Path) -> None:
+    with Metastore(tmp_path).transaction() as tx:
+        tx.create_table(["t"])
+    old, others = Metastore(tmp_path), Metastore(tmp_path)
+    for name in ("a", "b"):
+        others.run(lambda tx, name=name: tx.create_namespace([name]))  # type: ignore[misc]
+    others.collect(keep=0)
+    old.run(lambda tx: tx.append_delta(["t"], []), refresh=False)
+    assert [delta.position for delta in others.deltas(["t"])] == [1]
+
+
+def test_what_a_power_cut_took_of_the_published_files_is_written_before_its_slot_is_collected(tmp_path: Path) -> None:
+    """Log files are not synced. Once their slot has given up its body, nothing could bring them back."""
+    store = Metastore(tmp_path)
+    for name in ("a", "b", "c"):
+        store.run(lambda tx, name=name: tx.create_namespace([name]))  # type: ignore[misc]
+    min((tmp_path / "txn").iterdir()).unlink()  # the third slot says that the first is published
+    survivor = Metastore(tmp_path)
+    survivor.collect(keep=0)
+    survivor.repair()
+    assert survivor.verify() == []
 
 
 class Fails(WrappedStore):

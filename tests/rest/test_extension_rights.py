@@ -20,7 +20,10 @@ from headwater.rest.server import start_in_thread
 from headwater.tables.write.arrow import to_stream
 
 ROWS = pa.table({"id": [1], "name": ["x"]})
-FOR_ALL = {"Capabilities", "DescribeCaller", "ReadLog", "BeginTransaction", "CommitTransaction", "AbortTransaction"}
+FOR_ALL = {
+    *("Capabilities", "DescribeCaller", "ReadLog", "FindObject"),
+    *("BeginTransaction", "CommitTransaction", "AbortTransaction"),
+}
 """What every caller may ask: each is answered as far as that caller may see, or about what is the caller's own."""
 NAMED: dict[str, str] = {"AlterNamespaceProperties": "a", "RenameNamespace": "a", "Undrop": "a$gone"}
 BODIES: dict[str, dict[str, Any]] = {

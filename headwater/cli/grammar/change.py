@@ -158,7 +158,7 @@ def _range(text: str) -> dict[str, int]:
 
 def _command(name: str, operation: str, about: str, *args: Arg) -> Command:
     shown = f"one object: the response of {operation}"
-    return Command(name, "protocol", about, "operations:run", (_ID, *args), shown, fixed={"operation": operation})
+    return Command(name, "protocol", about, "change:run_operation", (_ID, *args), shown, fixed={"operation": operation})
 
 
 PROTOCOL = (

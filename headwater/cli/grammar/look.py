@@ -38,7 +38,8 @@ LOOK = (
         "show", "look", "describe a table or namespace", "look:show_verb",
         (arg("name", about="a table or namespace (the root)", nargs="?", default=""), *PAST),
         "one object: name, id, kind, rows, bytes, version, changed, columns, indices, tags, branches, comment, "
-        "properties; of a stream table keys, sequence, derived, unpublished",
+        "properties; of a stream table keys, sequence, derived, unpublished; in a metastore catalog immutable_id, "
+        "locator, aliases, and of a table its parts",
     ),
     Command(
         "schema", "look", "list the columns of a table, with types and comments", "look:schema", (TABLE, *PAST),
@@ -77,9 +78,12 @@ LOOK = (
         "one object, as GetTableStats",
     ),
     Command(
-        "find", "look", "search names, columns, properties and comments for a word", "look:find",
-        (arg("word", about="a part of a word, in any case"), limit(100), AT),
-        "one object a line: name, id, kind, where, found",
+        "find", "look", "search names, columns, properties and comments for a word, or find an object", "look:find",
+        (
+            arg("word", about="a part of a word, in any case; or the locator (prod|users) or id of an object"),
+            limit(100), AT,
+        ),
+        "one object a line: name, id, kind, where, found; of an object locator, immutable_id, key",
     ),
 )  # fmt: skip
 

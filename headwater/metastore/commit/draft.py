@@ -284,8 +284,8 @@ class Draft:
         position = self.base.last_position(segments, stream) if appends else 0
         for each in appends:
             position = each.wanted if each.wanted is not None else position + 1
-            properties = dict(each.properties)
-            found.append(Delta(position, each.type, each.files, each.partition, properties, self.at, self.txn, 0))
+            made = (position, each.type, each.files, each.partition, dict(each.properties), self.at, self.txn, 0)
+            found.append(Delta(*made, values=each.values))
         return found
 
     def _dropped(self, stream: str) -> set[int]:

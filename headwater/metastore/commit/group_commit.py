@@ -120,6 +120,7 @@ class Committer:
                 return
             if not self.log.claim(number, slot):
                 self.log.refresh()
+                self._check_not_collected(number, slot)
                 raise ConcurrentModificationError(f"Slot {number} is another writer's.")
             self._settle(number, slot, taken)
 
@@ -129,6 +130,18 @@ class Committer:
             raise ThrottlingError(
                 f"Other writers took {MAX_CLAIMS} slots in a row: nothing was committed, try again later."
             ) from None
+
+    def _check_not_collected(self, number: int, slot: Slot) -> None:
+        """Raise CommitStateUnknown if a slot that may be ours was collected before its lost answer was looked into.
+
+        Times of slots never decrease: a boundary older than our slot is one behind which ours cannot be.
+        """
+        index = self.log.index
+        if number <= index.boundary and slot.time <= index.times.of(index.boundary):
+            raise CommitStateUnknownError(
+                f"Slot {number} was collected before the store answered its write. The transaction may have landed: "
+                "look at what it changed before repeating it."
+            )
 
     def _draw_up(self, group: Sequence[Waiting]) -> tuple[int, Slot, list[Waiting]]:
         """The next slot, with those of the group that hold at the head and do not depend on each other."""

@@ -417,6 +417,7 @@ def _object(item: Item, path: tuple[str, ...], locator: str) -> Object:
         revision.aliases,
         revision.slot,
         revision.time,
+        node.key,
     )
 
 

@@ -43,7 +43,7 @@ from headwater.metastore.records.objects import (
 from headwater.metastore.state.dataset_folders import dropped_locations, tables_near
 from headwater.metastore.state.history import entries_of, history
 from headwater.metastore.state.index import NAMED
-from headwater.metastore.state.lookup import governing, identify, look_up, look_up_id, path_of
+from headwater.metastore.state.lookup import governing, identify, located, look_up, look_up_id, path_of
 from headwater.metastore.state.slot_views import (
     IndexView,
     Item,
@@ -226,8 +226,8 @@ class Reading(ABC):
         values = partition_values(partition)
         wanted = None if values is None and partition_id is None else chosen_partition(partition_id, values)
         with self._log.lock:
-            view, _, item = self._stream(path, format, version, stream)
-            return view.deltas(self._log.segments, item.node.key, after, wanted)
+            view, table, item = self._stream(path, format, version, stream)
+            return located(view, table, item, view.deltas(self._log.segments, item.node.key, after, wanted))
 
     def get_delta(
         self,
@@ -240,19 +240,20 @@ class Reading(ABC):
     ) -> Delta:
         self._before_deltas(path, format)
         with self._log.lock:
-            view, _, item = self._stream(path, format, version, stream)
+            view, table, item = self._stream(path, format, version, stream)
             found = view.delta(self._log.segments, item.node.key, position)
             if found is None:
                 raise TableVersionNotFoundError(f"The stream {item.node.id!r} has no delta {position}.")
-            return found
+            return located(view, table, item, [found])[0]
 
     def newest_delta(
         self, path: Path, *, format: str = DELTA_FORMAT, version: str | None = None, stream: str | None = None
     ) -> Delta | None:
         self._before_deltas(path, format)
         with self._log.lock:
-            view, _, item = self._stream(path, format, version, stream)
-            return view.newest_delta(self._log.segments, item.node.key)
+            view, table, item = self._stream(path, format, version, stream)
+            found = view.newest_delta(self._log.segments, item.node.key)
+            return None if found is None else located(view, table, item, [found])[0]
 
     def last_position(
         self, path: Path, *, format: str = DELTA_FORMAT, version: str | None = None, stream: str | None = None

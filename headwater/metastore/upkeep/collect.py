@@ -8,7 +8,7 @@ Before that, deltas of change logs that are past their retention are dropped, in
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from datetime import timedelta
 from functools import partial
 from typing import NamedTuple
@@ -18,7 +18,7 @@ import msgspec
 from headwater.errors import InvalidInputError
 from headwater.metastore.commit.draft import Draft
 from headwater.metastore.commit.group_commit import Committer
-from headwater.metastore.commit.log import Log
+from headwater.metastore.commit.log import Log, files_of_slot
 from headwater.metastore.commit.rules import Header
 from headwater.metastore.commit.transaction import Transaction
 from headwater.metastore.records.deltas import expired, log_retention
@@ -26,9 +26,11 @@ from headwater.metastore.records.disk_records import COLLECTED, DOOM, decode, en
 from headwater.metastore.records.layout import (
     CHECKPOINTS,
     DOOMED,
+    TxnFile,
     checkpoint_key,
     checkpoint_slot,
     doomed_key,
+    parse_key,
     slot_key,
 )
 from headwater.metastore.records.objects import Collected, Removal
@@ -41,7 +43,7 @@ from headwater.metastore.upkeep.garbage import Garbage, PendingDeletes, kept_by,
 from headwater.metastore.upkeep.named_snapshots import Snapshots
 from headwater.metastore.upkeep.verify import snapshot_records
 from headwater.names import format_name
-from headwater.store import KeyNotFoundError, Store
+from headwater.store import Entry, KeyNotFoundError, Store
 
 Run = Callable[[Callable[[Transaction], None], str], None]
 WHY = "it was published longer ago than log_retention"
@@ -142,6 +144,7 @@ class Collection:
             self.snapshots.settle(revision)
         boundary = self._boundary(index)
         garbage, earlier = self._look(index, boundary)
+        self._secure(index.boundary, boundary, garbage.listed)
         if garbage.doomed:
             self._own.append(self._write(garbage.doomed, log.clock.uuid()))
         if boundary > index.boundary:
@@ -181,6 +184,20 @@ class Collection:
         earlier = dict(_doomed_before(self.log.store))
         doomed = pending_by(self.log, index, boundary, earlier.values())
         return Garbage(self.log, listed, doomed, self.before_ms), list(earlier)
+
+    def _secure(self, first: int, last: int, listed: Sequence[Entry]) -> None:
+        """Write and sync the log files of slots that are about to give up their bodies, on a local disk.
+
+        They are written without a sync, so a power cut may have taken them; from then on no slot could bring them back.
+        """
+        store = self.log.store
+        if store.abilities.path is None:
+            return
+        sizes = {entry.key: entry.size for entry in listed}
+        for number in range(first + 1, last + 1):
+            files = list(files_of_slot(number, self.log.read_slot(number)))
+            store.put_all([(key, data) for key, data in files if sizes.get(key) != len(data)], durable=False)
+            store.sync([key for key, _ in files if isinstance(parse_key(key), TxnFile)])
 
     def _write(self, doomed: PendingDeletes, id: str) -> str:
         self.log.store.put(doomed_key(id), seal(DOOM, encode(doomed)))

@@ -16,7 +16,9 @@ from urllib.parse import quote, urlencode, urlsplit
 from xml.etree import ElementTree
 
 from headwater.errors import InvalidInputError, ServiceUnavailableError
+from headwater.imports import when_used
 
+jwt = when_used("jwt")
 TIMEOUT = 10
 MAX_ANSWER = 256 * 1024
 LOOPBACK = ("127.0.0.1", "localhost", "::1")
@@ -162,8 +164,6 @@ def google_token(options: Mapping[str, str], now: datetime) -> str:
     if key is None:
         url = f"{METADATA}/computeMetadata/v1/instance/service-accounts/default/token"
         return _token(ask(url, None, {"metadata-flavor": "Google"}))
-    import jwt
-
     try:
         account = json.loads(key)
         address = check_endpoint(account.get("token_uri", "https://oauth2.googleapis.com/token"), "token_uri")

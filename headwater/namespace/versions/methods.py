@@ -59,9 +59,10 @@ class VersionMethods(ComposedNamespace):
     def describe_table_version(self, request: api.DescribeTableVersionRequest) -> api.DescribeTableVersionResponse:
         request = parse_request(api.DescribeTableVersionRequest, request)
         table = self.operations.find_table(self.id_of(request.id))
-        return api.DescribeTableVersionResponse(
-            version=_answer(self.versions.describe(table, request.version, request.branch))
-        )
+        found = self.versions.describe(table, request.version, request.branch)
+        if self.versions.managed is not None:
+            self.versions.managed.point_described(found.version)
+        return api.DescribeTableVersionResponse(version=_answer(found))
 
     def create_table_version(self, request: api.CreateTableVersionRequest) -> api.CreateTableVersionResponse:
         request = parse_request(api.CreateTableVersionRequest, request)

@@ -23,6 +23,7 @@ from headwater.lance_manifest import (
     READER_FLAGS,
     SCHEMA,
     SCHEMA_METADATA,
+    TABLE_METADATA,
     TIMESTAMP,
     TRANSACTION_FILE,
     VERSION,
@@ -44,7 +45,7 @@ from headwater.protobuf import (
     text,
 )
 
-DATA_FORMAT, CONFIG, TABLE_METADATA, TRANSACTION = 15, 16, 19, 23
+DATA_FORMAT, CONFIG, TRANSACTION = 15, 16, 23
 KEPT = frozenset({SCHEMA, SCHEMA_METADATA, READER_FLAGS, WRITER_FLAGS, WRITER, DATA_FORMAT, CONFIG, TABLE_METADATA})
 """Fields that the next version inherits unchanged."""
 RENEWED = frozenset({FRAGMENT, VERSION, TIMESTAMP, MAX_FRAGMENT, TRANSACTION_FILE, TRANSACTION})

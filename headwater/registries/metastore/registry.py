@@ -63,6 +63,7 @@ class Remembered:
     def __init__(self) -> None:
         self.lock = threading.Lock()
         self.found: tuple[int, dict[ObjectId, CatalogObject]] = (0, {})
+        self.newest: dict[ObjectId, CatalogObject] = {}
         self.places: OrderedDict[str, None] = OrderedDict()
         self.finals: OrderedDict[str, set[int]] = OrderedDict()
 
@@ -106,11 +107,10 @@ class MetastoreRegistry(Registry):
         self, ids: Iterable[ObjectId], seen: bool = True, newest: bool = False
     ) -> Mapping[ObjectId, CatalogObject]:
         now = self.session.state()
-        if newest:
-            return {id: with_newest(now, item) for id, item in find_all(now, ids).items()}
         if self.session.transaction_id is not None:
-            return find_all(now, ids)
-        known = self._remembered(now.slot)
+            inside = find_all(now, ids)
+            return {id: with_newest(now, item) for id, item in inside.items()} if newest else inside
+        known = self._remembered(now.slot, newest)
         found: dict[ObjectId, CatalogObject] = {}
         unknown: list[ObjectId] = []
         for id in ids:
@@ -121,17 +121,19 @@ class MetastoreRegistry(Registry):
                 unknown.append(id)
         if unknown:
             looked_up = find_all(now, unknown)
+            if newest:
+                looked_up = {id: with_newest(now, item) for id, item in looked_up.items()}
             found.update(looked_up)
             known.update((id, item) for id, item in looked_up.items() if not isinstance(item, Version))
         return found
 
-    def _remembered(self, slot: int) -> dict[ObjectId, CatalogObject]:
+    def _remembered(self, slot: int, newest: bool) -> dict[ObjectId, CatalogObject]:
         """The namespaces and tables that were found at this slot before: until the next commit nothing changes."""
         known = self._known
         with known.lock:
-            if known.found[0] != slot or len(known.found[1]) > REMEMBERED:
-                known.found = slot, {}
-            return known.found[1]
+            if known.found[0] != slot or len(known.found[1]) + len(known.newest) > REMEMBERED:
+                known.found, known.newest = (slot, {}), {}
+            return known.newest if newest else known.found[1]
 
     def children(self, parent: ObjectId, kind: Kind, after: str, limit: int | None) -> Sequence[str]:
         try:
