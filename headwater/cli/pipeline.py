@@ -1,4 +1,4 @@
-"""The verbs of the pipeline: run, ingest, publish, backfill, maintain, undo, runs, quarantine, lineage (grammar/run.py)."""
+"""The verbs of the pipeline, from `run` to `lineage` (grammar/run.py)."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, Ti
 
 from headwater.catalog import Catalog
 from headwater.catalog.transactions import metastore_of
-from headwater.cli.output import ask, show, show_record, show_records, size
+from headwater.cli.output import confirm, show, show_record, show_records, size
 from headwater.config import ENGINE_KEYS, load_profile
 from headwater.errors import InvalidInputError
 from headwater.imports import when_used
@@ -295,7 +295,7 @@ def quarantine(args: argparse.Namespace) -> int:
         told = f"{many(done.rows, 'row')} taken again, {done.quarantined:,} stay, position {done.position}"
         show(asdict(done) if args.json else f"{args.table}: {told}", args.json)
     elif args.drop:
-        ask(args, f"This drops rows from the quarantine of {args.table}.")
+        confirm(args, f"This drops rows from the quarantine of {args.table}.")
         dropped = table.drop_quarantined(**chosen)
         show({"dropped": dropped} if args.json else f"{args.table}: {many(dropped, 'row')} dropped", args.json)
     else:

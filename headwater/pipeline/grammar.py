@@ -246,7 +246,7 @@ def _hooks(head: Mapping[str, Any]) -> Hooks:
     internal = head.get("hook_internal", False)
     if not isinstance(internal, bool):
         raise InvalidInputError("[pipeline] hook_internal is true or false.")
-    hooks = Hooks(*texts, internal)
+    hooks = Hooks(texts[0], texts[1], texts[2], internal)
     with naming_section("[pipeline]"):
         check_hooks(hooks)
     return hooks

@@ -31,28 +31,27 @@ from headwater.tables.expressions import quoted
 
 RUNS = "system.runs"
 RUNNING, DONE, FAILED, KILLED = "running", "done", "failed", "killed"
-_TIME = pa.timestamp("us", "UTC")
-SCHEMA = pa.schema(
-    {
-        "run": pa.string(),
-        "pipeline": pa.string(),
-        "state": pa.string(),
-        "began": _TIME,
-        "ended": _TIME,
-        "seconds": pa.float64(),
-        "rows": pa.int64(),
-        "quarantined": pa.int64(),
-        "late": pa.int64(),
-        "error": pa.string(),
-        "plan": pa.string(),
-        "who": pa.string(),
-        "where": pa.string(),
-        "host": pa.string(),
-        "process": pa.string(),
-        "watch": pa.bool_(),
-        "steps": pa.string(),
-    }
-)
+_TIME: Any = pa.timestamp("us", "UTC")
+_COLUMNS: dict[str, Any] = {
+    "run": pa.string(),
+    "pipeline": pa.string(),
+    "state": pa.string(),
+    "began": _TIME,
+    "ended": _TIME,
+    "seconds": pa.float64(),
+    "rows": pa.int64(),
+    "quarantined": pa.int64(),
+    "late": pa.int64(),
+    "error": pa.string(),
+    "plan": pa.string(),
+    "who": pa.string(),
+    "where": pa.string(),
+    "host": pa.string(),
+    "process": pa.string(),
+    "watch": pa.bool_(),
+    "steps": pa.string(),
+}
+SCHEMA = pa.schema(_COLUMNS)
 """`steps` is JSON: an object for each table of each step. `where`: the engine, and the places in which steps ran."""
 BEGIN, END = "begin:", "end:"
 """The sources of the two changes of a run: the deltas tell which runs have no end, and no row is read for that."""
@@ -82,9 +81,12 @@ class RunRecord:
     def __post_init__(self) -> None:
         metastore = metastore_of(self.catalog.namespace)
         self.id = metastore.clock.uuid()
-        self._now = lambda: datetime.fromtimestamp(metastore.clock.now_ms() / 1000, UTC)
+        self._clock = metastore.clock
         self._began = self._now()
         self._who = metastore.properties.author
+
+    def _now(self) -> datetime:
+        return datetime.fromtimestamp(self._clock.now_ms() / 1000, UTC)
 
     @property
     def did_something(self) -> bool:
