@@ -7,14 +7,9 @@ unless the file allows it: a file from elsewhere could otherwise reach services 
 from __future__ import annotations
 
 import hashlib
-import hmac
-import http.client
-import ipaddress
 import json
 import shlex
 import socket
-import ssl
-import subprocess
 import threading
 import time
 from collections.abc import Callable, Mapping
@@ -76,7 +71,7 @@ def notify(hooks: Hooks, to: str, message: Mapping[str, Any], folder: Path, say:
         except RefusedError as error:
             why = str(error)
             break
-        except (OSError, http.client.HTTPException, subprocess.SubprocessError, InvalidInputError) as error:
+        except (OSError, InvalidInputError) as error:
             why = f"{type(error).__name__}: {error}"
     say(f"The hook of {message['event']} was not told: {why}")
     return False
@@ -102,15 +97,23 @@ def _bounded(act: Callable[[], None]) -> None:
 
 
 def _call(command: str, body: bytes, folder: Path) -> None:
-    done = subprocess.run(
-        shlex.split(command), input=body, cwd=folder, capture_output=True, timeout=TIMEOUT_S, check=False
-    )
+    import subprocess
+
+    words = shlex.split(command)
+    try:
+        done = subprocess.run(words, input=body, cwd=folder, capture_output=True, timeout=TIMEOUT_S, check=False)
+    except subprocess.TimeoutExpired:
+        raise TimeoutError(f"{words[0]} did not end in {TIMEOUT_S:g} s") from None
     if done.returncode:
         told = done.stderr.decode(errors="replace").strip()[-200:]
-        raise OSError(f"{shlex.split(command)[0]} ended with {done.returncode}: {told}")
+        raise OSError(f"{words[0]} ended with {done.returncode}: {told}")
 
 
 def _post(hooks: Hooks, to: str, body: bytes) -> None:
+    import hmac  # what only a hook needs is imported when one is told
+    import http.client
+    import ssl
+
     parts = urlsplit(to)
     host, port = parts.hostname or "", parts.port or 443
     address = _address(host, port, hooks.internal)
@@ -124,6 +127,8 @@ def _post(hooks: Hooks, to: str, body: bytes) -> None:
         headers = {"Content-Type": "application/json", SIGNATURE: f"t={moment},v1={signed}"}
         connection.request("POST", f"{parts.path or '/'}{'?' + parts.query if parts.query else ''}", body, headers)
         status = connection.getresponse().status
+    except http.client.HTTPException as error:
+        raise OSError(f"{host} answered no HTTP: {error}") from None
     finally:
         connection.close()
     if not 200 <= status < 300:
@@ -132,6 +137,8 @@ def _post(hooks: Hooks, to: str, body: bytes) -> None:
 
 
 def _address(host: str, port: int, internal: bool) -> str:
+    import ipaddress
+
     found = [str(each[4][0]) for each in socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)]
     for each in found:
         if not internal and not ipaddress.ip_address(each.partition("%")[0]).is_global:
