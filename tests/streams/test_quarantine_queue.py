@@ -12,6 +12,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from headwater.catalog import Catalog
 from headwater.errors import LanceNamespaceError
 from headwater.metastore import Metastore, Transaction
 from headwater.store import Crash, CrashesAtStore, LocalStore
@@ -247,6 +248,21 @@ def test_retries_drops_and_undos_that_race_take_each_row_once(tmp_path: Path) ->
         assert len([id for id in kept if 10 <= id < 20]) + taken["drop"] == 10
         assert [id for id in kept if id >= 20] == list(range(20, 40))
         assert metastore.verify() == []
+
+
+def test_a_retry_joins_an_open_transaction_or_goes_with_it(tmp_path: Path) -> None:
+    catalog = Catalog(str(tmp_path / "lake"))
+    table = catalog.create_stream_table("a.t", {"id": "int64", "n": "int64"}, properties={"expect_or_drop.n": "n < 5"})
+    table.ingest([{"id": 1, "n": 9}], source="s")
+    table.set_properties({"expect_or_drop.n": None})
+    with contextlib.suppress(ZeroDivisionError), catalog.transaction() as tx:
+        assert (tx["a.t"].retry_quarantined().rows, tx["a.t"].quarantine().num_rows, tx["a.t"].count()) == (1, 0, 1)
+        raise ZeroDivisionError
+    assert (table.quarantine().num_rows, table.count()) == (1, 0)
+    with catalog.transaction() as tx:
+        tx["a.t"].ingest([{"id": 2, "n": 1}], source="s")
+        tx["a.t"].retry_quarantined()
+    assert (table.quarantine().num_rows, table.count(), table.retry_quarantined().rows) == (0, 2, 0)
 
 
 def test_what_an_older_version_quarantined_stays_until_it_is_dropped(metastore: Metastore) -> None:
