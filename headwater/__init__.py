@@ -15,16 +15,26 @@ from headwater import imports
 if TYPE_CHECKING:
     from headwater.catalog import Catalog, CatalogTable
     from headwater.config import connect, open_catalog
+    from headwater.metastore import Metastore
     from headwater.namespace.directory import DirectoryNamespace
     from headwater.namespace.metastore import MetastoreNamespace
 
-__all__ = ["Catalog", "CatalogTable", "DirectoryNamespace", "MetastoreNamespace", "connect", "open_catalog"]
+__all__ = [
+    "Catalog",
+    "CatalogTable",
+    "DirectoryNamespace",
+    "Metastore",
+    "MetastoreNamespace",
+    "connect",
+    "open_catalog",
+]
 __version__ = "0.1.0"
 
 _HOMES = {
     "Catalog": "headwater.catalog",
     "CatalogTable": "headwater.catalog",
     "DirectoryNamespace": "headwater.namespace.directory",
+    "Metastore": "headwater.metastore",
     "MetastoreNamespace": "headwater.namespace.metastore",
     "connect": "headwater.config",
     "load_ipython_extension": "headwater.notebook",

@@ -25,12 +25,12 @@ from typing import TYPE_CHECKING, Any
 import headwater
 from headwater.clock import Clock, SystemClock
 from headwater.errors import InvalidInputError, LanceNamespaceError, NamespaceNotFoundError, UnsupportedOperationError
+from headwater.imports import when_used
 from headwater.metastore import Metastore
 from headwater.metastore.commit.slot_rebuild import check_not_lost, is_metastore
 from headwater.metastore.records.layout import TXNS
 from headwater.references import OWN_KINDS, SPARK_PREFIX, check_foreign, followed
-from headwater.registries.layout import DIRECTORY_MARKER
-from headwater.registries.refusals import check_finished, is_directory
+from headwater.registries.layout import DIRECTORY_MARKER, check_finished, is_directory
 from headwater.store import is_file_uri, is_local, is_there, open_store
 from headwater.store.seam import OWN_FOLDER
 
@@ -39,6 +39,9 @@ if TYPE_CHECKING:
 
     from headwater.namespace.registry_kinds import DirectoryNames
 
+adapter = when_used("headwater.adapter")
+registry_kinds = when_used("headwater.namespace.registry_kinds")
+catalog_properties = when_used("headwater.namespace.properties")
 CONFIG_FILE = "headwater.toml"
 CONFIG_VARIABLE = "HEADWATER_CONFIG"
 CATALOG_VARIABLE = "HEADWATER_CATALOG"
@@ -81,9 +84,8 @@ def connect(impl: str, properties: Mapping[str, Any] | None = None, clock: Clock
         return headwater.MetastoreNamespace(clock, **values)
     if impl in REST:
         return _connect_rest(values)
-    from headwater.adapter import open_adapted  # looking names up in our own catalogs must not wait for it
-
-    return open_adapted(impl, values)
+    opened: LanceNamespace = adapter.open_adapted(impl, values)
+    return opened
 
 
 def open_catalog(target: str | None = None, properties: Mapping[str, Any] | None = None) -> LanceNamespace:
@@ -210,10 +212,10 @@ def directory_at(found: Resolved) -> DirectoryNames | None:
         return None
     if there in (There.MISSING, There.OTHER):
         raise _missing(found, there)
-    from headwater.namespace.properties import parse_properties
-    from headwater.namespace.registry_kinds import open_names
-
-    return open_names(parse_properties(found.properties), SystemClock())
+    names: DirectoryNames = registry_kinds.open_names(
+        catalog_properties.parse_properties(found.properties), SystemClock()
+    )
+    return names
 
 
 def repair(found: Resolved) -> list[str]:

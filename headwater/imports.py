@@ -3,7 +3,7 @@ generated client, about a second of CPU that a look-up at the command line has n
 
     lance_namespace.errors            loaded alone: our errors are these classes, and need nothing else of the package
     lance_namespace_urllib3_client    imported when somebody needs it, a validator built when it first checks something;
-                                      in a program that only reads, a module of it when a name of that is first used
+                                      at the command line, a module of it when a name of that is first used
 
     lance                             imported when something of it is first used: a server that only names things
                                       never does
@@ -57,12 +57,12 @@ def _load_errors() -> None:
     spec.loader.exec_module(module)
 
 
-def import_little() -> None:
-    """Let nobody find pandas in this process, and import the protocol's models one by one as they are named.
+def import_little(pandas: bool) -> None:
+    """Import the protocol's models one by one as they are named. Without `pandas`, let nobody in this process find it.
 
-    Only for a program of ours that calls no function of a user: others may count on both packages as they are.
+    Only for a program of ours: an importer may count on both packages as they are, and a user's function on pandas.
     """
-    sys.meta_path[:0] = [_LittleFinder()] if "pandas" not in sys.modules else []
+    sys.meta_path[:0] = [_LittleFinder()] if not pandas and "pandas" not in sys.modules else []
     _Loader.packages = PACKAGES
 
 

@@ -21,7 +21,7 @@ MAGIC = b"LANC"
 
 SCHEMA, FRAGMENT, VERSION, SCHEMA_METADATA, INDEX_SECTION, TIMESTAMP = 1, 2, 3, 5, 6, 7
 READER_FLAGS, WRITER_FLAGS, MAX_FRAGMENT, TRANSACTION_FILE, WRITER = 9, 10, 11, 12, 13
-TRANSACTION_SECTION = 23
+TABLE_METADATA, TRANSACTION_SECTION = 19, 23
 
 BASE = 7
 """Of a data file and of a deletion file: the base path it lies under, if that is not the table's folder."""
@@ -42,17 +42,19 @@ _COLUMN_NAME, _COLUMN_METADATA = 2, 10
 
 _APPEND, _DELETE, _OVERWRITE, _INDEX, _UPDATE = 100, 101, 102, 103, 108
 _OTHERS = {
-    104: "compact {}",
-    105: "change columns of {}",
-    106: "restore an earlier version of {}",
-    107: "reserve fragments of {}",
-    109: "change columns of {}",
-    110: "configure {}",
-    111: "replace data files of {}",
-    112: "move the write-ahead log of {}",
+    104: "compact",
+    105: "change columns of",
+    106: "restore an earlier version of",
+    107: "reserve fragments of",
+    109: "change columns of",
+    110: "configure",
+    111: "replace data files of",
+    112: "move the write-ahead log of",
 }
-"""Operations of Lance's transactions by their field; `{}` is the table."""
+"""Operations of Lance's transactions by their field, before the name of a table."""
 _PHYSICAL_ROWS, _PREDICATE = 4, 3
+CHANGE = "headwater.change"
+"""The metadata of a version in an answer that says the change that made it, beside the metadata of its client."""
 MAX_TOLD, MAX_NAMED = 80, 3
 """Characters of a client's text, and names of indices, in the words for a change."""
 
@@ -108,9 +110,10 @@ def committed_ms(data: bytes) -> int | None:
         return None
 
 
-def change_made(data: bytes, table: str) -> str | None:
+def change_made(data: bytes, table: str = "") -> str | None:
     """Return the change that made a version in words, such as `append 3 rows to prod.users`.
 
+    Without a table there is no name and no predicate in it: whoever may list versions may read it.
     None if the manifest does not hold its transaction, or one of an unknown kind.
     """
     try:
@@ -123,12 +126,15 @@ def change_made(data: bytes, table: str) -> str | None:
 
 
 def _told(kind: int, message: bytes, table: str) -> str | None:
+    of, to = (f" {word} {table}" if table else "" for word in ("of", "to"))
     if kind == _APPEND:
-        return f"append {_rows(message, 1)} to {table}"
+        return f"append {_rows(message, 1)}{to}"
     if kind == _OVERWRITE:
-        return f"overwrite {table} with {_rows(message, 1)}"
+        return f"overwrite{f' {table}' if table else ''} with {_rows(message, 1)}"
     if kind == _UPDATE:
-        return f"change {_rows(message, 3)} of {table}"
+        return f"change {_rows(message, 3)}{of}"
+    if kind == _DELETE and not table:
+        return "delete rows"
     if kind == _DELETE:
         predicate = next((as_bytes(value).decode() for value in pick(message, _PREDICATE)), "")
         return f"delete from {table}{f' where {_short(predicate)}' if predicate else ''}"
@@ -136,8 +142,10 @@ def _told(kind: int, message: bytes, table: str) -> str | None:
         made, gone = ({_text(as_bytes(value), INDEX_NAME) for value in pick(message, field)} for field in (1, 2))
         verb = "create" if made - gone else "update" if made else "drop"
         names = [_short(name) for name in sorted(made - gone or made or gone)[:MAX_NAMED]]
-        return f"{verb} index {', '.join(names)} of {table}"
-    return _OTHERS[kind].format(table) if kind in _OTHERS else None
+        return f"{verb} index {', '.join(names)}{of}"
+    if kind in _OTHERS:
+        return f"{_OTHERS[kind]} {table}" if table else _OTHERS[kind].removesuffix(" of")
+    return None
 
 
 def _rows(message: bytes, fragments: int) -> str:
@@ -166,6 +174,12 @@ def _column(message: bytes) -> tuple[str, str]:
             key, text = pair(as_bytes(value))
             comment = text if key == COMMENT else comment
     return name, comment
+
+
+def metadata_of(data: bytes) -> dict[str, str]:
+    """Return the metadata of a manifest file: its schema's and its table's. ValueError: this is no manifest."""
+    wanted = (SCHEMA_METADATA, TABLE_METADATA)
+    return dict(pair(as_bytes(value)) for field, value, _ in parse(manifest_message(data)) if field in wanted)
 
 
 def has_mem_wal(data: bytes) -> bool:

@@ -60,8 +60,10 @@ class Version:
     metadata: Mapping[str, str] = field(default_factory=dict)
     digest: str | None = None
     """Of the manifest's bytes; None in records of before it was kept, and of versions that a catalog has adopted."""
-    change: str | None = field(default=None, compare=False)
-    """The change that made it, in words, for the message of its commit. Records do not hold it."""
+    change: str | None = None
+    """The change that made it, in words; None in records of before it was kept, or if its manifest does not tell."""
+    message: str | None = field(default=None, compare=False)
+    """The same with the name of its table, for the message of its commit. Records do not hold it."""
 
     @property
     def table(self) -> ObjectId:

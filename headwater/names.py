@@ -137,19 +137,30 @@ def check_new_name(name: str) -> None:
             )
 
 
-def is_name(name: str, delimiter: str = DELIMITER) -> bool:
-    """Return True for a valid name. Lists leave out objects with other names."""
+def is_name(name: str, delimiter: str = DELIMITER, flat: bool = False) -> bool:
+    """Return True for a valid name. Lists leave out objects with other names.
+
+    `flat`: a catalog without namespaces, whose table folders may have a `$` in their names.
+    """
     if _PLAIN.fullmatch(name) and delimiter[0] not in name:
         return True
-    return _problem(name, delimiter) is None
+    return _problem(name.replace(DELIMITER, "_") if flat else name, delimiter) is None
 
 
-def nameable(names: Sequence[str], delimiter: str = DELIMITER) -> list[str]:
+def folder_id(names: Iterable[str] | ObjectId | None, delimiter: str = DELIMITER) -> ObjectId:
+    """Return the identifier of a table in a catalog without namespaces: its one name may have a `$` in it."""
+    match names:
+        case [str() as name] if DELIMITER in name and is_name(name, delimiter, flat=True):
+            return ObjectId((name,))
+    return object_id(names, delimiter)
+
+
+def nameable(names: Sequence[str], delimiter: str = DELIMITER, flat: bool = False) -> list[str]:
     """Return the valid names. Mostly all are, which one test of the joined names shows."""
     text = "".join(names)
     if not _SPECIAL.search(text) and delimiter[0] not in text and all(names) and max(map(len, names), default=0) <= 255:
         return list(names)
-    return [name for name in names if is_name(name, delimiter)]
+    return [name for name in names if is_name(name, delimiter, flat)]
 
 
 def check_delimiter(delimiter: str) -> None:

@@ -3,9 +3,14 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 MEANT = "Did you mean"
+
+
+def partition_text(values: Mapping[str, str | None]) -> str:
+    """Return the values of a partition as SHOW PARTITIONS writes them: `region=eu/at_days=2026-01-31`."""
+    return "/".join(f"{name}={'null' if value is None else value}" for name, value in values.items())
 
 
 def many(count: int, noun: str) -> str:

@@ -57,6 +57,17 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     items.sort(key=lambda item: item.path.parent.name != "spark")
 
 
+@functools.cache
+def step_back() -> None:
+    """Let the worker with the Spark session go first: it has the longest way, and the others fill what it leaves."""
+    os.nice(5)
+
+
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    if "PYTEST_XDIST_WORKER" in os.environ and item.path.parent.name != "spark":
+        step_back()
+
+
 @pytest.fixture(scope="session")
 def s3_server() -> Iterator[str]:
     """The URL of an S3 server of our own, on loopback, for this test process."""

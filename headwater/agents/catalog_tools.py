@@ -12,8 +12,7 @@ import pyarrow as pa
 
 from headwater.agents.answers import MAX_ROWS, AgentAnswer, cells
 from headwater.cli.look import columns_of, namespace_record, table_record
-from headwater.cli.lookups import names_of, walk
-from headwater.cli.near import NAMES, near_name
+from headwater.cli.lookups import NAMES, names_of, near_name, walk
 from headwater.cli.rows import vector_like
 from headwater.cli.target import Target
 from headwater.errors import (
@@ -23,9 +22,10 @@ from headwater.errors import (
     UnsupportedOperationError,
     error_for,
 )
+from headwater.imports import warm
 from headwater.names import format_name, parse_name
 from headwater.pipeline.lineage import downstream, upstream
-from headwater.sql import catalog_queries as queries
+from headwater.sql import embedded as queries
 from headwater.wording import MEANT
 
 Asked = dict[str, Any]
@@ -130,7 +130,7 @@ class CatalogTools:
         found: pa.Table = serving.search(
             vector=vector, text=text, column=arguments["column"], k=arguments["limit"], filter=arguments["where"],
             columns=arguments["columns"],
-        )  # fmt: skip
+        ).to_arrow()  # fmt: skip
         rows = _rows(found, short=arguments["columns"] is None)
         return AgentAnswer().rows("rows", rows, NARROW, arguments["limit"]).text()
 
@@ -187,8 +187,7 @@ def _rows(table: pa.Table, short: bool = True) -> Iterator[dict[str, Any]]:
 
 def host(named: str | None, properties: dict[str, str]) -> CatalogTools:
     """Open the catalog of a path, URI or profile for the tools."""
-    import lance  # noqa: F401  # the first call does not wait for it
-
+    warm()  # the first call does not wait for Lance
     target = Target(named)
     target.properties = dict(properties)
     return CatalogTools(target)

@@ -12,8 +12,9 @@ from lance_namespace import LanceNamespace
 
 from headwater import notebook
 from headwater.arguments import check_options, checked, suggesting
+from headwater.catalog.object_lookup import Name, ObjectLookup
 from headwater.catalog.table import CatalogTable
-from headwater.catalog.table_parts import near_name
+from headwater.catalog.table_parts import near_name, new_rows
 from headwater.catalog.transactions import MAX_RUNS, Batch, CatalogTransaction, run
 from headwater.catalog.transport import Moment, Remote, Transport, read_log, transport_of
 from headwater.config import Opening
@@ -27,18 +28,16 @@ from headwater.namespace.requests import build, format_moment
 from headwater.namespace.versions import VersionProblem
 from headwater.notebook import ShownList
 from headwater.paging import all_pages
-from headwater.sql import catalog_queries as queries
-from headwater.streams.definition import define, fields_of
-from headwater.tables.write.input_rows import fit, reader_of
+from headwater.sql import embedded as queries
+from headwater.streams.definition import define
 from headwater.verbs import catalog as verbs
 
-Name = str | Sequence[str]
 Answer = TypeVar("Answer")
 
 
 @suggesting(near_name)
 @checked
-class Catalog:
+class Catalog(ObjectLookup):
     """A catalog by path, URI, profile name, or an open `LanceNamespace`.
 
     Dots join names. A name with a dot in it stands in quotes (`prod."a.b"`), or the whole name is a list. With a
@@ -82,6 +81,11 @@ class Catalog:
             return bool(self._there)
         except NamespaceNotFoundError:
             return False
+
+    @property
+    def level(self) -> int | None:
+        """N if every table is at level N, so that the catalog is leveled; None if it is not, or has no table."""
+        return verbs.level_of(self._there)
 
     def __repr__(self) -> str:
         return f"Catalog({self.namespace!r})"
@@ -181,7 +185,7 @@ class Catalog:
         equal length become vectors.
         `mode`: create, exist_ok or overwrite.
         """
-        rows = _new_rows(data, schema)
+        rows = new_rows(data, schema)
         id = self._with_namespace(name)
         request = build(api.CreateTableRequest, id=list(id.names), mode=mode, properties=dict(properties or {}) or None)
         write_rows(self._made, "create_table", request, rows)
@@ -229,23 +233,6 @@ class Catalog:
         """Rename or move a namespace with all below it. No data moves."""
         self._transport.call(verbs.RenameNamespace(id=self._id(name).names, new_id=self._list(new)))
 
-    def alias(self, name: Name, other: Name) -> None:
-        """Add an alias: `other` finds the namespace or table too, in the same namespace. Lists do not show it."""
-        self._transport.call(verbs.AddAlias(id=self._id(name).names, alias=self._alias(name, other)))
-
-    def unalias(self, name: Name, other: Name) -> None:
-        """Remove an alias of a namespace or table."""
-        self._transport.call(verbs.RemoveAlias(id=self._id(name).names, alias=self._alias(name, other)))
-
-    def _alias(self, name: Name, other: Name) -> str:
-        """Return an alias as one name; `other` is that name alone, or with the namespace of the object."""
-        id, given = self._id(name), self._id(other)
-        if given.level == 1 or (not id.is_root and given.level and given.parent == id.parent):
-            return given.name
-        raise InvalidInputError(
-            f"An alias stands beside the name it is for: {other} is in another namespace than {name}."
-        )
-
     def drop_table(self, name: Name) -> None:
         """Drop a table. A metastore catalog can `undrop` it."""
         self._there.drop_table(build(api.DropTableRequest, id=self._list(name)))
@@ -262,7 +249,7 @@ class Catalog:
         schema: Any,
         keys: Sequence[str] | str = (),
         sequence: Sequence[str] | str = (),
-        partition_by: Sequence[Any] = (),
+        partition_by: Sequence[Any] | str = (),
         properties: Mapping[str, str] | None = None,
     ) -> Any:
         """Create a stream table, whose rows come from a change log (docs/streams.md), and the namespaces above it.
@@ -441,11 +428,3 @@ class Catalog:
 
     def _list(self, name: Name) -> list[str]:
         return list(self._id(name).names)
-
-
-def _new_rows(data: Any, columns: pa.Schema | Mapping[str, Any] | None) -> pa.RecordBatchReader:
-    """Return a reader of the rows of a new table, in the types of its schema if there is one."""
-    if columns is None:
-        return reader_of(data, vectors=True)
-    schema = pa.schema(fields_of(columns))
-    return schema.empty_table().to_reader() if data is None else fit(reader_of(data), schema)

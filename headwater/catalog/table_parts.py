@@ -1,10 +1,10 @@
-"""The tags, branches and indices of a table: `table.tags["best"] = 3`, `del table.branches["try"]`."""
+"""The tags, branches, indices and table versions of a table: `table.tags["best"] = 3`, `del table.branches["try"]`."""
 
 from __future__ import annotations
 
 import functools
 from abc import abstractmethod
-from collections.abc import Callable, Iterable, Iterator, Mapping, MutableMapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, MutableMapping, Sequence
 from typing import Any, Self
 
 import lance_namespace as api
@@ -18,10 +18,27 @@ from headwater.errors import (
     TableColumnNotFoundError,
     TableIndexNotFoundError,
     TableTagNotFoundError,
+    TableVersionNotFoundError,
+    UnsupportedOperationError,
 )
+from headwater.metastore.records.objects import ACTIVE
 from headwater.names import ObjectId, format_name
+from headwater.namespace.abilities import abilities_of
 from headwater.namespace.requests import build
 from headwater.paging import all_pages
+from headwater.streams.definition import define, fields_of
+from headwater.tables.write.input_rows import fit, reader_of
+from headwater.verbs.all_verbs import ask
+from headwater.verbs.table_versions import (
+    NO_VERSIONS,
+    ActivateNamedVersion,
+    CreateNamedVersion,
+    DropNamedVersion,
+    ListNamedVersions,
+    NamedVersion,
+    definition_fields,
+    make_version,
+)
 from headwater.wording import closest_path, did_you_mean
 
 
@@ -68,6 +85,84 @@ class Tags(MutableMapping[str, int]):
 
     def _all(self) -> Iterator[tuple[str, Any]]:
         return all_pages(self._namespace.list_table_tags, build(api.ListTableTagsRequest, id=self._id), "tags")
+
+
+class NamedVersions(Mapping[str, Any]):
+    """The table versions of a table by id, each a handle that reads and writes it: `table.table_versions["2"]`.
+
+    Readers by the table's name get the active one. `open`: returns the handle of the table in a catalog.
+    """
+
+    def __init__(self, namespace: LanceNamespace, id: ObjectId, open: Callable[[LanceNamespace], Any]) -> None:
+        self._namespace = namespace
+        self._id = id
+        self._open = open
+
+    def opened_by(self, open: Callable[[LanceNamespace], Any]) -> NamedVersions:
+        """Return the same versions with handles of another kind."""
+        return NamedVersions(self._namespace, self._id, open)
+
+    def __getitem__(self, version: str) -> Any:
+        choose = abilities_of(self._namespace).table_version
+        if choose is None:
+            raise UnsupportedOperationError(f"This catalog {NO_VERSIONS}.")
+        known = self.list()
+        if version not in (each.id for each in known):
+            raise _MissingTableVersionError(
+                f"Table {format_name(self._id.names)} has no table version {version!r}."
+            ).near(str(version), [each.id for each in known])
+        return self._open(choose(self._id, version))
+
+    def __iter__(self) -> Iterator[str]:
+        return (each.id for each in self.list())
+
+    def __len__(self) -> int:
+        return len(self.list())
+
+    def __repr__(self) -> str:
+        return repr({each.id: each.lifecycle for each in self.list()})
+
+    def list(self) -> list[NamedVersion]:
+        """Return the versions in the order of their creation, each with its lifecycle."""
+        return list(ask(self._namespace, ListNamedVersions(id=self._id.names)))
+
+    @property
+    def active(self) -> str:
+        """The id of the active version."""
+        return next(each.id for each in reversed(self.list()) if each.lifecycle == ACTIVE)
+
+    def create(
+        self,
+        version: str,
+        data: Any = None,
+        schema: pa.Schema | Mapping[str, Any] | None = None,
+        keys: Sequence[str] | str = (),
+        sequence: Sequence[str] | str = (),
+        partition_by: Sequence[Any] = (),
+        properties: Mapping[str, str] | None = None,
+    ) -> Any:
+        """Create a version beside the active one. It is unreleased until it is activated.
+
+        Of a Lance table: `data` are its first rows, as `create_table` takes them. Of a stream table: `schema`, `keys`
+        and the others are as `create_stream_table` takes them, and rows are landed by the handle that is returned. In
+        a transaction there is none: activate the version there, and land by the table's name.
+        """
+        rows, send = new_rows(data, schema), abilities_of(self._namespace).call
+        define_it = functools.partial(define, rows.schema, keys, sequence, partition_by, properties)
+        if send is None:
+            make_version(self._namespace, self._id, version, rows, define_it)
+        else:
+            fields = definition_fields(define_it()) if keys or sequence or partition_by or properties else {}
+            send(CreateNamedVersion(id=self._id.names, version=version, **fields), rows.read_all())
+        return None if abilities_of(self._namespace).in_transaction else self[version]
+
+    def activate(self, version: str) -> None:
+        """Make a version the active one, in one commit. The one before becomes deprecated, and stays readable."""
+        ask(self._namespace, ActivateNamedVersion(id=self._id.names, version=version))
+
+    def drop(self, version: str) -> None:
+        """Drop a version that is not the active one."""
+        ask(self._namespace, DropNamedVersion(id=self._id.names, version=version))
 
 
 class Listed(Mapping[str, Any]):
@@ -120,6 +215,14 @@ class Branches(Listed):
         return _MissingBranchError(f"Table {format_name(self._id)} has no branch {name[:200]!r}.").near(name, self)
 
 
+def new_rows(data: Any, columns: pa.Schema | Mapping[str, Any] | None) -> pa.RecordBatchReader:
+    """Return a reader of the rows of a new table, in the types of its schema if there is one."""
+    if columns is None:
+        return reader_of(data, vectors=True)
+    schema = pa.schema(fields_of(columns))
+    return schema.empty_table().to_reader() if data is None else fit(reader_of(data), schema)
+
+
 def near_name(catalog: Any, name: Any) -> str | None:
     """Return the full name of the table or namespace that is most like a name that does not exist."""
     near = closest_path(catalog._id(name).names, lambda parent: [*catalog.namespaces(parent), *catalog.tables(parent)])
@@ -146,6 +249,10 @@ class Missing(KeyError):
         return type(self), self.args
 
 
+class _MissingTableVersionError(Missing, TableVersionNotFoundError):
+    """TableVersionNotFound (11)."""
+
+
 class _MissingTagError(Missing, TableTagNotFoundError):
     """TableTagNotFound (8)."""
 
@@ -156,7 +263,7 @@ class _MissingBranchError(Missing, TableBranchNotFoundError):
 
 SCALAR_TYPES = ("BTREE", "BITMAP", "LABEL_LIST", "FTS", "INVERTED", "NGRAM", "ZONEMAP", "BLOOM_FILTER", "RTREE")
 
-OPTIONS = (
+INDEX_OPTIONS = (
     *("name", "branch", "distance_type", "num_partitions", "num_sub_vectors", "num_bits", "sample_rate", "m", "stem"),
     *("max_iterations", "target_partition_size", "ef_construction", "with_position", "base_tokenizer", "language"),
     *("max_token_length", "lower_case", "remove_stop_words", "ascii_folding"),
@@ -173,7 +280,7 @@ class Indices(Listed):
 
     def create(self, column: str, type: str | None, schema: pa.Schema, **options: Any) -> None:
         """Create an index on a column. `type`: by default what fits the column (`index_type_of`)."""
-        check_options(options, OPTIONS, "An index")
+        check_options(options, INDEX_OPTIONS, "An index")
         if type is None and column not in schema.names:
             raise TableColumnNotFoundError(
                 f"The table has no column {column[:200]!r}: it has {', '.join(schema.names)}."

@@ -1,6 +1,6 @@
 """`headwater`: verbs for people and (with --json) for programs.
 
-grammar (what can be said) ── parsing ── main ── look, rows, change, parts, moments, running, serving (one each)
+grammar (what can be said) ── parsing ── main ── look, rows, change, moments, pipeline, serving ...
                                            │                    │
                                  errors as exits       target (which catalog; names) ── lookups (light) or Catalog
 """

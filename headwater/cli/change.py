@@ -4,18 +4,20 @@ from __future__ import annotations
 
 import argparse
 import re
+from collections.abc import Callable
 from dataclasses import asdict
 from typing import Any
 
 import lance_namespace as api
 import pyarrow as pa
+from pydantic import ValidationError
 
-from headwater.cli.consent import ask
-from headwater.cli.files import read_rows
-from headwater.cli.output import show, show_record
-from headwater.errors import InvalidInputError, LanceNamespaceError, UnsupportedOperationError
+from headwater.cli.output import confirm, show, show_record
+from headwater.cli.rows import read_rows
+from headwater.errors import InvalidInputError, LanceNamespaceError, NamespaceNotFoundError, UnsupportedOperationError
 from headwater.names import format_name
 from headwater.namespace.abilities import abilities_of, write_rows
+from headwater.rest.routes import BY_OPERATION
 from headwater.streams.rows.column_types import parse_type
 from headwater.wording import many
 
@@ -134,7 +136,7 @@ def update(args: argparse.Namespace) -> int:
 def delete(args: argparse.Namespace) -> int:
     table = _table(args)
     if args.where is None:
-        ask(args, f"This will delete all {many(table.count(), 'row')} of {format_name(table.id.names)}.")
+        confirm(args, f"This will delete all {many(table.count(), 'row')} of {format_name(table.id.names)}.")
     if table.is_stream:
         return _landed(args, table.delete(args.where or "true"))
     request = api.DeleteFromTableRequest(id=list(table.id.names), predicate=args.where or "true", branch=table.branch)
@@ -189,7 +191,7 @@ def drop(args: argparse.Namespace) -> int:
         catalog.namespace.table_exists(api.TableExistsRequest(id=list(name)))
     what = "namespace" if is_namespace else "table"
     below = " with all that is in it" if is_namespace and args.cascade else ""
-    ask(args, f"This will drop the {what} {format_name(name)}{below}.")
+    confirm(args, f"This will drop the {what} {format_name(name)}{below}.")
     if is_namespace:
         catalog.drop_namespace(name, cascade=args.cascade)
     else:
@@ -263,3 +265,52 @@ def clean_up(args: argparse.Namespace) -> int:
 def _policy(args: argparse.Namespace) -> dict[str, Any]:
     names = ("keep_versions", "keep_days", "grace_seconds")
     return {name: value for name in names if (value := getattr(args, name)) is not None}
+
+
+Fields = dict[str, Any]
+FIELDS: dict[str, Callable[[argparse.Namespace], Fields]] = {
+    "DeclareTable": lambda args: {"location": args.location, "properties": dict(args.set) or None},
+    "RegisterTable": lambda args: {
+        "location": args.location, "mode": args.mode, "properties": dict(args.set) or None
+    },
+    "DeregisterTable": lambda args: {},
+    "ExplainTableQueryPlan": lambda args: {
+        "query": {"k": 10, "vector": {}, "filter": args.where}, "verbose": args.verbose or None
+    },
+    "AnalyzeTableQueryPlan": lambda args: {"k": 10, "vector": {}, "filter": args.where},
+    "DescribeTableVersion": lambda args: {"version": args.version, "branch": args.branch},
+    "BatchDeleteTableVersions": lambda args: {"ranges": args.versions, "branch": args.branch},
+    "UpdateTableSchemaMetadata": lambda args: {"metadata": dict(args.set), "branch": args.branch},
+    "DescribeTransaction": lambda args: {},
+}  # fmt: skip
+"""The fields of each request, from the arguments of its verb."""
+
+
+def run_operation(args: argparse.Namespace) -> int:
+    """Call one operation. DeclareTable also makes the catalog and the namespaces above the table."""
+    request, method = _request(args), BY_OPERATION[args.operation].method
+    if args.operation == "BatchDeleteTableVersions":
+        confirm(args, f"This will delete the records of versions of {args.id}, in some catalogs for good.")
+    creates = args.operation == "DeclareTable"
+    namespace = args.target.opening.writing() if creates else args.target.opening.reading()
+    try:
+        answer = getattr(namespace, method)(request)
+    except NamespaceNotFoundError:
+        if not creates or len(request.id) < 2:
+            raise
+        args.target.made().create_namespace(request.id[:-1], exist_ok=True)
+        answer = getattr(namespace, method)(request)
+    show(answer, args.json)
+    return 0
+
+
+def _request(args: argparse.Namespace) -> Any:
+    named = args.name_of(args.id)
+    if not named:
+        raise InvalidInputError(f"`headwater {args.command.name}` needs the name of a table.")
+    fields = {name: value for name, value in FIELDS[args.operation](args).items() if value is not None}
+    try:
+        return getattr(api, BY_OPERATION[args.operation].request_model).from_dict({"id": list(named), **fields})
+    except ValidationError as error:
+        problems = "; ".join(f"{'.'.join(map(str, p['loc']))}: {p['msg']}" for p in error.errors(include_url=False))
+        raise InvalidInputError(f"{args.command.name}: {problems}") from None

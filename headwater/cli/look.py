@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import islice
 from typing import Any
@@ -24,14 +25,14 @@ from headwater.cli.output import (
     visible,
 )
 from headwater.cli.parsing import fail
-from headwater.cli.table_at import moment_of, open_table
-from headwater.cli.target import Target
+from headwater.cli.target import Target, moment_of, open_table
 from headwater.config import is_catalog
 from headwater.errors import LanceNamespaceError, NamespaceNotFoundError, UnsupportedOperationError
 from headwater.lance_manifest import COMMENT, MEM_WAL_INDEX
+from headwater.metastore import Locator
 from headwater.names import format_name
 from headwater.tables.handle import unread_rows
-from headwater.wording import many
+from headwater.wording import many, partition_text
 
 SHOWN_LINES = 24
 SHOWN_COLUMNS = 10
@@ -39,6 +40,8 @@ SHOWN_NAMES = 15
 SHOWN_DERIVED = 4
 SHOWN_CATALOGS = 3
 MOST_FOLDERS = 100
+_ID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}(/.+)?")
+"""An immutable id of a namespace or table, or the key of a part of a table."""
 
 
 def _record(child: Child, id: Sequence[str]) -> dict[str, Any]:
@@ -83,6 +86,10 @@ def branches(found: Lookups, parent: Sequence[str], indent: str) -> Iterator[str
 
 
 def find(args: argparse.Namespace) -> int:
+    exact = _identified(args)
+    if exact is not None:
+        show_records([exact], args.json)
+        return 0
     found = names_of(args.target, moment_of(args))
     word = args.word.casefold()
     hits = (
@@ -92,6 +99,35 @@ def find(args: argparse.Namespace) -> int:
     )
     show_records(islice(hits, args.limit), args.json, f"headwater: nothing has {args.word!r} in it.")
     return 0
+
+
+def _identified(args: argparse.Namespace) -> dict[str, Any] | None:
+    """Return the record of the object that a locator or an id names; None for a word that is neither."""
+    is_id = _ID.fullmatch(args.word) is not None
+    state = _objects(args) if is_id or "|" in args.word else None
+    if state is None:
+        return None
+    try:
+        found = state.by_id(args.word) if is_id else state.find(args.word)
+    except LanceNamespaceError as error:
+        if int(error.code) not in (0, 1, 4, 11, 13):  # a word like any other
+            raise
+        return None
+    above = state.by_id(found.key.partition("/")[0]) if found.kind == "delta" else found
+    where = "id" if is_id else "locator"
+    record = {"name": format_name(above.path), "id": list(above.path), "kind": found.kind, "where": where}
+    return {**record, "locator": found.locator, "immutable_id": found.id, "key": found.key}
+
+
+def _objects(args: argparse.Namespace) -> Any:
+    """Return what finds objects by locator and id at a moment: a state of the metastore, or a served catalog."""
+    said, here = moment_of(args), args.target.metastore
+    if here is not None:
+        return here.now() if said is None else here.at(said)
+    if args.target.server is None:
+        return None
+    catalog = args.target.catalog()
+    return catalog if said is None else catalog.at(said)
 
 
 def _hits(found: Lookups, child: Child, id: Sequence[str], word: str) -> Iterator[tuple[str, str]]:
@@ -136,7 +172,7 @@ def show_verb(args: argparse.Namespace) -> int:
     """A table or namespace in at most 24 lines."""
     id = args.name_of(args.name)
     try:
-        record = table_record(open_table(args, name=args.name)) if id else _namespace_record(args, id)
+        record = _table_record(args, id) if id else _namespace_record(args, id)
     except LanceNamespaceError as error:
         if int(error.code) not in (1, 4) or not id:
             raise
@@ -177,7 +213,35 @@ def _folders() -> list[str]:
 
 
 def _namespace_record(args: argparse.Namespace, id: Sequence[str]) -> dict[str, Any]:
-    return namespace_record(names_of(args.target, moment_of(args)), id)
+    record = namespace_record(names_of(args.target, moment_of(args)), id)
+    return {**record, **_identity(_objects(args), id)} if id else record
+
+
+def _table_record(args: argparse.Namespace, id: Sequence[str]) -> dict[str, Any]:
+    table = open_table(args, name=args.name)
+    record, said, catalog = table_record(table), moment_of(args), args.target.catalog()
+    then = catalog if said is None else _asked(lambda: catalog.at(said))
+    known = _identity(then, id)
+    if known:
+        known["parts"] = [
+            {
+                "kind": each.kind,
+                "immutable_id": each.id,
+                "key": each.key,
+                "locator": each.locator,
+                "values": each.values,
+            }
+            for each in then.objects(id)
+        ]
+    return {**record, **known}
+
+
+def _identity(objects: Any, id: Sequence[str]) -> dict[str, Any]:
+    """Return the immutable id, locator and aliases of a namespace or table, as far as its catalog has them."""
+    found = None if objects is None else _asked(lambda: objects.find(Locator(tuple(id))))
+    if found is None:
+        return {}
+    return {"immutable_id": found.id, "locator": found.locator, "aliases": list(found.aliases)}
 
 
 def namespace_record(found: Lookups, id: Sequence[str]) -> dict[str, Any]:
@@ -188,11 +252,24 @@ def namespace_record(found: Lookups, id: Sequence[str]) -> dict[str, Any]:
         "name": format_name(id),
         "id": list(id),
         "kind": "namespace",
+        "level": len(id),
+        "tables_at_level": None if id else _level_of(found),
         "comment": properties.pop(COMMENT, None),
         "namespaces": [child.name for child in children if not child.is_table],
         "tables": [child.name for child in children if child.is_table],
         "properties": properties,
     }
+
+
+def _level_of(found: Lookups) -> int | None:
+    """Return N if every table of the catalog is at level N; None if they are at several, or there is none."""
+    levels, waiting = set[int](), list[tuple[str, ...]]([()])
+    while waiting and len(levels) < 2:
+        id = waiting.pop()
+        children = found.children(id)
+        levels |= {len(id) + 1} if any(child.is_table for child in children) else set()
+        waiting += [(*id, child.name) for child in children if not child.is_table]
+    return levels.pop() if len(levels) == 1 else None
 
 
 def table_record(table: Any) -> dict[str, Any]:
@@ -256,11 +333,17 @@ def _lines(record: Mapping[str, Any]) -> list[str]:
     lines = [f"{record['kind']} {visible(record['name'] or 'the root')}"]
     if record.get("comment"):
         lines.append(visible(record["comment"]))
+    if record.get("locator"):
+        lines.append(visible(f"id {record['immutable_id']}, locator {record['locator']}"))
+        names = record["aliases"]
+        lines += [f"aliases: {visible(', '.join(names[:5]))}{_more(names, 5)}"] if names else []
     if record["kind"] == "namespace":
         for key in ("namespaces", "tables"):
             names = record[key]
             shown = f": {visible(', '.join(names[:SHOWN_NAMES]))}{_more(names, SHOWN_NAMES)}" if names else ""
             lines.append(f"{key} ({len(names)}){shown}")
+        if record["tables_at_level"] is not None:
+            lines.append(f"every table is at level {record['tables_at_level']}")
     else:
         lines += _table_lines(record)
     properties = list(record["properties"].items())
@@ -287,6 +370,9 @@ def _table_lines(record: Mapping[str, Any]) -> list[str]:
         is_one = record["unpublished"] == 1
         waiting = f"{many(record['unpublished'], 'delta')} {'is' if is_one else 'are'} not published yet"
         lines.append(f"{waiting}: headwater publish {visible(record['name'])}")
+    texts = [partition_text(each["values"]) for each in record.get("parts", ()) if each["values"]]
+    if texts:
+        lines.append(f"partitions ({len(texts)}): {visible(', '.join(texts[:5]))}{_more(texts, 5)}")
     columns = record["columns"]
     width = max((len(visible(item["column"])) for item in columns[:SHOWN_COLUMNS]), default=0)
     lines += [_column(item, min(width, 30)) for item in columns[:SHOWN_COLUMNS]]

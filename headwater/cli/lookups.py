@@ -7,9 +7,10 @@ a directory       by the operations on its registry: pylance reads `__manifest`;
 
 from __future__ import annotations
 
+import argparse
 import json
 import urllib.error
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Protocol
@@ -17,6 +18,7 @@ from urllib.parse import quote, urlencode
 
 from headwater.cli.target import Target
 from headwater.errors import (
+    ErrorCode,
     LanceNamespaceError,
     ServiceUnavailableError,
     TableNotFoundError,
@@ -25,13 +27,14 @@ from headwater.errors import (
     error_for,
 )
 from headwater.imports import when_used
-from headwater.lance_manifest import COMMENT, columns_of
+from headwater.lance_manifest import CHANGE, COMMENT, columns_of
 from headwater.metastore import Delta, Metastore, Object, Snapshot
 from headwater.metastore.records.objects import time_of
 from headwater.metastore.records.serving_copy import LANCE_FORMAT, columns_at
 from headwater.names import DELIMITER, ObjectId, format_name
 from headwater.references import follow
 from headwater.store import KeyNotFoundError, Store
+from headwater.wording import closest, closest_path
 
 if TYPE_CHECKING:
     from headwater.catalog import Catalog
@@ -60,6 +63,7 @@ class Seen:
 
     version: int
     time: datetime | None
+    change: str | None = None
 
 
 @dataclass(frozen=True)
@@ -130,7 +134,9 @@ class MetastoreLookups:
         found = self._state.get(list(table))
         if found.kind != "table":
             raise TableNotFoundError(f"{format_name(table)} is a namespace, not a table.")
-        return [Seen(delta.position, _committed(delta)) for delta in self._deltas(table)]
+        return [
+            Seen(delta.position, _committed(delta), delta.properties.get("change")) for delta in self._deltas(table)
+        ]
 
     def _deltas(self, table: Names) -> list[Delta]:
         try:
@@ -168,7 +174,10 @@ class ServerLookups:
     def versions(self, table: Names, branch: str | None) -> list[Seen]:
         asked = {"branch": branch} if branch else {}
         found = self._pages(f"/v1/table/{self._route(table)}/version/list", "versions", "POST", **asked)
-        seen = [Seen(int(item["version"]), _moment(item.get("timestamp_millis"))) for item in found]
+        seen = [
+            Seen(int(item["version"]), _moment(item.get("timestamp_millis")), (item.get("metadata") or {}).get(CHANGE))
+            for item in found
+        ]
         return sorted(seen, key=lambda item: item.version)
 
     def words(self, child: Child, id: Names) -> Words:
@@ -243,7 +252,7 @@ class DirectoryLookups:
 
     def versions(self, table: Names, branch: str | None) -> list[Seen]:
         found, _ = self._versions.page(self._table(table), branch, None, None, descending=False)
-        return [Seen(item.version.number, _moment(item.version.timestamp_ms)) for item in found]
+        return [Seen(item.version.number, _moment(item.version.timestamp_ms), item.version.change) for item in found]
 
     def words(self, child: Child, id: Names) -> Words:
         if not child.is_table:
@@ -276,7 +285,7 @@ class CatalogLookups:
     def versions(self, table: Names, branch: str | None) -> list[Seen]:
         found = self._catalog[table]
         chosen = found.at(branch=branch) if branch else found
-        return [Seen(item.version, item.time) for item in chosen.versions()]
+        return [Seen(item.version, item.time, item.change) for item in chosen.versions()]
 
     def words(self, child: Child, id: Names) -> Words:
         if not child.is_table:
@@ -291,3 +300,48 @@ class CatalogLookups:
 
 def _comment(metadata: Mapping[bytes, bytes] | None) -> str:
     return (metadata or {}).get(COMMENT.encode(), b"").decode(errors="replace")
+
+
+NAMES = (int(ErrorCode.NAMESPACE_NOT_FOUND), int(ErrorCode.TABLE_NOT_FOUND))
+PARTS: dict[int, tuple[tuple[str, ...], Callable[[Any], Iterable[str]]]] = {
+    int(ErrorCode.TABLE_COLUMN_NOT_FOUND): (("column", "words", "on"), lambda table: table.schema.names),
+    int(ErrorCode.TABLE_TAG_NOT_FOUND): (("tag",), lambda table: table.tags),
+    int(ErrorCode.TABLE_INDEX_NOT_FOUND): (("column",), lambda table: table.indices),
+    int(ErrorCode.TABLE_BRANCH_NOT_FOUND): (("branch",), lambda table: table.branches),
+}
+"""Parts of a table: the arguments that name one, and the names that there are."""
+
+
+def nearest(args: argparse.Namespace, error: LanceNamespaceError) -> str | None:
+    """The full name of what is there and most like what was asked for; None if nothing is."""
+    if not hasattr(args, "target"):
+        return None
+    named = [getattr(args, key, None) for key in ("table", "name", "namespace", "id", "tables")]
+    asked = next((each for each in named if each), "")
+    try:
+        if int(error.code) in NAMES:
+            names = [asked] if isinstance(asked, str) else asked
+            return next(filter(None, (near_name(args.target, args.name_of(name)) for name in names if name)), None)
+        return _near_part(args, *PARTS[int(error.code)]) if int(error.code) in PARTS else None
+    except (LanceNamespaceError, AttributeError):
+        return None
+
+
+def near_name(target: Target, asked: tuple[str, ...]) -> str | None:
+    """The full name of what is there and most like a name that is not."""
+    found = names_of(target)
+    near = closest_path(asked, lambda parent: [child.name for child in found.children(parent)])
+    return None if near is None else format_name(near)
+
+
+def _near_part(args: argparse.Namespace, arguments: Iterable[str], names: Callable[[Any], Iterable[str]]) -> str | None:
+    table = args.target.catalog()[args.name_of(args.table)]
+    known = list(names(table.serving))
+    for argument in arguments:
+        said = getattr(args, argument, None) or ()
+        words: list[str] = [said] if isinstance(said, str) else list(said)
+        for word in words:
+            near = closest(word, known)
+            if word not in known and near:
+                return near
+    return None

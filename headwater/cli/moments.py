@@ -8,11 +8,11 @@ from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
-from headwater.cli.consent import ask
 from headwater.cli.lookups import names_of
-from headwater.cli.output import cell, is_terminal, show_record, show_records
-from headwater.cli.table_at import at
+from headwater.cli.output import cell, confirm, is_terminal, show_record, show_records
+from headwater.cli.target import at
 from headwater.errors import InvalidInputError, TableTagNotFoundError, TransactionNotFoundError
+from headwater.imports import when_used
 from headwater.metastore import Diff, LogChange, LogEntry, Object
 from headwater.metastore.records.objects import summarized, summary_of, words_of
 from headwater.metastore.records.serving_copy import LANCE_FORMAT
@@ -20,6 +20,8 @@ from headwater.names import format_name
 from headwater.wording import many
 
 SHOWN_CHANGES = 4
+pipeline = when_used("headwater.cli.pipeline")
+"""The look-ups of this module do without the pipeline."""
 _TRANSACTION = re.compile(r"\d{1,18}|[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}", re.ASCII)
 
 
@@ -29,7 +31,8 @@ def versions(args: argparse.Namespace) -> int:
     found = names_of(args.target).versions(args.name_of(args.table), args.branch)
     newest = found[-args.limit :] if args.limit else found
     listed = reversed(newest) if args.descending else newest
-    show_records(({"version": item.version, "time": item.time} for item in listed), args.json)
+    shown = ({"version": item.version, "time": item.time, "change": item.change} for item in listed)
+    show_records(shown, args.json)
     return 0
 
 
@@ -135,20 +138,18 @@ def undo(args: argparse.Namespace) -> int:
         return _undo_transaction(args, args.what)
     if args.dry_run:
         raise InvalidInputError("--dry-run is for transactions: what a source gave can be taken again.")
-    from headwater.cli import pipeline  # with the rest of the pipeline, which the look-ups of this module do without
-
     args.table = args.what
     if args.what is not None:
         args.target.catalog()[args.name_of(args.what)]  # 4 before anybody is asked
     if named is None:
         raise InvalidInputError(f"Say what to undo of {args.what}: --source or --file; or give the number of a commit.")
     if args.file is None and args.digest is None:  # one file that is named can be taken again
-        ask(
+        confirm(
             args,
             f"This will remove from {args.what or 'every stream table'} what came from "
             f"{named or 'the unnamed source'}.",
         )
-    return pipeline.undo(args)
+    return int(pipeline.undo(args))
 
 
 def _undo_transaction(args: argparse.Namespace, what: str) -> int:
@@ -156,7 +157,7 @@ def _undo_transaction(args: argparse.Namespace, what: str) -> int:
     entry = find_transaction(catalog, what)
     if not args.dry_run:
         said = f" ({entry.message})" if entry.message else ""
-        ask(args, f"This will undo commit {entry.slot}{said} by a new commit.")
+        confirm(args, f"This will undo commit {entry.slot}{said} by a new commit.")
     done = catalog.undo(entry, args.dry_run)
     steps = [f"{step.action} {step.kind} {format_name(step.path)}" for step in done.steps]
     show_record({"undone": None if args.dry_run else entry.slot, "slot": done.slot, "steps": steps}, args.json)
@@ -195,7 +196,9 @@ def restore(args: argparse.Namespace) -> int:
     name = args.name_of(args.table)
     table = catalog[name].serving
     version = _version(args, table)
-    ask(args, f"This will make version {version} of {format_name(name)} the current one. Newer versions stay readable.")
+    confirm(
+        args, f"This will make version {version} of {format_name(name)} the current one. Newer versions stay readable."
+    )
     chosen = table if args.branch is None else table.at(branch=args.branch)
     chosen.restore(version)
     newest = chosen.versions()[-1].version
@@ -228,7 +231,7 @@ def snapshot(args: argparse.Namespace) -> int:
         if args.action == "drop":
             if args.name not in {item.name for item in catalog.snapshots()}:
                 raise TableTagNotFoundError(f"There is no snapshot {args.name!r}: `headwater snapshot` lists them.")
-            ask(args, f"This will drop the snapshot {args.name}.")
+            confirm(args, f"This will drop the snapshot {args.name}.")
             catalog.drop_snapshot(args.name)
         else:
             catalog.snapshot(args.name, [args.name_of(table) for table in args.table] or None)

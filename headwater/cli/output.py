@@ -6,6 +6,7 @@ markup are shown as what they are, and do nothing.
 
 from __future__ import annotations
 
+import argparse
 import os
 import sys
 import unicodedata
@@ -263,3 +264,18 @@ def _entry(key: str, item: Any, indent: str) -> Iterator[str]:
         yield from lines(item, indent + "  ")
     elif not isinstance(item, (Mapping, list)):
         yield f"{indent}{visible(key)}: {cell(item)}"
+
+
+class NotAgreedError(Exception):
+    """Nobody said yes: nothing was changed."""
+
+
+def confirm(args: argparse.Namespace, what: str) -> None:
+    """Go on if --yes was given, or somebody at a terminal says yes; else NotAgreed, which ends with 2."""
+    if args.yes:
+        return
+    if not sys.stdin.isatty():
+        raise NotAgreedError(f"{what} Nothing was changed: without a terminal, confirm with --yes.")
+    print(f"headwater: {what} Go on? [y/N] ", end="", file=sys.stderr, flush=True)
+    if sys.stdin.readline().strip().lower() not in ("y", "yes"):
+        raise NotAgreedError("Nothing was changed.")

@@ -1,39 +1,49 @@
-"""The verbs of the pipeline: run, ingest, publish, backfill, maintain, undo, lineage (grammar/pipeline.py)."""
+"""The verbs of the pipeline, from `run` to `lineage` (grammar/run.py)."""
 
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import signal
 import sys
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+
 from headwater.catalog import Catalog
 from headwater.catalog.transactions import metastore_of
-from headwater.cli.output import show
-from headwater.cli.progress import telling
+from headwater.cli.output import confirm, show, show_record, show_records, size
 from headwater.config import ENGINE_KEYS, load_profile
 from headwater.errors import InvalidInputError
+from headwater.imports import when_used
 from headwater.pipeline import jobs, keeping
+from headwater.pipeline.checking import check_pipeline, try_views
 from headwater.pipeline.exporting import export_lineage
 from headwater.pipeline.grammar import Pipeline, read_pipeline
 from headwater.pipeline.lineage import DOWNSTREAM, UPSTREAM, downstream, drawing, open_lineage, upstream
 from headwater.pipeline.planning import WAITS, Plan, place_of
-from headwater.pipeline.progress import Teller
+from headwater.pipeline.progress import NOBODY, Teller
+from headwater.pipeline.run_records import run_of, runs
 from headwater.pipeline.running import plan_pipeline, run_pipeline
 from headwater.pipeline.watching import SignalledStop, watch, watch_pipeline
 from headwater.references import SPARK_PREFIX
 from headwater.spark.failures import naming_failures
+from headwater.streams.log.checks import Check
 from headwater.streams.sources.files import SourceFile
 from headwater.streams.sources.formats import check_format, options_of
 from headwater.wording import many
 from headwater.work import Runner, runner_of
 from headwater.work.engines import PipelineEngine, parse_engine
-from headwater.work.spark_jobs import step_jobs
+from headwater.work.runners import step_jobs
+
+engine_session = when_used("headwater.spark.engine_session")
 
 
 def _open(args: argparse.Namespace) -> Catalog:
@@ -42,8 +52,12 @@ def _open(args: argparse.Namespace) -> Catalog:
 
 
 def run(args: argparse.Namespace) -> int:
-    pipeline = read_pipeline(args.file)
+    pipeline = read_pipeline(args.file, args.env)
     pipeline = replace(pipeline, engine=pipeline.engine.chosen(args.engine, args.master, os.environ))
+    if args.check:
+        check_pipeline(pipeline, _say)
+        show({"checked": pipeline.file} if args.json else f"{pipeline.file} can be run.", args.json)
+        return 0
     if args.plan:
         _, plan = plan_pipeline(pipeline, args.select, args.full_refresh, args.again, _say)
         places = [place_of(step, pipeline) for step in plan.steps]
@@ -52,7 +66,7 @@ def run(args: argparse.Namespace) -> int:
     if args.watch:
         return _watch_pipeline(args, pipeline)
     asked = (args.select, args.full_refresh, args.plan_id)
-    with telling(args.json) as tell:
+    with shown_progress(args.json) as tell:
         done = run_pipeline(pipeline, None, *asked, _say, args.again, tell)
     if args.json:
         show({"run": done.id, "plan": done.plan.id, "reports": [asdict(each) for each in done.reports]}, True)
@@ -61,12 +75,35 @@ def run(args: argparse.Namespace) -> int:
     return 0
 
 
+def try_file(args: argparse.Namespace) -> int:
+    """Run the tests of a pipeline file; exit 1 if one fails."""
+    pipeline = read_pipeline(args.file, args.env)
+    engine = pipeline.engine.chosen(args.engine, args.master, os.environ)
+    results = []
+    if engine.is_spark and pipeline.tests:
+        from headwater.spark.engine_session import engine_session
+
+        with engine_session(engine, say=_say) as session:
+            results = try_views(pipeline, session)
+    else:
+        results = try_views(pipeline)
+    if args.json:
+        show_records(({**asdict(each), "passed": each.passed} for each in results), True)
+    for each in () if args.json else results:
+        lines = [f"{'passed' if each.passed else 'FAILED':7} {each.name} ({each.view})"]
+        lines += [f"        lacks {row}" for row in each.lacks] + [f"        has   {row}" for row in each.extra]
+        show("\n".join([*lines, *([f"        {each.error}"] if each.error else [])]), False)
+    if not results:
+        _say(f"{pipeline.file} has no [[test]].")
+    return 0 if all(each.passed for each in results) else 1
+
+
 def _watch_pipeline(args: argparse.Namespace, pipeline: Pipeline) -> int:
     """Run a pipeline again and again until Ctrl-C or SIGTERM, which end it after the step in hand."""
     if args.plan_id or args.full_refresh or args.again:
         raise InvalidInputError("--watch does what is new: it takes no --plan-id, --full-refresh or --again.")
     stop = SignalledStop()
-    with telling(args.json) as tell:
+    with shown_progress(args.json) as tell:
         rounds = watch_pipeline(pipeline, stop, args.every, args.select, _say, tell, args.metrics, _on_signals(stop))
         for done in rounds:
             for report in done.reports:
@@ -159,10 +196,8 @@ def _engine(args: argparse.Namespace, catalog: Catalog) -> Iterator[Runner]:
     if not engine.is_spark:
         yield runner_of(None)
         return
-    from headwater.spark.engine_session import engine_session
-
     jobs.check_here(catalog)
-    with engine_session(engine, None, metastore_of(catalog.namespace).location(), _say) as session:
+    with engine_session.engine_session(engine, None, metastore_of(catalog.namespace).location(), _say) as session:
         yield runner_of(session, driver_rows=engine.driver_rows)
 
 
@@ -178,7 +213,7 @@ def _of_profile(args: argparse.Namespace) -> PipelineEngine:
 def _job(args: argparse.Namespace, about: str, act: Callable[[Any, Catalog, Teller], jobs.Report]) -> int:
     """Do one job on the engine that the line or the profile names, and show its report."""
     catalog = _open(args)
-    with telling(args.json) as tell, _engine(args, catalog) as spark, naming_failures():
+    with shown_progress(args.json) as tell, _engine(args, catalog) as spark, naming_failures():
         with step_jobs(spark.spark, f"headwater: {about}", spark) as counted:
             done = act(spark, catalog, tell)
         return _show(replace(done, where=counted.where), args)
@@ -249,6 +284,55 @@ def undo(args: argparse.Namespace) -> int:
     return _job(args, f"undo {args.table or args.source}", act)
 
 
+def quarantine(args: argparse.Namespace) -> int:
+    if args.retry and args.drop:
+        raise InvalidInputError("Say one of --retry and --drop.")
+    table = jobs.log_of(_open(args), args.table)
+    chosen = {"reason": args.reason, "source": args.source}
+    if args.retry:
+        checks: dict[str, Any] = {"checks": _checks(args.pipeline, args.table)} if args.pipeline else {}
+        done = table.retry_quarantined(**chosen, **checks)
+        told = f"{many(done.rows, 'row')} taken again, {done.quarantined:,} stay, position {done.position}"
+        show(asdict(done) if args.json else f"{args.table}: {told}", args.json)
+    elif args.drop:
+        confirm(args, f"This drops rows from the quarantine of {args.table}.")
+        dropped = table.drop_quarantined(**chosen)
+        show({"dropped": dropped} if args.json else f"{args.table}: {many(dropped, 'row')} dropped", args.json)
+    else:
+        rows = table.quarantine().select(["reason", "column", "source", "row", "position", "time"]).to_pylist()
+        kept = [row for row in rows if all(each in (None, row[name]) for name, each in chosen.items())]
+        shown = ({**row, "time": row["time"].isoformat(timespec="seconds")} for row in kept)
+        show_records(shown, args.json, "the quarantine is empty")
+    return 0
+
+
+def _checks(file: str, table: str) -> Sequence[Check]:
+    """Return the expectations that a pipeline file has of a table."""
+    found = {spec.name: spec.checks for spec in read_pipeline(file).tables}
+    if table not in found:
+        raise InvalidInputError(f"{file} has no table {table!r}: {', '.join(found)}.")
+    return found[table]
+
+
+def show_runs(args: argparse.Namespace) -> int:
+    if args.action not in (None, "show") or (args.action == "show") != (args.id is not None):
+        raise InvalidInputError("`headwater runs` is followed by nothing, or by show ID.")
+    catalog = _open(args)
+    if args.action == "show":
+        found = run_of(catalog, args.id)
+        show_record(_run_shown({**found, "steps": json.loads(found["steps"])}), args.json)
+        return 0
+    named = ("run", "pipeline", "state", "began", "seconds", "rows", "quarantined", "late", "who", "where", "error")
+    shown = ({name: _run_shown(row)[name] for name in named} for row in runs(catalog, args.pipeline, args.limit))
+    show_records(shown, args.json, "no pipeline has run in this catalog")
+    return 0
+
+
+def _run_shown(row: Mapping[str, Any]) -> dict[str, Any]:
+    times = {name: row[name].isoformat(timespec="seconds") for name in ("began", "ended") if row[name] is not None}
+    return {**row, **times}
+
+
 def lineage(args: argparse.Namespace) -> int:
     if args.upstream and args.downstream:
         raise InvalidInputError("Say one of --upstream and --downstream.")
@@ -259,3 +343,89 @@ def lineage(args: argparse.Namespace) -> int:
     node = (downstream if args.downstream else upstream)(catalog, args.table)
     show(asdict(node) if args.json else "\n".join(drawing(node, way)), args.json)
     return 0
+
+
+PLAIN_S = 5.0
+"""Without a terminal a line comes when a stage begins, and then so many seconds apart."""
+
+
+class Bar:
+    """A bar for each stage: tasks, rows, bytes, and the time that is left."""
+
+    def __init__(self, console: Console) -> None:
+        columns = (
+            TextColumn("{task.description}"),
+            BarColumn(bar_width=None),
+            TextColumn("{task.completed:.0f}/{task.total:.0f}"),
+            TextColumn("{task.fields[told]}"),
+            TimeElapsedColumn(),
+            TimeRemainingColumn(),
+        )
+        self.progress = Progress(*columns, console=console, transient=True, expand=True)
+        self._task: Any = None
+        self._rows = self._bytes = self._all = self._done = self._tasks = 0
+
+    def stage(self, name: str, tasks: int, bytes: int = 0) -> None:
+        self._rows = self._bytes = 0
+        self._all = bytes
+        self._done, self._tasks = 0, max(tasks, 1)
+        self._task = self.progress.add_task(name, total=self._tasks, told="")
+
+    def step(self, tasks: int = 1, rows: int = 0, bytes: int = 0) -> None:
+        self._rows, self._bytes = self._rows + rows, self._bytes + bytes
+        self.at(self._done + tasks, self._tasks)
+
+    def at(self, done: int, of: int) -> None:
+        if self._task is None:
+            return
+        self._done, self._tasks = min(done, of), of
+        shown = amounts(self._rows, self._bytes, self._all)
+        self.progress.update(self._task, completed=self._done, total=of, told=shown)
+
+
+class Lines:
+    """Plain lines: the stages, and now and then how far one is."""
+
+    def __init__(self) -> None:
+        self._name, self._tasks, self._all = "", 0, 0
+        self._done = self._rows = self._bytes = 0
+        self._last = time.monotonic()
+
+    def stage(self, name: str, tasks: int, bytes: int = 0) -> None:
+        self._name, self._tasks, self._all = name, tasks, bytes
+        self._done = self._rows = self._bytes = 0
+        self._say(f"{name}: {many(tasks, 'task')}" + (f", {size(bytes)}" if bytes else ""))
+
+    def step(self, tasks: int = 1, rows: int = 0, bytes: int = 0) -> None:
+        self._rows, self._bytes = self._rows + rows, self._bytes + bytes
+        self.at(self._done + tasks, self._tasks)
+
+    def at(self, done: int, of: int) -> None:
+        self._done, self._tasks = min(done, of), of
+        if time.monotonic() - self._last >= PLAIN_S:
+            self._say(f"{self._name}: {self._done}/{self._tasks} tasks {amounts(self._rows, self._bytes, self._all)}")
+
+    def _say(self, text: str) -> None:
+        self._last = time.monotonic()
+        print(text.rstrip(), file=sys.stderr, flush=True)
+
+
+def amounts(rows: int, bytes: int, of: int) -> str:
+    parts = [many(rows, "row")] if rows else []
+    if of:
+        parts.append(f"{size(bytes)} of {size(of)}")
+    return ", ".join(parts)
+
+
+@contextmanager
+def shown_progress(quiet: bool = False) -> Iterator[Teller]:
+    """Return what shows the progress of a job: a bar on a terminal, else lines; nothing with --json."""
+    if quiet:
+        yield NOBODY
+        return
+    if not sys.stderr.isatty():
+        yield Lines()
+        return
+    bar = Bar(Console(stderr=True))
+    with bar.progress:
+        yield bar

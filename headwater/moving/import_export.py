@@ -15,7 +15,7 @@ from typing import Any
 import pyarrow as pa
 
 from headwater.catalog import Catalog, CatalogTable
-from headwater.catalog.catalog import Name
+from headwater.catalog.object_lookup import Name
 from headwater.config import There, look, resolve
 from headwater.decoding.files import read_folder
 from headwater.errors import InvalidInputError, InvalidTableStateError, UnsupportedOperationError

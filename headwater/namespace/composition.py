@@ -11,7 +11,7 @@ from headwater.clock import Clock
 from headwater.errors import InvalidInputError
 from headwater.metastore.records.ref_record import KnownRefs
 from headwater.model import Table
-from headwater.names import ObjectId, object_id
+from headwater.names import DELIMITER, ObjectId, folder_id, object_id
 from headwater.namespace.creation import Creation
 from headwater.namespace.operations import Operations
 from headwater.namespace.versions import Maintenance, TableVersions
@@ -87,7 +87,15 @@ class ComposedNamespace(LanceNamespace):
         return False
 
     def handle_of(self, id: list[str] | None) -> TableHandle:
-        return self.handle(self.operations.find_table(self.id_of(id)))
+        return self.handle(self.operations.find_table(self.known_id(id)))
 
     def id_of(self, names: list[str] | None) -> ObjectId:
         return object_id(names, self.delimiter)
+
+    def known_id(self, names: list[str] | None) -> ObjectId:
+        """Return the id of a table that may be there: without namespaces a folder may have a `$` in its name."""
+        if not self.registry.capabilities.namespaces:
+            id = folder_id(names, self.delimiter)
+            if id.is_root or DELIMITER not in id.name or self.registry.find([id]):
+                return id
+        return self.id_of(names)

@@ -21,9 +21,17 @@ from headwater.errors import (
 from headwater.model import Add, Change, Move, Namespace, Remove, Replace, Table
 from headwater.names import DELIMITER, ROOT, ObjectId, check_new_name, is_name, nameable
 from headwater.namespace import plans
-from headwater.namespace.locations import check_location, check_place, is_place, require_place, table_uri
 from headwater.namespace.plans import CreateMode, DropBehavior, DropMode, Facts, Plan
 from headwater.paging import after, check_limit, token_after
+from headwater.registries.folders import (
+    check_location,
+    check_place,
+    is_folder_of,
+    is_place,
+    require_place,
+    stored_metadata,
+    table_uri,
+)
 from headwater.registry import Kind, Markers, Registry
 from headwater.retry import ATTEMPTS, retry
 from headwater.store import Store
@@ -115,7 +123,8 @@ class Operations:
         """Every table of the catalog by its full identifier, a page at a time."""
         count, start = check_limit(limit), after(token) if token else ""
         tables = [item for item in self.registry.descendants(ROOT) if isinstance(item, Table)]
-        asked_for = (item for item in tables if all(is_name(name, self.delimiter) for name in item.id.names))
+        flat = not self.registry.capabilities.namespaces
+        asked_for = (item for item in tables if all(is_name(name, self.delimiter, flat) for name in item.id.names))
         named = ((item.id.format(delimiter), item) for item in asked_for)
         listed = sorted(((text, item) for text, item in named if text > start), key=lambda pair: pair[0])
         chosen: list[str] = []
@@ -126,20 +135,19 @@ class Operations:
                 chosen.append(text)
         return chosen, None
 
-    def level(self) -> int | None:
-        """The level of every table if the catalog is leveled (lance-objects.md), else None; no table: None."""
-        levels = {item.id.level for item in self.registry.descendants(ROOT) if isinstance(item, Table)}
-        return levels.pop() if len(levels) == 1 else None
-
-    def find_table(self, id: ObjectId) -> Table:
+    def find_table(self, id: ObjectId, newest: bool = False) -> Table:
+        """Return a table, with `newest` also the newest version that the catalog records of it. Errors 0, 1, 4."""
         plans.require_table_id(id)
         self._require_namespaces(id.parent)
-        return require_place(plans.table_of(self.registry.find(_with_parent(id)), id))
+        return require_place(plans.table_of(self.registry.find(_with_parent(id), newest=newest), id))
 
     def declare_table(self, id: ObjectId, location: str | None, properties: Mapping[str, str]) -> Table:
         self._require_new(id)
         place = self.declared_place(id, location, properties)
-        table = self.run(_with_parent(id), lambda facts: plans.plan_declare_table(facts, id, place, properties))
+        try:
+            table = self.run(_with_parent(id), lambda facts: plans.plan_declare_table(facts, id, place, properties))
+        except TableAlreadyExistsError:  # `_require_new` has just found the name free.
+            raise ConcurrentModificationError(f"{id} was created by another writer at the same time.") from None
         if self.registry.capabilities.register_anywhere:
             self._mark_declared(table)
         return table
@@ -183,8 +191,15 @@ class Operations:
         self._require_properties(properties)
         if mode is CreateMode.EXIST_OK:
             raise InvalidInputError("RegisterTable has the modes Create and Overwrite.")
+        shown = self.registry.find([id]).get(id)
+        if isinstance(shown, Table) and is_folder_of(shown, location, self.root_uri) and self.has_data(shown):
+            if not self.registry.capabilities.register_anywhere:
+                return shown
+            mode = CreateMode.OVERWRITE
         self._require_new(id, replaces=mode is CreateMode.OVERWRITE)
         place = self._choose_place(id, location)
+        if not properties and self.registry.capabilities.properties:
+            properties = plans.own_properties(stored_metadata(self.store, place))
         table = self.run(
             _with_parent(id),
             lambda facts: self._plan_register(facts, id, place, mode, properties),
@@ -238,7 +253,7 @@ class Operations:
         """Error 19 for a folder without a version that nobody declared (early document, "Table Existence")."""
         if not only_declared and not self.has_data(table):
             raise InvalidTableStateError(
-                f"The folder {table.location!r} exists, but it holds no Lance table: create the table, or drop it."
+                f"The folder {table.location!r} does not comply with the Lance table format: create it, or drop it."
             )
 
     def run(self, ids: Iterable[ObjectId], plan: Plan[Answer], seen: bool = True, newest: bool = False) -> Answer:
@@ -389,7 +404,7 @@ class Operations:
         found: list[str] = []
         while True:
             names = self.registry.children(id, kind, start, limit)
-            found += nameable(names, self.delimiter)
+            found += nameable(names, self.delimiter, flat=not self.registry.capabilities.namespaces)
             if limit is None or len(names) < limit or len(found) >= limit:
                 return found[:limit]
             start = names[-1]

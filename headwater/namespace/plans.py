@@ -278,6 +278,17 @@ def check_properties(properties: Mapping[str, str] | None) -> dict[str, str]:
     return values
 
 
+NOT_PROPERTIES = ("ARROW:", "headwater.", "huggingface", "lance", "org.apache.", "pandas")
+"""Beginnings of the keys that libraries write into the metadata of a table for themselves."""
+
+
+def own_properties(metadata: Mapping[str, str]) -> dict[str, str]:
+    """Return the properties of a table among the metadata of its Lance table (directory document, "Table")."""
+    found = {key: value for key, value in metadata.items() if key and not key.startswith(NOT_PROPERTIES)}
+    fitting = [(key, value) for key, value in found.items() if len(key) + len(value) <= MAX_PROPERTY_CHARS]
+    return dict(fitting[:MAX_PROPERTIES])
+
+
 class NameLostError(ConcurrentModificationError):
     """Another creator made a table of this name first, and it stays: `table`."""
 

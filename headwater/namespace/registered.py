@@ -30,7 +30,7 @@ from headwater.model import Table
 from headwater.namespace import data
 from headwater.namespace.abilities import CatalogAbilities
 from headwater.namespace.composition import ComposedNamespace
-from headwater.namespace.plans import CreateMode, DropBehavior, DropMode, check_properties, choose
+from headwater.namespace.plans import CreateMode, DropBehavior, DropMode, check_properties, choose, own_properties
 from headwater.namespace.requests import LANCE_TYPES, AlterNamespaceRequest, RenameNamespaceRequest, parse_request
 from headwater.namespace.versions.methods import VersionMethods
 from headwater.table_refs import branch_of
@@ -148,10 +148,6 @@ class RegisteredNamespace(VersionMethods, DataMethods):
             migrate=self.migrate,
         )
 
-    def level(self) -> int | None:
-        """N if every table is at level N, so that the catalog is leveled; None if it is not, or has no table."""
-        return self.operations.level()
-
     # Namespaces
 
     def create_namespace(self, request: api.CreateNamespaceRequest) -> api.CreateNamespaceResponse:
@@ -219,11 +215,12 @@ class RegisteredNamespace(VersionMethods, DataMethods):
 
     def describe_table(self, request: api.DescribeTableRequest) -> api.DescribeTableResponse:
         request = parse_request(api.DescribeTableRequest, request)
-        table = self.operations.find_table(self.id_of(request.id))
+        table = self.operations.find_table(self.known_id(request.id), newest=True)
         uri = self.operations.uri_of(table)
         answer = api.DescribeTableResponse(
             table=table.id.name,
             namespace=list(table.id.parent.names),
+            version=table.known.newest or None,
             location=uri,
             table_uri=self._full_uri(uri) if request.with_table_uri else None,
             storage_options=self._vended(request.vend_credentials),
@@ -241,7 +238,7 @@ class RegisteredNamespace(VersionMethods, DataMethods):
 
     def table_exists(self, request: api.TableExistsRequest) -> api.TableExistsResponse:
         request = parse_request(api.TableExistsRequest, request)
-        table = self.operations.find_table(self.id_of(request.id))
+        table = self.operations.find_table(self.known_id(request.id))
         if request.version is not None:
             data.describe_data(self.handle(table), request.version, load_detailed_metadata=False)
         return api.TableExistsResponse()
@@ -274,14 +271,14 @@ class RegisteredNamespace(VersionMethods, DataMethods):
 
     def drop_table(self, request: api.DropTableRequest) -> api.DropTableResponse:
         request = parse_request(api.DropTableRequest, request)
-        table = self.operations.drop_table(self.id_of(request.id))
+        table = self.operations.drop_table(self.known_id(request.id))
         return api.DropTableResponse(
             id=list(table.id.names), location=self.operations.uri_of(table), properties=self._properties_of(table)
         )
 
     def rename_table(self, request: api.RenameTableRequest) -> api.RenameTableResponse:
         request = parse_request(api.RenameTableRequest, request)
-        old = self.id_of(request.id)
+        old = self.known_id(request.id)
         parent = self.id_of(request.new_namespace_id) if request.new_namespace_id is not None else None
         names = [*(old.parent if parent is None and not old.is_root else parent or old).names, request.new_table_name]
         self.operations.rename_table(old, self.id_of(names))
@@ -362,6 +359,8 @@ class RegisteredNamespace(VersionMethods, DataMethods):
         )
         answer.version, answer.stats, answer.metadata = facts.version, facts.stats, facts.metadata
         answer.var_schema = facts.schema
+        if facts.metadata is not None and not self.registry.capabilities.properties:
+            answer.properties = own_properties(facts.metadata)
         if facts.arrow_schema is not None and LANCE_TYPES.items() <= (request.context or {}).items():
             answer.var_schema = data.lance_schema_to_json(facts.arrow_schema)
 

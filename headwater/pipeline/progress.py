@@ -1,4 +1,4 @@
-"""Progress of a job, and the place where it ran. The command line shows both (cli/progress.py)."""
+"""Progress of a job, and the place where it ran. The command line shows both (cli/pipeline.py)."""
 
 from __future__ import annotations
 

@@ -1,14 +1,14 @@
 """Views of many rows: Spark runs the SQL over rows that executors read, and executors write what differs.
 
-The driver sees no row, but for up to `driver_rows` rows of changed keys (see slices). The result is compared with the
-view's present state by a join on the keys, and the differences land in one transaction.
+The driver sees no row, but for up to `driver_rows` rows of small views and of changed keys (see slices). A larger
+result is compared with the view's present state by a join on the keys, and the differences land in one transaction.
 """
 
 from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from functools import partial, reduce
 from typing import Any
 
@@ -19,7 +19,15 @@ from headwater.catalog.streams import CatalogStream
 from headwater.clock import unique_hex
 from headwater.pipeline.executors import ingest_frame
 from headwater.pipeline.grammar import ViewSpec, naming_section
-from headwater.pipeline.view_tables import BY_SPARK, VIEW_SOURCE, MadeView, check_distinct, check_named, view_table
+from headwater.pipeline.view_tables import (
+    BY_SPARK,
+    VIEW_SOURCE,
+    MadeView,
+    check_distinct,
+    check_named,
+    land,
+    view_table,
+)
 from headwater.spark.table_frames import Readable, frame_of, readable
 from headwater.sql.spark_parser import SqlError, query_text, with_tables
 from headwater.streams.sources.intake import Intake
@@ -36,19 +44,45 @@ def land_by_spark(
     runner: Runner, catalog: Catalog, view: ViewSpec, inputs: Mapping[str, Readable], anew: bool = False
 ) -> MadeView:
     """Make the view's table hold what its SQL gives now. SqlError: Spark does not take the SQL, or not compare it."""
+    from pyspark import StorageLevel
+
     spark = runner.spark
     frames = {name: partial(frame_of, spark, found, runner.cores) for name, found in inputs.items()}
-    with _asked(spark, view.sql, frames) as frame:
+    with ExitStack() as until, _asked(spark, view.sql, frames) as frame:
         check_named(view, frame.columns)
+        few = _few_rows(runner, catalog, view, inputs, frame)
+        if few is not None:
+            return land(catalog, view, few, anew, BY_SPARK)
+        frame = frame.persist(StorageLevel.DISK_ONLY)  # it is looked at twice, and may be as large as its inputs
+        until.callback(frame.unpersist)
         total, distinct = _counted(frame, view)
         check_distinct(view, total, distinct)
-        columns = {field.name: arrow_type(json.loads(field.dataType.json())) for field in frame.schema}
-        stream = view_table(catalog, view, pa.schema(list(columns.items())), anew)
+        stream = view_table(catalog, view, _schema(frame), anew)
         before = stream.position
         events = _differences(runner, stream, frame, catalog.slot)
         with naming_section(f"The view {view.name}"):
             landed = ingest_frame(events, stream, Intake((), "op", VIEW_SOURCE, True, (), {"op_column": OP}), runner)
         return MadeView(stream, landed, before, BY_SPARK)
+
+
+def _few_rows(
+    runner: Runner, catalog: Catalog, view: ViewSpec, inputs: Mapping[str, Readable], frame: Any
+) -> pa.Table | None:
+    """Return the rows of a small view of small tables: Spark runs its SQL, and the driver compares and lands them.
+
+    None if the inputs, the result or the view's present rows are more than `driver_rows`.
+    """
+    most = runner.driver_rows or 0
+    held = readable(catalog[view.name], catalog.slot).rows if view.name in catalog else 0
+    if max(held, sum(found.rows for found in inputs.values())) > most:
+        return None
+    with runner.counted():
+        rows = frame.limit(most + 1).toArrow()
+    return rows.cast(_schema(frame)) if rows.num_rows <= most else None
+
+
+def _schema(frame: Any) -> pa.Schema:
+    return pa.schema([(field.name, arrow_type(json.loads(field.dataType.json()))) for field in frame.schema])
 
 
 def check_sql(spark: Any, sql: str, schemas: Mapping[str, pa.Schema]) -> None:
@@ -74,20 +108,17 @@ def slice_by_spark(spark: Any, query: Any, tables: Mapping[str, pa.Table]) -> pa
         return spark.createDataFrame(table.combine_chunks(), StructType.fromJson(spark_schema(table.schema)))
 
     with _asked(spark, query_text(query), {name: partial(frame, table) for name, table in tables.items()}) as found:
-        columns = {field.name: arrow_type(json.loads(field.dataType.json())) for field in found.schema}
         rows: pa.Table = found.toArrow()
-        return rows.cast(pa.schema(list(columns.items())))
+        return rows.cast(_schema(found))
 
 
 @contextmanager
 def _asked(spark: Any, sql: str, inputs: Mapping[str, Callable[[], Any]]) -> Any:
     """Yield what the SQL gives. Spark has no schemas for temporary views: each name becomes one without dots."""
-    from pyspark import StorageLevel
     from pyspark.errors import AnalysisException
 
     run = unique_hex(8)
     names = {name: f"__headwater_{run}_{place}" for place, name in enumerate(inputs)}
-    frame = None
     try:
         for name, found in inputs.items():
             found().createOrReplaceTempView(names[name])
@@ -98,18 +129,19 @@ def _asked(spark: Any, sql: str, inputs: Mapping[str, Callable[[], Any]]) -> Any
             raise SqlError(f"Spark does not take it: {str(error).splitlines()[0][:300]}") from error
         if any("map<" in kind for kind in kinds):
             raise SqlError("Spark does not compare maps.")
-        frame = frame.persist(StorageLevel.DISK_ONLY)  # it is looked at twice, and may be as large as its inputs
         yield frame
     finally:
-        if frame is not None:
-            frame.unpersist()
         for name in names.values():
             spark.catalog.dropTempView(name)
 
 
 def _counted(frame: Any, view: ViewSpec) -> tuple[int, int]:
-    keys = frame.select(*(_quoted(name) for name in view.keys))
-    return frame.count(), keys.distinct().count()
+    """Return the number of rows, and of different keys."""
+    from pyspark.sql import functions as F
+
+    each = frame.groupBy(*(F.col(_quoted(name)) for name in view.keys)).agg(F.count(F.lit(1)).alias(NEW))
+    total, distinct = each.agg(F.sum(NEW), F.count(F.lit(1))).collect()[0]
+    return total or 0, distinct
 
 
 def _differences(runner: Runner, stream: CatalogStream, frame: Any, slot: int) -> Any:

@@ -15,7 +15,7 @@ from headwater.errors import InvalidInputError
 from headwater.metastore import Transaction
 from headwater.names import parse_name
 from headwater.pipeline.facts import INPUTS
-from headwater.pipeline.grammar import ViewSpec
+from headwater.pipeline.grammar import ViewSpec, naming_section
 from headwater.pipeline.planning import sql_digest
 from headwater.sql.spark_parser import SPARK
 from headwater.streams.definition import Definition, define, to_properties, with_properties
@@ -60,6 +60,17 @@ class MadeView(NamedTuple):
     landed: LandingReport
     before: int
     engine: str
+
+
+def land(catalog: Catalog, view: ViewSpec, rows: pa.Table, anew: bool = False, engine: str = EMBEDDED) -> MadeView:
+    """Make the view's table hold these rows: only what differs becomes changes. It is created when it is not there."""
+    check_named(view, rows.schema.names)
+    check_keys(view, rows)
+    stream = view_table(catalog, view, rows.schema, anew)
+    before = stream.position
+    with naming_section(f"The view {view.name}"):
+        landed = stream.ingest(rows, "snapshot", VIEW_SOURCE, strict=True, allow_empty=True)
+    return MadeView(stream, landed, before, engine)
 
 
 def view_table(catalog: Catalog, view: ViewSpec, schema: pa.Schema, anew: bool = False) -> CatalogStream:

@@ -19,14 +19,12 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from headwater.clock import Clock
 from headwater.namespace.abilities import abilities_of
 from headwater.namespace.vending import Keep, Own, Scoped, Vendor
-from headwater.rest.auth.audit import Audit
-from headwater.rest.auth.gate import Gate
+from headwater.rest.auth.gate import Audit, Gate
 from headwater.rest.call import Call
 from headwater.rest.dispatch import Dispatcher
-from headwater.rest.endpoint import Endpoint
+from headwater.rest.endpoint import Endpoint, NameLookups
 from headwater.rest.extensions import ALL_ROUTES
 from headwater.rest.idempotency import Repeats
-from headwater.rest.lookups import NameLookups
 from headwater.rest.middleware import Admitted, Based, Faced, Limited, OwnSite, Paths, Recorded, Routed, StatusNoted
 from headwater.rest.openapi import openapi_json
 from headwater.rest.page.catalog_questions import ALL_HANDLERS

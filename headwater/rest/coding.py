@@ -17,7 +17,7 @@ import msgspec
 from lance_namespace import LanceNamespace
 from pydantic import BaseModel, ValidationError
 
-from headwater.adapter.adapted import AdaptedNamespace
+from headwater.adapter import TABLE_WORK, AdaptedNamespace
 from headwater.errors import InvalidInputError
 from headwater.names import DELIMITER, ROOT, ObjectId, check_delimiter, parse
 from headwater.namespace.requests import PageRequest, with_ignore_missing
@@ -274,5 +274,7 @@ def encode_json(value: object) -> bytes:
 
 def implements(namespace: LanceNamespace, method: str) -> bool:
     """Return True if a catalog implements an operation; the interface alone refuses it."""
+    if isinstance(namespace, AdaptedNamespace) and method in TABLE_WORK:
+        return True
     kind = type(namespace.adapted if isinstance(namespace, AdaptedNamespace) else namespace)
     return getattr(kind, method, None) is not getattr(LanceNamespace, method, None)

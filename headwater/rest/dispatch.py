@@ -1,40 +1,56 @@
-"""From a routed call to an answer, over any LanceNamespace. Answers are made in worker threads."""
+"""From a routed call to an answer, over any LanceNamespace. Answers are made in worker threads.
+
+A data worker hosts the same dispatcher (`Hosted`) over a catalog that the worker opens for itself. A call comes as JSON
+with its rows beside, and stands where it stood in the server: in its transaction, at its moment, in the name of its
+caller. A commit is sent back to the server, which makes one slot of those that come together.
+"""
 
 from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from itertools import chain
 from typing import Any
 from urllib.parse import unquote
 
+import lance_namespace
+import msgspec
+import pyarrow as pa
 from lance_namespace import LanceNamespace
 
+from headwater.adapter import adapt
+from headwater.clock import SystemClock
 from headwater.errors import (
     InvalidInputError,
     NamespaceNotFoundError,
     TableTagNotFoundError,
     UnsupportedOperationError,
 )
-from headwater.names import ROOT, ObjectId
+from headwater.imports import warm
+from headwater.names import DELIMITER, ROOT, ObjectId
 from headwater.namespace.abilities import CatalogAbilities, abilities_of
 from headwater.namespace.requests import parse_moment
 from headwater.namespace.vending import FileAccess, Keep, Vendor, check_request, vend
-from headwater.rest.arrow import joined
 from headwater.rest.auth.access import OWNER, check, check_route, is_filtered, storage_access
 from headwater.rest.auth.object_rights import check_objects, list_visible
 from headwater.rest.body import BodySpool, too_large
-from headwater.rest.call import AT, ELSEWHERE, TRANSACTION, UNREAD, Call
+from headwater.rest.call import AT, ELSEWHERE, TABLE_VERSION, TRANSACTION, UNREAD, Call
 from headwater.rest.coding import ARROW_FILE, JSON, encode_json, read_call, read_ids, read_json, write_answer
+from headwater.rest.extensions import ALL_ROUTES
 from headwater.rest.idempotency import GivenAnswer, Repeats, fingerprint
+from headwater.rest.page.catalog_questions import ALL_HANDLERS, QUESTIONS
 from headwater.rest.remote_client import LEVEL, completed, is_remote, shaped
-from headwater.rest.reply import Headers, Reply, context_headers, etag, is_known_to_client, refusal
+from headwater.rest.reply import Headers, Reply, context_headers, etag, is_known_to_client, joined, refusal
 from headwater.rest.routes import BY_OPERATION, Answer, BodyKind, Permission
 from headwater.rest.settings import Limits
-from headwater.rest.work import RowStreams, Work, begun
+from headwater.rest.work import RowStreams, Work, begun, call_of, encoded
 from headwater.tables.handle import noting_unread
 from headwater.verbs.catalog import commit_after
+from headwater.verbs.table_versions import NO_VERSIONS
 from headwater.verbs.verb import SessionKind, require
+from headwater.workers.channel import ask
+from headwater.workers.child import find
 
 JSON_HEADERS: Headers = ((b"content-type", JSON),)
 UNREAD_HEADERS: Headers = ((UNREAD.encode(), b"true"),)
@@ -136,7 +152,7 @@ class Dispatcher:
         with noting_unread(call.unread):
             if TRANSACTION in call.headers:
                 return self._within(call)
-            return (self._at(call) if AT in call.headers else self._by(call))._call(call)
+            return (self._at(call) if AT in call.headers else self._by(call))._chosen(call)._call(call)
 
     def _standing(self, call: Call) -> CatalogAbilities:
         """Return the abilities of the catalog in the session of a call: its transaction, the past, or the present.
@@ -181,7 +197,7 @@ class Dispatcher:
         assert self._abilities.transactions is not None
         sent = call.body.view.nbytes if isinstance(call.body, BodySpool) else len(call.body)
         with self._abilities.transactions.using(call.asker.name, call.headers[TRANSACTION], sent) as inside:
-            return self._over(inside, self._read_only)._call(call)
+            return self._over(inside, self._read_only)._chosen(call)._call(call)
 
     def _check_past(self, call: Call) -> None:
         """Error 13 for what the past cannot be asked, before anything is read."""
@@ -213,6 +229,14 @@ class Dispatcher:
             while len(self._past) > MAX_PAST:
                 del self._past[next(iter(self._past))]
         return made
+
+    def _chosen(self, call: Call) -> Dispatcher:
+        """Return the dispatcher that has a table at another version than its active one, if the call asks for one."""
+        if TABLE_VERSION not in call.headers:
+            return self
+        name, _, version = call.headers[TABLE_VERSION].rpartition("=")
+        choose = require(self._abilities.table_version, NO_VERSIONS)
+        return self._over(choose(ObjectId(tuple(unquote(name).split(DELIMITER))), version), self._read_only)
 
     def has_news(self, call: Call) -> bool:
         """Return True if the log has a new entry for a caller that waits, and always for the past."""
@@ -359,3 +383,43 @@ def check_limits(call: Call, depth: int, most: int) -> None:
         size = sum(len(str(key)) + len(str(value)) for key, value in properties.items())
         if size > most:
             raise InvalidInputError(f"The properties hold {size} characters; at most {most} are taken.")
+
+
+_ROUTES = {route.operation: route for route in (*ALL_ROUTES, *(question.route for question in QUESTIONS.values()))}
+
+
+class Hosted:
+    """Answers calls in a worker."""
+
+    def __init__(self, namespace: LanceNamespace, limits: Limits) -> None:
+        self._namespace = namespace
+        can = abilities_of(namespace)
+        if can.metastore is not None:
+            can.metastore.commit_by(ask)
+        self._dispatcher = Dispatcher(namespace, can, limits, Repeats(None, SystemClock()), ALL_HANDLERS, Keep())
+
+    def answer(self, told: Any, body: pa.Buffer | None) -> Any:
+        """The response to a call, with the tables whose unread rows it lacks; of rows the chunks of an Arrow file,
+        behind one of JSON."""
+        route = _ROUTES[told["operation"]]
+        call = call_of(route, told, body)
+        response = self._dispatcher.respond(call)
+        beside = {"unread": sorted(call.unread)}
+        if route.answer is Answer.ARROW:
+            return chain((msgspec.json.encode(beside),), response)
+        return encoded(response) | beside
+
+    def is_ready(self, told: Any, body: None) -> bool:
+        """Return True: a worker that is asked has opened the catalog."""
+        return True
+
+    def ask(self, told: Any, body: None) -> Any:
+        """One operation of the catalog, as the server itself asks it (`FarNamespace`)."""
+        request = getattr(lance_namespace, told["model"]).model_validate(told["request"])
+        return encoded(getattr(self._namespace, told["method"])(request))
+
+
+def host(opener: str, target: str | None, properties: dict[str, str], limits: dict[str, Any] | None = None) -> Hosted:
+    """The catalog that `opener` ("module:function") opens, ready for calls."""
+    warm()
+    return Hosted(adapt(find(opener)(target, properties)), Limits(**(limits or {})))

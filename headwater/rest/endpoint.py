@@ -1,4 +1,9 @@
-"""The end of the way: a call that was admitted is authorized, its body read, its answer made and sent."""
+"""The end of the way: a call that was admitted is authorized, its body read, its answer made and sent.
+
+Look-ups of names that the catalog can answer from memory are remembered for as long as its state is the current one:
+only requests whose answer depends on names alone. Those that ask for a version, a tag, a branch or details open a
+dataset. That is decided on the request as it was understood, not on its text.
+"""
 
 from __future__ import annotations
 
@@ -10,15 +15,14 @@ from typing import Any
 from starlette.types import Receive, Scope, Send
 
 from headwater.errors import CommitStateUnknownError, LanceNamespaceError, ServiceUnavailableError
+from headwater.namespace.abilities import CatalogAbilities
 from headwater.rest.body import FREE, DisconnectedError, read_body
-from headwater.rest.call import KEY, Call
-from headwater.rest.dispatch import Dispatcher
-from headwater.rest.lookups import NameLookups
-from headwater.rest.pressure import Holding, Quota
+from headwater.rest.call import KEY, SESSION, Call
+from headwater.rest.dispatch import LOOKUPS, Dispatcher
 from headwater.rest.reply import Reply
 from headwater.rest.routes import BodyKind, WorkPlace
 from headwater.rest.sending import SlowReaders, send_reply, unless_gone, until_gone
-from headwater.rest.settings import Limits
+from headwater.rest.settings import Holding, Limits, Quota
 from headwater.rest.work import needs_worker
 
 MAX_WAIT_SECONDS = 30.0
@@ -137,3 +141,58 @@ def _overdue(changes: bool, seconds: float) -> LanceNamespaceError:
             f"The change was not finished within {seconds:g} seconds and may still be made: look before repeating it."
         )
     return ServiceUnavailableError(f"The answer was not ready within {seconds:g} seconds: ask for less, or try later.")
+
+
+MORE_THAN_NAMES = ("version", "tag", "branch", "load_detailed_metadata", "check_declared", "context")
+CHANGES_ANSWER = ("with_table_uri", "vend_credentials")
+MAX_BYTES = 32 * 1024 * 1024
+MAX_ANSWER = 64 * 1024
+OVERHEAD = 512
+"""Bytes of an entry beside those of its answer."""
+Key = tuple[object, ...]
+
+
+class NameLookups:
+    """The answers to look-ups in one state of the catalog."""
+
+    def __init__(self, abilities: CatalogAbilities, vends: bool = False) -> None:
+        self._current = abilities.current_state
+        self._operations = LOOKUPS - {"DescribeTable"} if vends else LOOKUPS  # credentials are made, and expire
+        self._state: object = None
+        self._kept: dict[Key, Reply] = {}
+        self._bytes = 0
+
+    def state(self, call: Call) -> object | None:
+        """The state that answers this call from memory now; None when it takes more than that."""
+        if (
+            self._current is None
+            or not SESSION.isdisjoint(call.headers)
+            or call.route.operation not in self._operations
+        ):
+            return None
+        asked = call.request.__dict__
+        if any(asked.get(name) for name in MORE_THAN_NAMES) or asked.get("version") is not None:
+            return None
+        return self._current(call.id)
+
+    def find(self, call: Call, state: object) -> Reply | None:
+        if state != self._state or "if-none-match" in call.headers:
+            return None
+        return self._kept.get(_key(call))
+
+    def keep(self, call: Call, state: object, reply: Reply) -> None:
+        """Remember an answer; those of an older state are forgotten."""
+        if state != self._state:
+            self._kept.clear()
+            self._state, self._bytes = state, 0
+        size = len(reply.body) + OVERHEAD
+        if reply.status != 200 or "if-none-match" in call.headers or len(reply.body) > MAX_ANSWER:
+            return
+        if self._bytes + size <= MAX_BYTES:
+            self._kept[_key(call)] = reply
+            self._bytes += size
+
+
+def _key(call: Call) -> Key:
+    asked = call.request.__dict__
+    return call.route.operation, call.id, call.caller, *(asked.get(name) for name in CHANGES_ANSWER)

@@ -22,8 +22,8 @@ from headwater.metastore.state.index import NAMED
 from headwater.names import ROOT, ObjectId
 from headwater.namespace.data.describe import describe_exact
 from headwater.rest.auth.access import OWNER, Caller, undo_needs
+from headwater.rest.auth.keys import names_of, role_of
 from headwater.rest.auth.object_rights import Projection
-from headwater.rest.auth.roles import names_of, role_of
 from headwater.rest.body import BodySpool
 from headwater.rest.call import Call
 from headwater.rest.coding import implements
@@ -40,6 +40,7 @@ from headwater.rest.routes import (
 )
 from headwater.verbs.all_verbs import BY_OPERATION as VERB_ROWS
 from headwater.verbs.all_verbs import fields_of
+from headwater.verbs.object_verbs import ObjectPage, no_object
 from headwater.verbs.verb import Verb, VerbSession, require
 
 Handler = Callable[[LanceNamespace, Call], Any]
@@ -117,7 +118,9 @@ def _handler(row: Verb) -> Handler:
             check(session, call)
         found = row.handler(session, call.request)
         if project is not None and session.can.metastore is not None:
-            found = project(Projection(call.asker, session.can.metastore), found)
+            found = project(Projection(call.asker, session.can.metastore, session.can), found)
+            if found is None:
+                raise no_object(call.request)
         return found if row.returns_rows else row.wrap(found)
 
     return handle
@@ -126,6 +129,11 @@ def _handler(row: Verb) -> Handler:
 def _project_log(visible: Projection, answer: Any) -> Any:
     """A caller with a scope gets the number of every commit, and of each the changes that it may describe."""
     return msgspec.structs.replace(answer, entries=[visible.log_entry(entry) for entry in answer.entries])
+
+
+def _project_objects(visible: Projection, answer: ObjectPage) -> ObjectPage:
+    seen = (visible.object(each) for each in answer.objects)
+    return ObjectPage([each for each in seen if each is not None], answer.page_token)
 
 
 def _project_definition(visible: Projection, answer: dict[str, Any]) -> dict[str, Any]:
@@ -139,8 +147,10 @@ _PROJECTIONS: dict[str, Callable[[Projection, Any], Any]] = {
     "ListStreamDeltas": lambda visible, deltas: [visible.delta(each) for each in deltas],
     "DescribeStreamTable": _project_definition,
     "UndoTransaction": Projection.undone,
+    "FindObject": Projection.object,
+    "ListObjects": _project_objects,
 }
-"""Answers that name objects or authors, each reduced to what the caller may describe."""
+"""Answers that name objects or authors, each reduced to what the caller may describe; None is an object not found."""
 
 
 def _check_undo(session: VerbSession, call: Call) -> None:

@@ -15,11 +15,10 @@ from typing import IO, Any
 from starlette.types import Receive, Send
 
 from headwater.errors import LanceNamespaceError, ServiceUnavailableError
-from headwater.rest.arrow import CHUNK
 from headwater.rest.body import DisconnectedError
 from headwater.rest.call import Call
-from headwater.rest.pressure import Holding, Quota
-from headwater.rest.reply import Reply
+from headwater.rest.reply import CHUNK, Reply
+from headwater.rest.settings import Holding, Quota
 
 Run = Callable[..., Coroutine[Any, Any, Any]]
 _closing: set[asyncio.Task[Any]] = set()

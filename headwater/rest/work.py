@@ -1,7 +1,7 @@
 """Runs the work of a call in the server process, or in worker processes that can be killed without harming it.
 
 The server itself handles JSON, names and the records of the catalog. What opens a table, parses SQL or rows, or runs a
-user's function is a worker's (`needs_worker`), which answers with the same dispatcher (`rest/hosted.py`).
+user's function is a worker's (`needs_worker`), which answers with the same dispatcher (`rest/dispatch.py`).
 """
 
 from __future__ import annotations
@@ -17,23 +17,23 @@ import pyarrow as pa
 from lance_namespace import LanceNamespace
 from pydantic import BaseModel
 
-from headwater.adapter.adapted import AdaptedNamespace
+from headwater.adapter import ANSWERED, AdaptedNamespace
 from headwater.decoding.arrow import read_stream
-from headwater.errors import InternalError, UnsupportedOperationError
+from headwater.errors import InternalError
 from headwater.names import ObjectId
 from headwater.namespace.abilities import CatalogAbilities, abilities_of
-from headwater.rest.arrow import byte_chunks, file_parts
 from headwater.rest.auth.access import OWNER, Caller, Grant
 from headwater.rest.body import BodySpool
-from headwater.rest.call import ELSEWHERE, TRANSACTION, Call
+from headwater.rest.call import SESSION, TRANSACTION, Call
 from headwater.rest.coding import make_request
+from headwater.rest.reply import byte_chunks, file_parts
 from headwater.rest.routes import Answer, BodyKind, Permission, Route, WorkPlace
 from headwater.workers import Pool
 from headwater.workers.channel import Chunk
 
 Accept = Callable[[int], None]
 Chunks = Generator[Chunk, None, None]
-HOST = "headwater.rest.hosted:host"
+HOST = "headwater.rest.dispatch:host"
 """The function that makes a worker ready for calls."""
 DETAILS = ("version", "tag", "branch", "load_detailed_metadata")
 """Fields of look-ups whose answer is in the table, and not in the catalog."""
@@ -81,7 +81,7 @@ class FarNamespace(AdaptedNamespace):
         """Raise the error that keeps a worker from opening the back end, or the back end from answering."""
         assert self._pool is not None
         self._pool.run("is_ready", {})
-        with suppress(UnsupportedOperationError):
+        with suppress(*ANSWERED):
             self.list_namespaces(lance_namespace.ListNamespacesRequest(id=[], limit=1))
 
 
@@ -182,7 +182,7 @@ def told_of(call: Call) -> dict[str, Any]:
         "raw_id": call.raw_id,
         "query": call.query,
         "request": _fields(call.request),
-        "headers": {name: call.headers[name] for name in ELSEWHERE if name in call.headers},
+        "headers": {name: call.headers[name] for name in SESSION if name in call.headers},
         "caller": None if call.asker is OWNER else _caller_told(call.asker),
     }
 

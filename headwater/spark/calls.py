@@ -1,30 +1,46 @@
-"""Handlers of the worker's protocol: one row per call, a struct in, a JSON value out."""
+"""Handlers of the worker's protocol: one row per call, a struct in, a JSON value out.
+
+A statement that reads tables and writes one is a serializable transaction, where the catalog has transactions.
+"""
 
 from __future__ import annotations
 
 import json
 import threading
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import nullcontext
+from typing import Any, TypeVar
 
 import msgspec
+import pyarrow as pa
 
+from headwater.catalog.transactions import metastore_of
 from headwater.errors import InvalidInputError, TableVersionNotFoundError
+from headwater.names import format_name
+from headwater.namespace.transactions.appended_rows import session_of
 from headwater.spark import following, fresh, protocol, stream
 from headwater.spark.catalog import Connection, connect, schema_from
+from headwater.spark.fresh import opened
 from headwater.spark.jobs import JOBS
-from headwater.spark.landing_sink import land_batch
-from headwater.spark.sink import commit_batch
-from headwater.spark.statements import committed
-from headwater.spark.stream_writes import commit_created, commit_events
-from headwater.tables.commit.committer import commit_delta, delete_where, overwrite, overwrite_partitions
+from headwater.spark.protocol import Append, Commit
+from headwater.spark.stream import commit_batch
+from headwater.spark.stream_writes import catalog_at, check_reads, commit_created, commit_events, land_batch
+from headwater.spark.wire_values import Range, WireScan, table_of
+from headwater.tables.commit.committer import (
+    TableCommitter,
+    commit_delta,
+    delete_where,
+    overwrite,
+    overwrite_partitions,
+)
 from headwater.tables.handle import TableHandle
 from headwater.tables.partitions import list_partitions
 from headwater.tables.scan import changes as feed
 from headwater.tables.scan import table_scan as scans
-from headwater.tables.scan.parts import AnyPart
+from headwater.tables.scan.parts import AnyPart, Appended, Piece, Positions, Rewritten, Tail
 from headwater.tables.scan.table_scan import rows_left
 from headwater.tables.translate import NoDataError, translating
+from headwater.tables.write.data_files import write
 from headwater.work import HERE, Runner, Task
 from headwater.work.tasks import named
 
@@ -50,6 +66,33 @@ def ask(operation: str, **arguments: Any) -> Any:
     """A call from Python, checked as one of the jar's is; the answer as the jar gets it."""
     call: protocol.WorkerCall = msgspec.convert({"op": operation, **arguments}, protocol.AnyCall)
     return msgspec.to_builtins(answer(call))
+
+
+NO_ROWS: Json = {"kind": "fragments", "fragments": []}
+"""A part of no fragment: Spark's Python data source wants at least one."""
+
+
+def read_part(scan: Json, part: Json, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+    """Return the rows of a part that `ask` planned, on an executor."""
+    if part == NO_ROWS:
+        return iter(())
+    return read_rows(msgspec.convert(scan, WireScan), msgspec.convert(part, AnyPart), schema)
+
+
+def read_rows(scan: WireScan, part: AnyPart, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+    """Return the rows of a part in `schema`: of the log, of a fold, of the change feed, or of the Lance table."""
+    if isinstance(part, Piece | Positions):
+        return following.read_rows(scan, part, schema)
+    if scan.is_folded or isinstance(part, Tail):
+        return fresh.read_rows(scan, part, schema)
+    if isinstance(part, Appended | Rewritten):
+        return feed.read(scan.engine(), part, schema)
+    return scans.read(scan.engine(), part, schema)
+
+
+def write_rows(table: Json, rows: Iterable[pa.RecordBatch]) -> list[Json]:
+    """Write data files of a table that `ask` loaded, on an executor."""
+    return write(table_of(table), rows)
 
 
 def connection(call: protocol.CatalogCall) -> Connection:
@@ -78,6 +121,16 @@ def _plan(call: protocol.PlanScan) -> Sequence[AnyPart]:
 
 def _count(call: protocol.Count) -> int:
     return fresh.count_rows(call.scan) if call.scan.table.is_folded else scans.count(call.scan.engine())
+
+
+def _partitions(call: protocol.Partitions) -> list[list[str | None]]:
+    """Return the values of each partition, sorted, NULL first: of a stream table, those of its change log now."""
+    table, fold = call.table, call.table.fold
+    if fold is None:
+        return list_partitions(table.handle())
+    objects = catalog_at(fold.lake).objects(table.id)
+    found = [list(each.values.values()) for each in objects if each.values and each.key.startswith(f"{fold.id}/")]
+    return sorted(found, key=lambda values: [(value is not None, value or "") for value in values])
 
 
 def _check_search(call: protocol.CheckSearch) -> None:
@@ -190,7 +243,7 @@ def _protect(call: protocol.StreamCall, offset: stream.Offset) -> None:
 # Changes and jobs ----------------------------------------------------------------------------------------------------
 
 
-def _check_order(asked: protocol.Range) -> None:
+def _check_order(asked: Range) -> None:
     """Error 13 for a range that ends before it begins."""
     if asked.start_micros is not None:
         is_turned = asked.end_micros is not None and asked.end_micros < asked.start_micros
@@ -259,7 +312,7 @@ CALLS: dict[type[protocol.WorkerCall], Callable[[Any], Any]] = {
     protocol.PlanScan: _plan,
     protocol.MatchingRows: lambda call: rows_left(call.scan.engine(), call.used),
     protocol.Count: _count,
-    protocol.Partitions: lambda call: list_partitions(call.table.handle()),
+    protocol.Partitions: _partitions,
     protocol.CheckSearch: _check_search,
     protocol.Append: _append,
     protocol.Overwrite: _overwrite,
@@ -279,3 +332,24 @@ CALLS: dict[type[protocol.WorkerCall], Callable[[Any], Any]] = {
     protocol.JobCommit: commit_job,
     protocol.TaskRun: lambda call: Task.unpacked(call.task).answer(),
 }
+
+
+Answer = TypeVar("Answer")
+
+
+def committed(connection: Connection, call: Commit, act: Callable[[TableCommitter], Answer]) -> Answer:
+    """Commit to a Lance table. If others were read, all of it is one transaction: they are as they were, or it is 14.
+
+    A statement that has read its own table alone needs none: its commit is pinned to the version that was read.
+    """
+    target, is_append = call.table.id, isinstance(call, Append)
+    others = [each for each in call.reads if is_append or each.id != target]
+    if not others or connection.lake is None:
+        return act(connection.committer)
+    with catalog_at(connection.lake).transaction(f"write {format_name(target)}") as inside:
+        namespace = metastore_of(inside.namespace)
+        session = session_of(namespace)
+        check_reads(session.tx, opened(connection.lake).uri, others)
+        is_blind = is_append and all(each.id != target for each in others)
+        with session.appending() if is_blind else nullcontext():
+            return act(TableCommitter(namespace))

@@ -2,6 +2,9 @@
 
 One `Connection` per configured catalog. The server is asked through the released REST client; the table's own
 manifest is then opened directly, because Lance's JSON schema loses timestamp units, zones and decimals.
+
+Each change of ALTER TABLE is one commit of Lance. A path of a column is the names from the top-level column down, as
+Spark writes them: `element` stands for the items of an array, `key` and `value` for those of a map.
 """
 
 from __future__ import annotations
@@ -31,6 +34,7 @@ from headwater.decoding.arrow import read_schema
 from headwater.errors import (
     InvalidInputError,
     InvalidTableStateError,
+    TableColumnNotFoundError,
     TableNotFoundError,
     TableVersionNotFoundError,
     UnsupportedOperationError,
@@ -39,18 +43,30 @@ from headwater.names import ObjectId, format_name
 from headwater.paging import all_pages
 from headwater.rest.client import connect_rest, headers_of, native, token_headers
 from headwater.spark.access_file import options_of
-from headwater.spark.columns import alter
 from headwater.spark.fresh import LAKE, Streams, schema_of
-from headwater.spark.protocol import AnyTableChange, Fold, table_of
+from headwater.spark.protocol import (
+    AddColumn,
+    AnyTableChange,
+    ColumnComment,
+    ColumnNullable,
+    ColumnType,
+    DropColumn,
+    RemoveProperty,
+    RenameColumn,
+    SetProperty,
+)
 from headwater.spark.served_streams import ServedStreams, server_option
-from headwater.spark.stream_ddl import alter_stream, check_provider, create_stream, stage_stream, written_properties
+from headwater.spark.stream_writes import alter_stream, check_provider, create_stream, stage_stream, written_properties
+from headwater.spark.wire_values import Fold, table_of
 from headwater.streams.definition import Definition
+from headwater.tables.columns import alter as columns
+from headwater.tables.columns.alter import COMMENT, Alteration, FieldPath, column_at, fields_of
 from headwater.tables.commit.committer import TableCommitter
 from headwater.tables.handle import TableHandle, shared_session
 from headwater.tables.partitions import partitioned, partitioning
 from headwater.tables.scan.table_scan import SMALL_ROWS
 from headwater.tables.translate import NoDataError, translating
-from headwater.types import lance_schema, spark_schema
+from headwater.types import arrow_field, arrow_type, lance_schema, spark_schema
 
 SPARKS_PROPERTIES = ("provider", "owner", "is_managed_location")
 SPARKS_OPTIONS = "option."
@@ -120,6 +136,8 @@ class Connection:
         try:
             return self.committer.open(table)
         except NoDataError:
+            # Error 19 for a folder that is no Lance table, which is listed (early document, "Table Existence").
+            self.client.describe_table(DescribeTableRequest(id=list(table.id.names), load_detailed_metadata=True))
             raise TableNotFoundError(f"The table {table.name!r} holds no data at its location.") from None
 
     def load_table(self, id: list[str], version: str | None = None, micros: int | None = None) -> dict[str, Any]:
@@ -345,3 +363,63 @@ def _travel_to(table: TableHandle, dataset: lance.LanceDataset, micros: int) -> 
     if not known:
         raise TableVersionNotFoundError(f"The table {table.name!r} has no version as old as {wanted.isoformat()}.")
     return dataset.checkout_version(max(known))
+
+
+def alter(dataset: lance.LanceDataset, change: AnyTableChange) -> None:
+    match change:
+        case SetProperty():
+            _set(dataset, change)
+        case RemoveProperty():
+            dataset.update_schema_metadata({change.key: None})
+        case AddColumn():
+            _add(dataset, change)
+        case DropColumn():
+            _drop(dataset, change)
+        case ColumnComment():
+            column = column_at(dataset.schema, change.path)
+            dataset.update_field_metadata({column.path: {COMMENT: change.comment}})
+        case RenameColumn() | ColumnType() | ColumnNullable():
+            columns.alter(dataset, [_alteration(column_at(dataset.schema, change.path), change)])
+
+
+def _set(dataset: lance.LanceDataset, change: SetProperty) -> None:
+    if change.key == "version":
+        raise InvalidInputError("The property 'version' is shown by Headwater itself: choose another name.")
+    dataset.update_schema_metadata({change.key: change.value})
+
+
+def _alteration(column: FieldPath, change: RenameColumn | ColumnType | ColumnNullable) -> Alteration:
+    match change:
+        case RenameColumn():
+            return Alteration(column, name=change.name)
+        case ColumnType():
+            return Alteration(column, type=arrow_type(change.type))
+        case ColumnNullable():
+            return Alteration(column, nullable=change.nullable)
+
+
+def _add(dataset: lance.LanceDataset, change: AddColumn) -> None:
+    *above, name = change.path
+    if change.position:
+        raise UnsupportedOperationError(f"The column {name!r} is added after the others: leave FIRST and AFTER out.")
+    if not change.nullable:
+        raise UnsupportedOperationError(f"The column {name!r} is NULL in the rows that are there: leave NOT NULL out.")
+    field = arrow_field({"name": name, "type": change.type, "nullable": True})
+    if change.comment:
+        field = field.with_metadata({COMMENT: change.comment})
+    if above:
+        columns.add_inside(dataset, columns.trail(dataset.schema, above), field)
+    else:
+        columns.add(dataset, pa.schema([field]))
+
+
+def _drop(dataset: lance.LanceDataset, change: DropColumn) -> None:
+    try:
+        column = column_at(dataset.schema, change.path)
+    except TableColumnNotFoundError:
+        if change.if_exists:
+            return
+        raise
+    if len(column.trail) > 1 and len(fields_of(column.trail[-2].type)) == 1:
+        raise UnsupportedOperationError(f"The column {column} is the last one of its struct: drop the struct instead.")
+    columns.drop(dataset, [column])

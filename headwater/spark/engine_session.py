@@ -10,6 +10,7 @@ import contextlib
 import importlib.metadata
 import json
 import os
+import platform
 import socket
 import sys
 import threading
@@ -20,8 +21,11 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
+import pyarrow as pa
+
 from headwater.clock import unique_hex
 from headwater.errors import InvalidInputError, ServiceUnavailableError, UnsupportedOperationError
+from headwater.imports import when_used
 from headwater.spark.failures import SEND, failure, naming_failures
 from headwater.spark.java_runtime import require_java
 from headwater.spark.session import own_settings
@@ -30,6 +34,7 @@ from headwater.store.seam import OWN_FOLDER
 from headwater.streams.serving.serving_copy import CatalogLocation
 from headwater.work.engines import PipelineEngine
 
+pyspark = when_used("pyspark")
 Say = Callable[[str], None]
 Json = dict[str, Any]
 INSIDE = {
@@ -166,11 +171,9 @@ def _new_session(given: Any) -> Any:
     """Return a new session beside the given one. `RDD.toDF`, which PySpark binds to the newest, stays with its own."""
     if getattr(given, "_sc", None) is None:
         return given.newSession()
-    from pyspark import RDD
-
-    bound: Any = RDD.toDF
+    bound = pyspark.RDD.toDF
     session = given.newSession()
-    RDD.toDF = bound
+    pyspark.RDD.toDF = bound
     return session
 
 
@@ -253,10 +256,6 @@ def prober(root: str, storage: Mapping[str, str], folder: str) -> Callable[[int]
     names = (*COMPARED, "pandas")
 
     def run(number: int) -> Json:
-        import importlib.metadata
-        import platform
-        import sys
-
         answer: Json = {"number": number, "host": platform.node(), "python": "{}.{}".format(*sys.version_info)}
         for name in names:
             try:
@@ -316,10 +315,6 @@ def _mapped(session: Any, run: Callable[[int], Json]) -> list[Json]:
     """Return the answers of tasks through Connect, which has only DataFrames."""
 
     def work(batches: Iterator[Any]) -> Iterator[Any]:
-        import json
-
-        import pyarrow as pa
-
         for batch in batches:
             for number in batch.column(0).to_pylist():
                 yield pa.RecordBatch.from_pydict({"result": [json.dumps(run(number))]})

@@ -20,23 +20,21 @@ from headwater.errors import InvalidInputError, InvalidTableStateError, TableVer
 from headwater.metastore import Delta, Snapshot
 from headwater.names import format_name
 from headwater.spark.fresh import check_readable, lake_of, sent, shares_for
-from headwater.spark.protocol import Offset, Range, WireScan, WireTable
-from headwater.spark.served_log import FollowedAfar
-from headwater.spark.served_writes import is_afar, server_of, stream_of
+from headwater.spark.served_streams import FollowedAfar, is_afar, server_of, stream_of
 from headwater.spark.stream import CONSUMER, option
+from headwater.spark.wire_values import Offset, Range, WireScan, WireTable
 from headwater.streams.definition import Definition
 from headwater.streams.layout import LANCE
 from headwater.streams.log.log_files import Share
-from headwater.streams.reading.change_feed import INSERT, changes, grouped, walked
+from headwater.streams.reading.change_feed import INSERT, changes, grouped, readers, set_reader, walked
 from headwater.streams.reading.position_views import collected, view_at
-from headwater.streams.reading.readers import readers, set_reader
 from headwater.streams.reading.scan_tasks import read_touched, read_untouched
 from headwater.streams.serving.copy_rows import filtered
 from headwater.streams.serving.serving_copy import Lake, open_version
 from headwater.streams.stream_lookup import Stream, another, open_stream
 from headwater.tables.scan.changes import TIMESTAMP, TYPE, VERSION
 from headwater.tables.scan.parts import LogPart, Piece, Positions
-from headwater.tables.scan.subfields import pruned
+from headwater.tables.scan.prune import pruned
 from headwater.tables.scan.table_scan import EXTRAS, SMALL_ROWS, Extent, whole_fragments
 from headwater.types import spark_schema, wire_schema
 

@@ -24,8 +24,8 @@ from headwater.errors import (
 from headwater.metastore import Metastore, Snapshot
 from headwater.metastore.commit.table_parts import partition_id
 from headwater.names import format_name
-from headwater.spark.protocol import Fold, WireScan, WireTable, is_server
 from headwater.spark.served_streams import EPOCH, count_served, read_served, served
+from headwater.spark.wire_values import Fold, WireScan, WireTable, is_server
 from headwater.streams.definition import Definition
 from headwater.streams.log.log_files import Share
 from headwater.streams.reading.fresh_reads import count, read
@@ -36,7 +36,7 @@ from headwater.streams.stream_lookup import Stream, is_stream_table, open_stream
 from headwater.tables.columns.fields import ROW_ADDRESS, ROW_ID
 from headwater.tables.partitions import partitions_of
 from headwater.tables.scan.parts import AnyPart, Fragments, Tail, Whole
-from headwater.tables.scan.subfields import pruned
+from headwater.tables.scan.prune import pruned
 from headwater.tables.scan.table_scan import SMALL_ROWS, Extent, batch_rows, divide
 from headwater.types import convert_batch, wire_schema
 

@@ -6,164 +6,22 @@ field that is unknown, missing or of another type is refused: the jar and the pa
 
 from __future__ import annotations
 
-import json
-from collections.abc import Mapping
 from typing import Any, Literal
 
 import msgspec
 
-from headwater.errors import InvalidInputError
-from headwater.names import ObjectId, format_name
-from headwater.tables.handle import TableHandle, shared_session
+from headwater.spark.wire_values import (
+    Json,
+    Message,
+    Offset,
+    Options,
+    PartitionedBy,
+    Range,
+    Search,
+    WireScan,
+    WireTable,
+)
 from headwater.tables.scan.parts import AnyPart, Keys
-from headwater.tables.scan.table_scan import Scan
-
-Json = dict[str, Any]
-Offset = dict[str, int]
-Options = dict[str, str]
-
-
-class Message(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True):
-    """A value inside a call."""
-
-
-class NewStream(Message, frozen=True):
-    """A stream table that a statement creates: its definition, and the id that it will have."""
-
-    id: str
-    home: str
-    version: str
-    properties: Json
-
-
-SERVER = "uri"
-
-
-def is_server(lake: str) -> bool:
-    """Return True if a stream table is folded by a server: what `Fold.lake` then says is how to reach it."""
-    return SERVER in json.loads(lake)
-
-
-class Fold(Message, frozen=True):
-    """A stream table at a slot of its catalog and a position of its log. `fresh`: the log after the base counts.
-
-    `lake` says where the metastore is, or the server that folds for who cannot reach it. `id` is what the table is,
-    whoever has its name later.
-    """
-
-    lake: str
-    slot: int
-    position: int
-    rows: int
-    fresh: bool
-    keyed: bool
-    new: NewStream | None = None
-    id: str = ""
-
-
-class WireTable(Message, frozen=True):
-    """A table at one version, as `TableHandle.to_json` writes it: an executor can read and write its files by it."""
-
-    id: tuple[str, ...]
-    uri: str
-    managed: bool
-    storage_options: dict[str, str]
-    version: int | None = None
-    fold: Fold | None = None
-
-    @property
-    def is_folded(self) -> bool:
-        """True if its rows come from a fold, and not from the Lance dataset alone."""
-        return self.fold is not None and self.fold.fresh
-
-    def refused(self) -> InvalidInputError:
-        name = format_name(self.id)
-        if self.fold is not None and self.fold.keyed:
-            return InvalidInputError(
-                f"{name} is a stream table: its rows come from its change log, which nothing may replace. Change them "
-                "with INSERT, UPDATE, DELETE and MERGE, or land changes with headwater.pipeline.ingest(spark, catalog, "
-                "table, rows, format)."
-            )
-        return InvalidInputError(
-            f"{name} is a stream table without keys, an append-only log: INSERT appends to it, and its rows cannot be "
-            "changed or replaced. Take out what was ingested with system.undo, or create a table with keys."
-        )
-
-    def writable(self) -> TableHandle:
-        """The handle of a table whose rows a statement may change: error 13 for a stream table."""
-        if self.fold is not None:
-            raise self.refused()
-        return self.handle()
-
-    def handle(self) -> TableHandle:
-        options = dict(self.storage_options)
-        return TableHandle(
-            ObjectId(self.id), self.uri, options, version=self.version, managed=self.managed, session=shared_session()
-        )
-
-
-class Search(Message, frozen=True):
-    """A vector search (`query` is numbers) or a full-text search (`query` is text)."""
-
-    column: str
-    query: str | list[float]
-    k: int
-    filter: str | None = None
-
-
-class WireScan(Message, frozen=True):
-    """A scan request; see `headwater.tables.scan.table_scan.Scan`."""
-
-    table: WireTable
-    columns: tuple[str, ...]
-    filter: str | None = None
-    limit: int | None = None
-    search: Search | None = None
-    changes: bool = False
-    fields: Json | None = None
-    prune: Json | None = None
-    schema: Json | None = None
-    ordered: bool = False
-    """Of a stream table: the rows of a part come in the order of the key."""
-
-    @property
-    def is_folded(self) -> bool:
-        """True if rows come from a fold, and not from the Lance dataset as they are there."""
-        return self.search is None and (self.ordered or self.table.is_folded)
-
-    def engine(self) -> Scan:
-        search = None if self.search is None else msgspec.to_builtins(self.search)
-        return Scan(
-            self.table.handle(),
-            self.columns,
-            self.filter,
-            self.limit,
-            search,
-            self.changes,
-            self.fields or {},
-            self.prune,
-            self.schema,
-        )
-
-
-class PartitionedBy(Message, frozen=True):
-    """One field of PARTITIONED BY."""
-
-    column: str
-    transform: str
-    width: int | None = None
-
-
-class Range(Message, frozen=True):
-    """CHANGES FROM ... TO ..., by versions or by times in microseconds."""
-
-    start_inclusive: bool
-    end_inclusive: bool
-    start: str | None = None
-    end: str | None = None
-    start_micros: int | None = None
-    end_micros: int | None = None
-
 
 # ALTER TABLE ---------------------------------------------------------------------------------------------------------
 
@@ -222,7 +80,7 @@ AnyTableChange = (
 # Calls ---------------------------------------------------------------------------------------------------------------
 
 
-class WorkerCall(Message, frozen=True, tag_field="op"):
+class WorkerCall(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True, tag_field="op"):
     """One call. `op` is its name."""
 
 
@@ -504,16 +362,3 @@ def decode(frame: bytes) -> AnyCall:
 
 def encode(value: Any) -> bytes:
     return msgspec.json.encode(value)
-
-
-def table_of(value: Mapping[str, Any]) -> TableHandle:
-    """A table as an answer told it, to write to."""
-    return msgspec.convert(value, WireTable).writable()
-
-
-def scan_of(value: Mapping[str, Any]) -> Scan:
-    return msgspec.convert(value, WireScan).engine()
-
-
-def part_of(value: Mapping[str, Any]) -> AnyPart:
-    return msgspec.convert(value, AnyPart)  # type: ignore[no-any-return]

@@ -2,30 +2,38 @@
 
 They work in every kind of session, also under Connect and without the jar. This process plans and commits, so it must
 reach the catalog and the table's storage itself.
+
+A plain function is called with one Arrow array per column and returns the values: an Arrow array, a pandas series, a
+numpy array (two-dimensional for vectors) or a list. A function made by Spark's `udf`, `pandas_udf` or `arrow_udf` is
+called as Spark calls it: with single values, with pandas series, with Arrow arrays, or with an iterator of those.
 """
 
 from __future__ import annotations
 
 import json
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
 from headwater.errors import InvalidInputError
+from headwater.imports import when_used
 from headwater.names import parse_name
 from headwater.spark.access_file import ACCESS_FILE, ENVIRONMENT, options_of, read_access
-from headwater.spark.protocol import table_of
-from headwater.spark.python_functions import Function, filler, function_of
+from headwater.spark.wire_values import table_of
+from headwater.streams.serving.user_functions import Iterating
 from headwater.tables.columns.alter import fill_fragment
-from headwater.types import arrow_type
+from headwater.types import arrow_type, convert
 from headwater.work import Task, runner_of
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 Json = dict[str, Any]
+calls = when_used("headwater.spark.calls")
+sql_types = when_used("pyspark.sql.types")
 REDACTED = "(redacted)"
 
 
@@ -41,13 +49,11 @@ def backfill(
 ) -> Json:
     """Add a column to a table and fill it: `backfill(spark, "lake.a.t", "length", f, columns=["body"], type="int")`.
 
-    `value` is a Python function of the columns named (see `headwater.spark.python_functions`) or an expression in
+    `value` is a Python function of the columns named (see the module) or an expression in
     Lance's SQL. `type` is a Spark type (`"array<float>"`) or an Arrow type (`pa.list_(pa.float32(), 384)` makes a
     vector); a function made by Spark's `udf` has one already. `rows` is how many rows a call gets at most. Rows written
     by others while it runs have NULL in the new column.
     """
-    from headwater.spark.calls import ask
-
     name, *id = parse_name(table)
     call: Json = {"catalog": catalog_options(spark, name), "job": "backfill"}
     arguments: Json = {"column": column, "expression": value if isinstance(value, str) else None}
@@ -55,12 +61,12 @@ def backfill(
     if not isinstance(value, str):
         field = pa.field(column, _type_of(value, type))
         arguments["arrow"] = pa.schema([field]).serialize().to_pybytes().hex()
-    planned = ask("job_plan", **call, id=id, arguments=arguments, parallelism=1)
+    planned = calls.ask("job_plan", **call, id=id, arguments=arguments, parallelism=1)
     function = function_of(value) if field is not None else None
     how = function, _columns(function, columns), field, rows
     tasks = [Task("headwater.spark.python_jobs:fill", (planned, at, *how)) for at in range(len(planned["tasks"]))]
     results = runner_of(spark).run(tasks)
-    done: Json = ask("job_commit", **call, table=planned["table"], arguments=arguments, results=results)
+    done: Json = calls.ask("job_commit", **call, table=planned["table"], arguments=arguments, results=results)
     return done
 
 
@@ -72,14 +78,12 @@ def _columns(function: Function | None, columns: Sequence[str]) -> list[str]:
 
 def _type_of(value: Any, given: Any) -> Any:
     """The Arrow type of the new column: told, or the one a function of Spark's declares."""
-    from pyspark.sql.types import DataType
-
     kind = given if given is not None else getattr(value, "returnType", None)
     if kind is None:
         raise InvalidInputError("Give the type of the new column: type='double', or an Arrow type.")
     if isinstance(kind, pa.DataType):
         return kind
-    found = DataType.fromDDL(kind) if isinstance(kind, str) else kind
+    found = sql_types.DataType.fromDDL(kind) if isinstance(kind, str) else kind
     return arrow_type(json.loads(found.json()))
 
 
@@ -113,3 +117,68 @@ def fill(planned: Json, number: int, function: Function | None, columns: list[st
     if function is None:
         return fill_fragment(table, task["fragment"], {task["column"]: task["expression"]})
     return fill_fragment(table, task["fragment"], filler(function, columns, field), columns, field, rows)
+
+
+ROW, PANDAS, PANDAS_ITERATOR, ARROW, ARROW_ITERATOR = "row", "pandas", "pandas iterator", "arrow", "arrow iterator"
+_SPARK_KINDS = {100: ROW, 101: ROW, 200: PANDAS, 204: PANDAS_ITERATOR, 250: ARROW, 251: ARROW_ITERATOR}
+
+
+@dataclass(frozen=True)
+class Function:
+    """A function and how it wants to be called. It travels to executors."""
+
+    call: Callable[..., Any]
+    kind: str = ARROW
+
+
+def function_of(value: Any) -> Function:
+    """Return the caller's function: a Spark function, recognized by its `evalType`, or a plain one."""
+    if not callable(value):
+        raise InvalidInputError("Give a function, a function made by Spark's udf or pandas_udf, or an SQL expression.")
+    kind = getattr(value, "evalType", None)
+    if kind is None:
+        return Function(value)
+    if kind not in _SPARK_KINDS:
+        raise InvalidInputError("A column is filled row by row: give a scalar function, not one of groups or tables.")
+    return Function(value.func, _SPARK_KINDS[kind])
+
+
+def filler(function: Function, columns: list[str], field: Any) -> Callable[[pa.RecordBatch], pa.RecordBatch]:
+    """The function over the batches of one fragment, in order; an iterator of Spark's lives that long."""
+    answers = _answers(function)
+
+    def fill(batch: pa.RecordBatch) -> pa.RecordBatch:
+        values = _array(answers([batch.column(name) for name in columns]), field.type)
+        if len(values) != batch.num_rows:
+            raise InvalidInputError(f"The function answered {len(values)} values for {batch.num_rows} rows.")
+        return pa.RecordBatch.from_arrays([values], schema=pa.schema([field]))
+
+    return fill
+
+
+def _answers(function: Function) -> Callable[[list[Any]], Any]:
+    call = function.call
+    if function.kind == ROW:
+        return lambda arrays: [call(*row) for row in zip(*(array.to_pylist() for array in arrays), strict=True)]
+    if function.kind == PANDAS:
+        return lambda arrays: call(*(array.to_pandas() for array in arrays))
+    if function.kind == ARROW:
+        return lambda arrays: call(*arrays)
+    iterating = Iterating(call)
+    if function.kind == PANDAS_ITERATOR:
+        return lambda arrays: iterating(*(array.to_pandas() for array in arrays))
+    return lambda arrays: iterating(*arrays)
+
+
+def _array(values: Any, target: Any) -> Any:
+    """The answer of a function as an Arrow array of the column's type; InvalidInput if a value does not fit."""
+    if isinstance(values, pa.ChunkedArray):
+        values = values.combine_chunks()
+    if getattr(values, "ndim", 1) == 2:
+        values = pa.FixedSizeListArray.from_arrays(pa.array(values.reshape(-1)), values.shape[1])
+    if isinstance(values, pa.Array):
+        return convert(values, target)
+    try:
+        return pa.array(values, target, from_pandas=True)
+    except (pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError, TypeError) as error:
+        raise InvalidInputError(f"What the function answered does not fit the type {target}: {error}") from None

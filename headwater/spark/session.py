@@ -14,15 +14,18 @@ import msgspec
 from headwater.clock import unique_hex
 from headwater.config import REST, Resolved, open_resolved, resolve
 from headwater.errors import InvalidInputError, UnsupportedOperationError
+from headwater.imports import when_used
 from headwater.namespace.metastore import MetastoreNamespace
 from headwater.rest.client import check_properties, token_headers
 from headwater.spark.access_file import ACCESS_FILE, ENVIRONMENT, write_access
 from headwater.spark.build import NO_COMPILER, JarNotBuiltError, ensure_jar, spark_jars
+from headwater.spark.fresh import LAKE, lake_option
 from headwater.spark.java_runtime import require_java
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+server = when_used("headwater.rest.server")
 CATALOG_CLASS = "headwater.spark.HeadwaterCatalog"
 EXTENSIONS_CLASS = "headwater.spark.Extensions"
 NO_JAR = (
@@ -148,8 +151,6 @@ def _reach(catalog: Resolved, token: str | None) -> dict[str, str]:
 
 def _lake(catalog: Resolved) -> dict[str, str]:
     """Return the root of the metastore, or an empty text for another kind of catalog."""
-    from headwater.spark.fresh import LAKE, lake_option
-
     opened = open_resolved(catalog)
     if not isinstance(opened, MetastoreNamespace):
         return {LAKE: ""}
@@ -184,9 +185,7 @@ def _serve(catalog: Resolved) -> tuple[str, str]:
 
 def _start(catalog: Resolved) -> tuple[Any, str]:
     """A server of our own on loopback, whose one key this session holds."""
-    from headwater.rest.server import start_in_thread
-
     token = unique_hex(64)
-    running = start_in_thread(open_resolved(catalog), host="127.0.0.1", port=0, api_key=token)
+    running = server.start_in_thread(open_resolved(catalog), host="127.0.0.1", port=0, api_key=token)
     atexit.register(running.stop)
     return running, token

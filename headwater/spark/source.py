@@ -2,18 +2,18 @@
 
 Options: `catalog` (a name given to `configure`) or `uri` and `token`; the table's name is the path. `columns` is a
 comma-separated list of the columns to read. `versionAsOf` reads an older version. pylance is not fork-safe and
-Spark's Python workers are forked, so everything that imports it is imported inside the methods that need it.
+Spark's Python workers are forked, so `calls`, which imports it, is imported when a method first needs it.
 """
 
 from __future__ import annotations
 
 import json
+import math
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-import msgspec
 from pyspark.sql.datasource import (
     DataSource,
     DataSourceArrowWriter,
@@ -34,9 +34,16 @@ from pyspark.sql.streaming.datasource import (
 )
 from pyspark.sql.types import StructField, StructType
 
+from headwater.errors import TableNotFoundError
+from headwater.imports import when_used
+from headwater.names import format_name, parse_name
+from headwater.spark.access_file import ACCESS_FILE, ENVIRONMENT
+
 if TYPE_CHECKING:
     import pyarrow as pa
 
+calls = when_used("headwater.spark.calls")
+expressions = when_used("headwater.tables.expressions")
 Json = dict[str, Any]
 
 
@@ -56,8 +63,6 @@ class Written(WriterCommitMessage):
 
 def catalog_options(options: Json) -> Json:
     """Return the catalog's options, from the caller or from the file that `configure` named in the environment."""
-    from headwater.spark.access_file import ACCESS_FILE, ENVIRONMENT
-
     if "uri" in options:
         return {key: options[key] for key in ("uri", "token") if key in options}
     name = options.get("catalog")
@@ -85,14 +90,10 @@ class HeadwaterSource(DataSource):
         path = self._options.get("path") or self._options.get("table")
         if not path:
             raise ValueError('Give the table\'s name: .load("namespace.table").')
-        from headwater.names import parse_name
-
         return list(parse_name(str(path)))
 
     def _call(self, operation: str, **arguments: Any) -> Any:
-        from headwater.spark.calls import ask
-
-        return ask(operation, catalog=catalog_options(self._options), **arguments)
+        return calls.ask(operation, catalog=catalog_options(self._options), **arguments)
 
     def _load(self) -> Json:
         loaded: Json = self._call("load_table", id=self._id(), version=self._options.get("versionasof"))
@@ -106,8 +107,6 @@ class HeadwaterSource(DataSource):
         wanted = [name.strip() for name in columns.split(",")]
         missing = next((name for name in wanted if name not in found.names), None)
         if missing is not None:
-            from headwater.names import format_name
-
             told = f"The table {format_name(self._id())} has no column {missing!r}, which the option columns names."
             raise ValueError(f"{told} It has {', '.join(found.names)}.")
         return StructType([found[name] for name in wanted])
@@ -125,8 +124,6 @@ class HeadwaterSource(DataSource):
         return TableStreamWriter(self, self._target(schema, create=False), overwrite)
 
     def _target(self, schema: StructType, create: bool) -> Json:
-        from headwater.errors import TableNotFoundError
-
         try:
             target: Json = self._load()["table"]
         except TableNotFoundError:
@@ -150,8 +147,6 @@ class TableReader(DataSourceReader):
         self._scan: Json = {"table": loaded["table"], "columns": schema.names, "filter": None}
 
     def pushFilters(self, filters: list[Filter]) -> Iterator[Filter]:
-        from headwater.spark.filters import filter_sql
-
         taken = []
         for each in filters:
             sql = filter_sql(each, self._filterable)
@@ -163,28 +158,10 @@ class TableReader(DataSourceReader):
 
     def partitions(self) -> Sequence[SourcePart]:
         parts = self._source._call("plan", scan=self._scan, parallelism=os.cpu_count() or 2)
-        return [SourcePart(part) for part in parts] or [SourcePart({"kind": "fragments", "fragments": []})]
+        return [SourcePart(part) for part in parts] or [SourcePart(calls.NO_ROWS)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        yield from read_part(self._scan, partition.value, self._schema)
-
-
-def read_part(scan: Json, part: Json, schema: StructType) -> Iterator[pa.RecordBatch]:
-    """The rows of a part, on an executor."""
-    from headwater.spark import following, fresh
-    from headwater.spark.protocol import WireScan, part_of, scan_of
-    from headwater.tables.scan.parts import Appended, Piece, Positions, Rewritten, Tail
-    from headwater.tables.scan.table_scan import read
-
-    found = part_of(part)
-    asked = msgspec.convert(scan, WireScan)
-    sent = to_arrow_schema(schema, timezone="UTC")
-    if isinstance(found, Piece | Positions):
-        yield from following.read_rows(asked, found, sent)
-    elif asked.table.is_folded or isinstance(found, Tail):
-        yield from fresh.read_rows(asked, found, sent)
-    elif part.get("fragments") != [] and not isinstance(found, Appended | Rewritten):
-        yield from read(scan_of(scan), found, sent)
+        yield from calls.read_part(self._scan, partition.value, to_arrow_schema(self._schema, timezone="UTC"))
 
 
 class TableWriter(DataSourceArrowWriter):
@@ -194,10 +171,7 @@ class TableWriter(DataSourceArrowWriter):
         self._source, self._table, self._overwrite = source, table, overwrite
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> Written:
-        from headwater.spark.protocol import table_of
-        from headwater.tables.write.data_files import write
-
-        return Written(write(table_of(self._table), iterator))
+        return Written(calls.write_rows(self._table, iterator))
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
         fragments = _fragments(messages)
@@ -256,7 +230,7 @@ class TableStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return [SourcePart(part) for part in parts]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        yield from read_part(self._scan, partition.value, self._schema)
+        yield from calls.read_part(self._scan, partition.value, to_arrow_schema(self._schema, timezone="UTC"))
 
     def commit(self, end: Json) -> None:
         self._call("stream_done", end=end)
@@ -273,10 +247,7 @@ class TableStreamWriter(DataSourceStreamArrowWriter):
         self._source, self._table, self._overwrite = source, table, overwrite
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> Written:
-        from headwater.spark.protocol import table_of
-        from headwater.tables.write.data_files import write
-
-        return Written(write(table_of(self._table), iterator))
+        return Written(calls.write_rows(self._table, iterator))
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
         self._source._call(
@@ -290,3 +261,50 @@ class TableStreamWriter(DataSourceStreamArrowWriter):
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
         """Files of a failed batch belong to no version; cleanup collects them."""
+
+
+# Filters of Spark's Python data source API in Lance's SQL; None: Spark applies the filter ----------------------------
+
+_COMPARE = {
+    "EqualTo": "=",
+    "GreaterThan": ">",
+    "GreaterThanOrEqual": ">=",
+    "LessThan": "<",
+    "LessThanOrEqual": "<=",
+    "EqualNullSafe": "IS NOT DISTINCT FROM",
+}
+_TEXT = {"StringStartsWith": "starts_with", "StringEndsWith": "ends_with", "StringContains": "contains"}
+
+
+def filter_sql(filter: Any, filterable: Mapping[str, str]) -> str | None:
+    """One filter, or None when Spark has to apply it."""
+    kind = type(filter).__name__
+    if kind == "Not":
+        inner = filter_sql(filter.child, filterable)
+        return f"(NOT {inner})" if inner is not None else None
+    column = _column(filter.attribute, filterable)
+    if column is None:
+        return None
+    if kind == "IsNull" or kind == "IsNotNull":
+        return f"({column} IS {'NOT ' if kind == 'IsNotNull' else ''}NULL)"
+    if kind == "In":
+        items = [_literal(value) for value in filter.value]
+        return None if not items or None in items else f"({column} IN ({', '.join(map(str, items))}))"
+    value = _literal(filter.value)
+    if value is None:
+        return None
+    if kind in _TEXT:
+        return f"{_TEXT[kind]}({column}, {value})"
+    return f"({column} {_COMPARE[kind]} {value})" if kind in _COMPARE else None
+
+
+def _column(path: tuple[str, ...], filterable: Mapping[str, str]) -> str | None:
+    return "`" + "`.`".join(path) + "`" if ".".join(path) in filterable else None
+
+
+def _literal(value: Any) -> str | None:
+    """A value as Spark hands it over. Zero and NaN floats compare otherwise in Arrow than in Spark."""
+    if isinstance(value, float) and (value == 0 or not math.isfinite(value)):
+        return None
+    text: str | None = expressions.literal(value)
+    return text

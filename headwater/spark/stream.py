@@ -1,4 +1,4 @@
-"""A table as a stream of appended rows. Offsets are versions.
+"""A Lance table as a streaming source of appended rows, whose offsets are versions, and as an exactly-once sink.
 
 An offset `{"version": v, "made": m}` says that all versions up to v were read, and m which commit made v: a table that
 was made anew under the name has another. (Without it where no commit is known, and in checkpoints of before.) A stream
@@ -8,16 +8,23 @@ update, delete or overwrite is an error unless `skipChangeCommits` is set, as a 
 
 A tag of the table, named after the query's checkpoint, stands at the last version that was read, so that
 `system.cleanup` spares what the query has not read yet. What to do when another client cleaned it up is in `gaps`.
+
+The sink makes one commit per batch, which carries the stream's id and the batch's number. A batch that is in the table
+already is not committed again. A tag, set before a stream's first commit and moved after each, says from which version
+on its newest batch is to be looked for, and keeps that version. So a stream without a tag has committed nothing yet.
 """
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 from typing import Any
 
 import lance
 
 from headwater.errors import InvalidInputError, InvalidTableStateError, TableVersionNotFoundError
+from headwater.spark.catalog import Connection
+from headwater.tables.commit.committer import BATCH, STREAM, overwrite
 from headwater.tables.commit.history import APPEND, CHANGE, SAME, committed, step
 from headwater.tables.handle import TableHandle
 from headwater.tables.scan.changes import CREATED, Gap, extents, step_after
@@ -177,3 +184,39 @@ def unread_from(dataset: lance.LanceDataset, prefix: str = CONSUMER) -> int | No
     """The oldest version any stream stands at: this one and all after it must be kept."""
     versions = [tag["version"] for name, tag in dataset.tags.list().items() if name.startswith(prefix)]
     return min(versions, default=None)
+
+
+# The sink -----------------------------------------------------------------------------------------------------------
+
+SINK = "headwater-sink-"
+
+
+def committed_batch(dataset: lance.LanceDataset, stream: str) -> int:
+    """The newest batch of a stream that is in the table, or -1."""
+    tag = dataset.tags.list().get(tag_of(SINK, stream))
+    if tag is None:
+        return -1
+    for version in range(dataset.version, tag["version"] - 1, -1):
+        properties = committed(dataset, version).properties
+        if properties.get(STREAM) == stream:
+            return int(properties[BATCH])
+    return -1
+
+
+def commit_batch(
+    connection: Connection, table: TableHandle, stream: str, batch: int, fragments: list[dict[str, Any]], truncate: bool
+) -> int:
+    """Commit a batch once. The answer is the version it is in, or the newest one when it was there already."""
+    newest = connection.open(table)
+    if committed_batch(newest, stream) >= batch or not (fragments or truncate):
+        return int(newest.version)
+    move_tag(newest, tag_of(SINK, stream), newest.version, only_create=True)
+    properties = {STREAM: stream, BATCH: str(batch)}
+    current = table.at(newest.version)
+    if truncate:
+        version = overwrite(connection.committer, current, "true", fragments, properties)
+    else:
+        version = connection.committer.append(current, fragments, properties)
+    with contextlib.suppress(OSError, ValueError):  # the tag only shortens the search
+        move_tag(connection.open(table), tag_of(SINK, stream), version)
+    return version

@@ -15,9 +15,11 @@ import pyarrow as pa
 
 from headwater.catalog.streams import CatalogStream
 from headwater.catalog.table import CatalogTable
+from headwater.imports import when_used
 from headwater.spark import fresh
+from headwater.spark.calls import read_part
 from headwater.spark.catalog import describe, describe_folded, describe_log
-from headwater.spark.protocol import Fold, WireScan, WireTable
+from headwater.spark.wire_values import Fold, WireScan, WireTable
 from headwater.streams.reading.position_views import view_at
 from headwater.streams.stream_lookup import open_stream
 from headwater.tables.handle import TableHandle
@@ -26,6 +28,9 @@ from headwater.types import spark_schema
 from headwater.work.runners import of_jar
 
 Json = dict[str, Any]
+sql_types = when_used("pyspark.sql.types")
+arrow_types = when_used("pyspark.sql.pandas.types")
+classic = when_used("pyspark.sql.classic.dataframe")
 
 
 @dataclass(frozen=True)
@@ -72,26 +77,21 @@ def frame_of(spark: Any, found: Readable, parallelism: int) -> Any:
 
 
 def _pinned(spark: Any, jar: Any, found: Readable) -> Any:
-    from pyspark.sql.classic.dataframe import DataFrame
-
-    return DataFrame(jar.of(spark._jsparkSession, msgspec.json.encode(found.loaded).decode()), spark)
+    return classic.DataFrame(jar.of(spark._jsparkSession, msgspec.json.encode(found.loaded).decode()), spark)
 
 
 def _mapped(spark: Any, found: Readable, parallelism: int) -> Any:
-    from pyspark.sql.types import StructType
-
     folded = found.scan.table.is_folded
     planned = fresh.plan(found.scan, parallelism) if folded else scans.plan(found.scan.engine(), parallelism)
-    kind = StructType.fromJson(spark_schema(found.schema))
+    kind = sql_types.StructType.fromJson(spark_schema(found.schema))
     parts, scan = msgspec.to_builtins(list(planned)), msgspec.to_builtins(found.scan)
+    sent = arrow_types.to_arrow_schema(kind, timezone="UTC")
     if not parts:
         return spark.createDataFrame([], kind)
 
     def work(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        from headwater.spark.source import read_part
-
         for batch in batches:
             for number in batch.column(0).to_pylist():
-                yield from read_part(scan, parts[number], kind)
+                yield from read_part(scan, parts[number], sent)
 
     return spark.range(0, len(parts), 1, len(parts)).mapInArrow(work, kind)

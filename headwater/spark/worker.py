@@ -3,6 +3,11 @@
 It listens on a Unix socket in a directory only its owner may enter, prints the socket's path as its first line,
 and ends when its standard input closes, so it never outlives the JVM that started it. On the driver it plans and
 commits; on executors it reads and writes data files. Every call is a struct of the protocol and one row of `CALLS`.
+
+One connection carries one call at a time. A call is a frame (its length as 4 bytes, big endian, then the JSON of a call
+of `headwater.spark.protocol`); the answer is a frame `{"ok": value}` or `{"error": {"code", "message"}}`. A call
+that reads sends, after its answer, an Arrow IPC stream and then one more frame, which reports an error in the middle of
+the data. A call that writes receives an Arrow IPC stream before its answer.
 """
 
 from __future__ import annotations
@@ -11,32 +16,90 @@ import json
 import os
 import shutil
 import socket
+import struct
 import sys
 import tempfile
 import threading
-from collections.abc import Callable, Iterator
-from typing import Any
+import traceback
+from collections.abc import Callable, Iterable
+from io import IOBase
+from typing import Any, BinaryIO, cast
 
 import msgspec
 import pyarrow as pa
 
 from headwater.errors import ErrorCode, LanceNamespaceError, UnsupportedOperationError
 from headwater.spark import following, fresh, protocol
-from headwater.spark.calls import answer, commit_job
-from headwater.spark.framing import Wire
-from headwater.spark.landing_sink import prepare_batch
-from headwater.spark.stream_writes import write_events
-from headwater.tables.scan import changes as feed
+from headwater.spark.calls import answer, commit_job, read_rows
+from headwater.spark.protocol import encode
+from headwater.spark.stream_writes import prepare_batch, write_events
 from headwater.tables.scan import table_scan as scans
-from headwater.tables.scan.parts import Appended, Piece, Positions, Rewritten, Tail, kept
+from headwater.tables.scan.parts import Piece, Positions, kept
 from headwater.tables.write.data_files import rewrite, write
 from headwater.work import JarRunner, Task
 
 Json = dict[str, Any]
+MAX_FRAME = 1 << 30
 OTHER_VERSION = (
     "The jar and the Python package `headwater` of this worker do not speak the same protocol ({reason}): install the "
     "same version on the driver and on every executor."
 )
+
+
+class Wire:
+    """One connection from the JVM."""
+
+    def __init__(self, connection: socket.socket) -> None:
+        self._socket = connection
+        self._input = cast(BinaryIO, connection.makefile("rb", buffering=1 << 18))
+
+    def receive(self) -> bytes | None:
+        """The next frame; None when the other side has closed the connection."""
+        header = self._input.read(4)
+        if len(header) < 4:
+            return None
+        (size,) = struct.unpack(">I", header)
+        if size > MAX_FRAME:
+            raise ValueError(f"a frame of {size} bytes is longer than {MAX_FRAME}")
+        body = self._input.read(size)
+        return body if len(body) == size else None
+
+    def send(self, message: dict[str, Any]) -> None:
+        body = encode(message)
+        self._socket.sendall(struct.pack(">I", len(body)) + body)
+
+    def send_batches(self, schema: pa.Schema, batches: Iterable[pa.RecordBatch]) -> None:
+        """Write an Arrow stream; it is closed properly also when `batches` raises."""
+        sink = pa.PythonFile(cast(IOBase, _Sink(self._socket)), mode="w")
+        with pa.ipc.new_stream(sink, schema) as writer:
+            for batch in batches:
+                writer.write_batch(batch)
+
+    def receive_batches(self) -> pa.RecordBatchReader:
+        return pa.ipc.open_stream(pa.PythonFile(cast(IOBase, self._input), mode="r"))
+
+    def close(self) -> None:
+        self._input.close()
+        self._socket.close()
+
+
+class _Sink:
+    """A socket as pyarrow writes to it: every write is a whole one."""
+
+    closed = False
+
+    def __init__(self, connection: socket.socket) -> None:
+        self._socket = connection
+
+    def write(self, data: bytes) -> int:
+        self._socket.sendall(data)
+        return len(data)
+
+    def flush(self) -> None:
+        return None
+
+    def close(self) -> None:
+        self.closed = True
 
 
 def serve(connection: socket.socket) -> None:
@@ -67,8 +130,6 @@ def _serve_one(wire: Wire, call: protocol.AnyCall) -> None:
 
 def _read(wire: Wire, call: protocol.Read) -> None:
     """Answer, then the data, then one more frame that says whether the data is complete."""
-    scan, part = call.scan.engine(), call.part
-    folded = call.scan.is_folded
     opened = _guarded(lambda: _output_schema(call))
     if "error" in opened:
         wire.send(opened)
@@ -77,19 +138,11 @@ def _read(wire: Wire, call: protocol.Read) -> None:
     wire.send({"ok": None})
     failure: Json = {"ok": None}
 
-    def rows() -> Iterator[pa.RecordBatch]:
-        if isinstance(part, Piece | Positions):
-            return following.read_rows(call.scan, part, schema)
-        if folded or isinstance(part, Tail):
-            return fresh.read_rows(call.scan, part, schema)
-        if isinstance(part, Appended | Rewritten):
-            return feed.read(scan, part, schema)
-        return scans.read(scan, part, schema)
-
     def batches() -> Any:
         nonlocal failure
         try:
-            yield from kept(rows(), call.keys) if call.keys else rows()
+            rows = read_rows(call.scan, call.part, schema)
+            yield from kept(rows, call.keys) if call.keys else rows
         except Exception as error:
             failure = _failure(error)
 
@@ -139,8 +192,6 @@ def _failure(error: BaseException) -> Json:
     code = int(error.code) if isinstance(error, LanceNamespaceError) else int(ErrorCode.INTERNAL)
     message = str(error) if isinstance(error, LanceNamespaceError) else f"{type(error).__name__}: {error}"
     if os.environ.get("HEADWATER_DEBUG"):
-        import traceback
-
         traceback.print_exception(error)
     return {"error": {"code": code, "message": message}}
 

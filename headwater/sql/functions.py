@@ -23,8 +23,7 @@ from headwater.sql.casts import (
     to_common,
     whole,
 )
-from headwater.sql.dates import DATES
-from headwater.sql.operators import bounded, compare, item, remainder
+from headwater.sql.operators import DATES, bounded, compare, item, remainder
 from headwater.sql.sql_types import BIGINT, BINARY, BOOLEAN, DOUBLE, INT, STRING, array, decimal, quoted, struct
 
 FUNCTIONS: dict[str, Rule] = dict(DATES)

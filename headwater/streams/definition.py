@@ -22,11 +22,10 @@ from headwater.errors import InvalidInputError, TableColumnNotFoundError
 from headwater.metastore.records.deltas import log_retention
 from headwater.streams.fold.events import Rules
 from headwater.streams.fold.watermark import parse_lateness
-from headwater.streams.log.checks import Check, checks_of
-from headwater.streams.property_names import check_property_names
+from headwater.streams.log.checks import Check, check_property_names, checks_of
 from headwater.streams.rows.column_types import can_be_kept, can_be_key, can_be_sequence, parse_type, widens
 from headwater.tables.columns.fields import ROW_ADDRESS, ROW_ID
-from headwater.tables.partitions import MAX_GROUPS, PartitionField, partitioned, partitioning
+from headwater.tables.partitions import MAX_GROUPS, PartitionField, partitioned, partitioning, value_text
 from headwater.tables.write.input_rows import storable
 
 STREAM = "stream"
@@ -115,6 +114,11 @@ class Definition:
         of_key = all(each.transform == "bucket" and each.column in self.keys for each in fields)
         return fields if of_key and count <= MAX_GROUPS else ()
 
+    def partition_texts(self, values: Sequence[Any] | None) -> dict[str, str | None]:
+        """Return the values of a partition as SHOW PARTITIONS has them: `{"region": "eu", "at_days": "2026-01-31"}`."""
+        fields = zip(self.partition_by, values or (), strict=False)
+        return {each.name: value_text(value, each, self.by_name[each.column].type) for each, value in fields}
+
     @cached_property
     def published(self) -> pa.Schema:
         """The schema of the serving copy."""
@@ -157,12 +161,12 @@ def define(
     schema: Any,
     keys: Sequence[str] | str = (),
     sequence: Sequence[str] | str = (),
-    partition_by: Sequence[Any] = (),
+    partition_by: Sequence[Any] | str = (),
     properties: Mapping[str, Any] | None = None,
 ) -> Definition:
     """A new stream table's definition, or InvalidInput (13) that names what cannot be.
 
-    `schema` may be a whole definition already.
+    `schema` may be a whole definition already. `partition_by`: a text is what SQL has in PARTITIONED BY.
     """
     if isinstance(schema, Definition):
         return schema
@@ -179,7 +183,9 @@ def define(
         properties=_texts(properties or {}),
         next_id=len(columns) + 1,
     )
-    marked = partitioned(made.schema, [_partition(entry, made.by_name) for entry in partition_by])
+    entries = re.split(r",(?![^()]*\))", partition_by) if isinstance(partition_by, str) else partition_by
+    divided = [entry.strip() for entry in entries if entry.strip()] if isinstance(partition_by, str) else entries
+    marked = partitioned(made.schema, [_partition(entry, made.by_name) for entry in divided])
     return check(replace(made, partition_by=partitioning(marked)))
 
 

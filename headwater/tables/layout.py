@@ -71,6 +71,13 @@ def has_version(store: Store, folder: str) -> bool:
     return any(manifest_version(entry.key.rsplit("/", 1)[-1]) for entry in entries)
 
 
+def newest_manifest(store: Store, folder: str) -> bytes | None:
+    """Return the manifest of the newest version that a table's folder holds; None without a version."""
+    names = [entry.key.rsplit("/", 1)[-1] for entry in store.children(f"{folder}/{VERSIONS}").entries]
+    found = [(parsed[0], name) for name in names if (parsed := manifest_version(name))]
+    return store.get(f"{folder}/{VERSIONS}/{max(found)[1]}") if found else None
+
+
 def discard_folder(store: Store, folder: str, clock: Clock) -> bool:
     """Delete a table's folder, and return True if it existed. On local disk a rename hides it first, atomically."""
     move_folder = store.abilities.move_folder

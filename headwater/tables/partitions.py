@@ -362,10 +362,10 @@ def _of_fragment(dataset: lance.LanceDataset, fragment: Any, wanted: Wanted) -> 
 
 
 def _texts(values: Sequence[Any], wanted: Wanted, kinds: Sequence[Any]) -> Values:
-    return tuple(_text(value, field, kind) for value, (_, field), kind in zip(values, wanted, kinds, strict=True))
+    return tuple(value_text(value, field, kind) for value, (_, field), kind in zip(values, wanted, kinds, strict=True))
 
 
-def _text(value: Any, field: PartitionField, kind: Any) -> str | None:
+def value_text(value: Any, field: PartitionField, kind: Any) -> str | None:
     """Return a partition value as text: 2020-01 for a month, 2020-01-31 for a day."""
     if value is None or isinstance(value, str):
         return value

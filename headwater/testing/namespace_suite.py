@@ -296,7 +296,7 @@ class NamespaceSuite:
         kept = {"owner": "ml"} if features.properties else None
         assert namespace.create_table(request, ipc(ROWS)).properties == kept
         found = namespace.describe_table(api.DescribeTableRequest(id=["t"], load_detailed_metadata=True))
-        assert (found.properties, found.metadata) == (kept, {"owner": "ml"})
+        assert (found.properties, found.metadata) == ({"owner": "ml"}, {"owner": "ml"})
         if not features.properties:
             declared = api.DeclareTableRequest(id=["u"], properties={"owner": "ml"})
             assert code_of(lambda: namespace.declare_table(declared)) == 0

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from datetime import timedelta
 
 import msgspec
+from lance_namespace import LanceNamespace, ListNamespacesRequest, ListTablesRequest
 from msgspec import field
 
 from headwater.errors import InvalidInputError
@@ -20,6 +21,7 @@ from headwater.names import ObjectId
 from headwater.namespace.abilities import Transactions
 from headwater.namespace.requests import parse_moment
 from headwater.namespace.versions import Cleaned, Optimized
+from headwater.paging import all_pages
 from headwater.streams.stream_lookup import undrop_stream
 from headwater.verbs.verb import (
     NOTHING,
@@ -296,6 +298,28 @@ def abort(session: VerbSession, request: AbortTransaction) -> None:
 
 def _transactions(session: VerbSession) -> Transactions:
     return require(session.can.transactions, "has no transactions: a metastore catalog has")
+
+
+class DescribeLevel(VerbRequest, frozen=True, kw_only=True):
+    """Arguments of DescribeLevel."""
+
+
+@verb("level", Permission.DESCRIBE, WorkPlace.SERVER, SessionKind.ANY, "level")
+def level(session: VerbSession, request: DescribeLevel) -> int | None:
+    """Return N if every table of the catalog is at level N: it is leveled. Null if it is not, or has no table."""
+    return level_of(session.namespace)
+
+
+def level_of(namespace: LanceNamespace) -> int | None:
+    """Return the level of all tables of any catalog, by its lists (lance-objects.md, "Leveled Namespace")."""
+    levels, waiting = set[int](), [ObjectId()]
+    while waiting and len(levels) < 2:
+        id = waiting.pop()
+        names = list(id.names)
+        if namespace.list_tables(ListTablesRequest(id=names, limit=1)).tables:
+            levels.add(id.level + 1)
+        waiting += map(id.child, all_pages(namespace.list_namespaces, ListNamespacesRequest(id=names), "namespaces"))
+    return levels.pop() if len(levels) == 1 else None
 
 
 class AlterNamespaceProperties(ObjectRequest, frozen=True, kw_only=True):

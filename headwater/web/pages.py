@@ -19,6 +19,7 @@ from headwater.rest.page.page_facts import (
     Hit,
     LogFacts,
     NameFacts,
+    OverviewFacts,
     PinnedFact,
     SearchFacts,
     ServerFacts,
@@ -126,6 +127,8 @@ def first_names(visit: Visit, id: ObjectId, what: str, count: int) -> tuple[list
 LISTED = 200
 IN_TREE = 60
 LOG_SLOTS = 50
+NEWEST = 8
+"""Most lines of a list on the front page."""
 CHANGES_SHOWN = 20
 METRICS_SHOWN = 40_000
 
@@ -154,10 +157,25 @@ def catalog(visit: Visit) -> Page:
         "page": start // LISTED + 1,
         "pages": -(-total // LISTED) or 1,
         "properties": _properties(visit, id),
+        "identity": visit.identity(id),
         "may_drop": not id.is_root and visit.may(Permission.DROP, id),
         "title": id.name or "Catalog",
+        "overview": None,
     }
+    if id.is_root and visit.served.has_history and not visit.is_part:
+        values |= _overview(visit)
     return Page("part/children.html" if visit.is_part else "namespace.html", values)
+
+
+def _overview(visit: Visit) -> dict[str, Any]:
+    """Return the front page's facts: how much there is, what waits for somebody, and what was done last."""
+    found: OverviewFacts = visit.question("PageOverview", limit=NEWEST)
+    entries = [entry for entry in reversed(found.log.entries) if _told(entry)]
+    return {
+        "overview": found,
+        "newest": entries[:NEWEST],
+        "table": lambda state: visit.links.table(ObjectId(state.path), view="streams"),
+    }
 
 
 def _items(visit: Visit, id: ObjectId, kind: str, names: Sequence[str]) -> Iterator[dict[str, str]]:

@@ -14,7 +14,8 @@ import msgspec
 import pyarrow as pa
 
 from headwater.decoding.arrow import read_file
-from headwater.errors import InvalidInputError
+from headwater.errors import InvalidInputError, TableNotFoundError
+from headwater.metastore.records.objects import Locator
 from headwater.names import ROOT, ObjectId, object_id
 from headwater.rest.app import Served
 from headwater.rest.auth.access import Caller
@@ -140,6 +141,15 @@ class Visit:
         """Call an operation of the API as the visitor. Returns its JSON answer."""
         reply = self.served.ask(self._call(operation, id, fields))
         return msgspec.json.decode(reply.body) if reply.body else {}
+
+    def identity(self, id: ObjectId) -> Any:
+        """Return the id, locator and aliases of an object (FindObject); None without them or the right to see them."""
+        if id.is_root or not self.served.has_history:
+            return None
+        try:
+            return self.ask("FindObject", ROOT, locator=str(Locator(id.names)))
+        except TableNotFoundError:
+            return None
 
     def question(self, operation: str, id: ObjectId = ROOT, **fields: Any) -> Any:
         """Ask a question of the page beyond the API (`rest/page/catalog_questions.py`). Returns its answer."""

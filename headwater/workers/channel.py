@@ -1,4 +1,4 @@
-"""Frames over a socket between a caller and its worker.
+"""Frames over a socket between a caller and its worker, errors as JSON, and callbacks to the caller during a call.
 
 A frame is a kind (one byte), a length (four bytes, big endian) and as many bytes: a message (JSON), a chunk of a
 stream, or the end of one. Frames that are ready together are sent by one system call and received by one, so that the
@@ -6,6 +6,8 @@ other process wakes once. A file travels as a descriptor beside a message, so th
 chunks of an answer stand in memory that both sides map, a few slots in turn: the frame names the slot, and the
 receiver replies when it has copied the slot. A sender waits while the receiver takes nothing: that is the only
 back-pressure.
+
+A callback sends bytes and gets a JSON value back, one at a time. Work that goes on after its call has ended gets None.
 """
 
 from __future__ import annotations
@@ -17,11 +19,22 @@ import os
 import socket
 import struct
 import tempfile
+import threading
 from collections.abc import Iterator, Sequence
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from typing import Any, cast
 
 import pyarrow as pa
+
+from headwater.errors import (
+    CommitStateUnknownError,
+    ErrorCode,
+    InternalError,
+    InvalidInputError,
+    LanceNamespaceError,
+    error_for,
+    place_of,
+)
 
 MESSAGE, CHUNK, SHARED, TAKEN, END = b"J", b"B", b"S", b"T", b"E"
 MAX_FRAME = 1 << 30
@@ -311,3 +324,67 @@ class _Source(io.RawIOBase):
         buffer[:count] = self._rest[:count]
         self._rest = self._rest[count:]
         return count
+
+
+MIB = 1 << 20
+MEMORY_WORDS = ("malloc of size", "realloc of size", "memory allocation of", "Cannot allocate memory", "out of memory")
+
+
+class WorkerError(Exception):
+    """The hosted object failed in a way that is no error of the table: its type, and the place of ours."""
+
+
+def failure(error: BaseException) -> dict[str, Any]:
+    """An error as JSON. What is no error of the table is told by its type and place only."""
+    text = str(error)
+    is_memory = isinstance(error, MemoryError) or any(word in text for word in MEMORY_WORDS)
+    return {
+        "kind": type(error).__name__,
+        "code": int(error.code) if isinstance(error, LanceNamespaceError) else int(ErrorCode.INTERNAL),
+        "message": text[:4000] if isinstance(error, LanceNamespaceError) else "",
+        "ours": isinstance(error, LanceNamespaceError),
+        "memory": is_memory,
+        "place": place_of(error),
+    }
+
+
+def error_of(told: dict[str, Any], memory: int = 0) -> Exception:
+    """The error that was told; `memory` is what a worker may take."""
+    if told["memory"]:
+        return InvalidInputError(
+            f"The request needs more memory than a worker may take ({memory // MIB} MiB): ask for less at once."
+        )
+    if told["ours"]:
+        known = {kind.__name__: kind for kind in (CommitStateUnknownError, InternalError)}
+        kind = known.get(told["kind"])
+        return kind(told["message"]) if kind is not None else error_for(told["code"], told["message"])
+    return WorkerError(f"{told['kind']} at {told['place']}")
+
+
+speaking = threading.Lock()
+"""Held by whoever uses the channel while a call is under way: a question, or a report of progress."""
+_caller: Channel | None = None
+
+
+@contextmanager
+def called_by(channel: Channel) -> Iterator[None]:
+    """A call is under way, and its caller can be asked."""
+    global _caller
+    _caller = channel
+    try:
+        yield
+    finally:
+        with speaking:
+            _caller = None
+
+
+def ask(question: bytes) -> Any:
+    """The caller's answer, or the error that it tells; None when no call is under way."""
+    with speaking:
+        if _caller is None:
+            return None
+        _caller.send({"ask": True}, [question])
+        told = _caller.receive()
+    if "error" in told:
+        raise error_of(told["error"])
+    return told["ok"]

@@ -19,16 +19,17 @@ from typing import Any
 
 import pyarrow as pa
 
-from headwater.workers import callbacks
 from headwater.workers.channel import (
     BrokenChannelError,
     Channel,
     Chunk,
+    called_by,
+    failure,
     reader_of_chunks,
     size_of,
+    speaking,
     stream_chunks,
 )
-from headwater.workers.told_errors import failure
 
 MIB = 1 << 20
 SHORT, AHEAD = 1 << 18, 3
@@ -114,7 +115,7 @@ def answer(channel: Channel, hosted: Any, call: dict[str, Any]) -> None:
         method = call["method"]
         if method.startswith("_"):
             raise ValueError(f"{method!r} is not for callers")
-        with callbacks.called_by(channel), _progress(channel, call["beat"]):
+        with called_by(channel), _progress(channel, call["beat"]):
             found = getattr(hosted, method)(call["arguments"], body)
             stream = _stream(found)
             begun, is_whole = _begin(stream) if stream is not None else ([], False)
@@ -157,7 +158,7 @@ def _progress(channel: Channel, beat: float | None) -> Iterator[None]:
             if done - told < MIN_WORK:
                 continue
             told = done
-            with callbacks.speaking, suppress(BrokenChannelError, OSError):
+            with speaking, suppress(BrokenChannelError, OSError):
                 if not ended.is_set():
                     channel.send({"progress": done})
 

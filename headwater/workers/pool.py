@@ -10,8 +10,8 @@ from typing import Any
 
 from headwater.clock import Clock, SystemClock
 from headwater.errors import LanceNamespaceError, ServiceUnavailableError
+from headwater.workers.channel import WorkerError
 from headwater.workers.process import Answers, Body, Host, Worker, WorkerLimits
-from headwater.workers.told_errors import WorkerError
 
 
 class Pool:

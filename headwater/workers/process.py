@@ -22,8 +22,7 @@ from headwater.errors import (
     ServiceUnavailableError,
     UnsupportedOperationError,
 )
-from headwater.workers.channel import BrokenChannelError, Channel, shared_memory, stream_chunks
-from headwater.workers.told_errors import MIB, error_of, failure
+from headwater.workers.channel import MIB, BrokenChannelError, Channel, error_of, failure, shared_memory, stream_chunks
 
 START_SECONDS = 60.0
 DYING_SECONDS = 0.05

@@ -13,6 +13,7 @@ import pytest
 
 import headwater
 from headwater.cli.look import SHOWN_LINES
+from headwater.rest.server import start_in_thread
 from tests.cli.running import Cli
 from tests.rest.processes import ServeProcess
 
@@ -78,6 +79,8 @@ def test_a_table_and_a_namespace_are_shown_in_a_few_lines(look: Cli) -> None:
     assert look.json("show", "prod")["tables"] == ["a.b", "animals"]
     assert "owner = ann" in look.ok("show", "prod")
     assert look.json("show")["namespaces"] == ["prod"]
+    assert "every table is at level 2" in look.ok("show")
+    assert [look.json("show", *name)["level"] for name in ((), ("prod",))] == [0, 1]
 
 
 def test_a_table_of_many_columns_is_shown_in_24_lines(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
@@ -188,6 +191,44 @@ def test_words_are_found_in_names_columns_properties_and_comments(look: Cli) -> 
     status, out, err = look("find", "zebra")
     assert (status, out) == (0, "")
     assert "zebra" in err
+
+
+def test_objects_are_shown_with_id_and_locator_and_found_by_them(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    catalog = headwater.Catalog(str(tmp_path / "lake"))
+    table = catalog.create_stream_table(
+        "prod.orders", {"id": "bigint", "region": "string"}, "id", partition_by="region"
+    )
+    table.upsert([{"id": 1, "region": "eu"}, {"id": 2, "region": None}])
+    catalog.alias("prod.orders", "sales")
+    server = start_in_thread(catalog.namespace)
+    delta, known = table.deltas()[0], catalog.describe("prod.orders")
+    try:
+        for root in (str(tmp_path / "lake"), server.url):
+            cli = Cli(root, capfd)
+            shown = cli.ok("show", "prod.orders")
+            assert f"id {known.id}, locator prod|orders\naliases: sales\n" in shown
+            assert "partitions (2): region=eu, region=null\n" in shown
+            record = cli.json("show", "prod.orders")
+            assert (record["immutable_id"], record["locator"], record["aliases"]) == (
+                known.id,
+                "prod|orders",
+                ["sales"],
+            )
+            assert [each["locator"] for each in record["parts"]] == [
+                each.locator for each in catalog.objects("prod.orders")
+            ]
+            assert cli.json("show", "prod")["immutable_id"] == catalog.describe("prod").id
+            for word, where in ((delta.locator, "locator"), (delta.key, "id")):
+                (hit,) = cli.records("find", word)
+                assert (hit["kind"], hit["where"], hit["locator"]) == ("delta", where, delta.locator)
+            (hit,) = cli.records("find", "prod|sales")
+            assert (hit["name"], hit["immutable_id"]) == ("prod.orders", known.id)
+            assert [cli.records("find", word) for word in ("prod|nothing", "no|where", "a|b\\c")] == [[]] * 3
+            assert cli.json("show", "prod.orders", "--at", str(known.slot))["immutable_id"] == known.id
+    finally:
+        server.stop()
 
 
 def test_versions_are_listed_with_their_times(look: Cli) -> None:

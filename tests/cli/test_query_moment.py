@@ -16,7 +16,7 @@ import pytest
 import headwater
 from headwater.catalog.table import CatalogTable
 from headwater.rest.server import start_in_thread
-from headwater.sql.catalog_queries import run
+from headwater.sql.embedded import run
 from tests.cli.running import Cli
 
 pytest.importorskip("duckdb")

@@ -16,8 +16,8 @@ import pyarrow as pa
 import pytest
 
 import headwater
-from headwater.cli import doctor, main
-from headwater.cli.completion import SCRIPTS, candidates
+from headwater.cli import housekeeping, main
+from headwater.cli.main import SCRIPTS, candidates
 from headwater.rest.server import start_in_thread
 from headwater.spark.java_runtime import found_java, wheel_runtime
 from tests.cli.running import Cli
@@ -68,8 +68,8 @@ def test_doctor_says_what_works_and_what_to_do(
     status, out, _ = Cli(str(nowhere / "nope"), capfd)("doctor")
     assert status == 1
     assert "broken" in out
-    monkeypatch.setattr(doctor, "NEEDED", ("pylance", "no-such-package"))
-    monkeypatch.setitem(doctor.PARTS, "spark", ("no_such_module",))
+    monkeypatch.setattr(housekeeping, "NEEDED", ("pylance", "no-such-package"))
+    monkeypatch.setitem(housekeeping.PARTS, "spark", ("no_such_module",))
     status, out, _ = lake("doctor", "--json")
     found = {line["check"]: line for line in map(json.loads, out.splitlines())}
     assert status == 1
@@ -82,12 +82,12 @@ def test_a_java_that_does_not_run_is_broken() -> None:
         raise subprocess.TimeoutExpired("java", 1)
 
     if found_java() is None:
-        assert doctor._java()["state"] == ("missing" if wheel_runtime() is None else "ok")
+        assert housekeeping._java()["state"] == ("missing" if wheel_runtime() is None else "ok")
     else:
-        assert doctor._java()["state"] == "ok"
-        assert doctor._java(broken)["state"] == "broken"
+        assert housekeeping._java()["state"] == "ok"
+        assert housekeeping._java(broken)["state"] == "broken"
         old = SimpleNamespace(stderr='openjdk version "11.0.2" 2019-01-15\n')
-        assert doctor._java(lambda *args, **options: old)["state"] == "missing"
+        assert housekeeping._java(lambda *args, **options: old)["state"] == "missing"
 
 
 def test_completion_knows_verbs_options_profiles_and_names(lake: Cli, nowhere: Path) -> None:

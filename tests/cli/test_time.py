@@ -13,7 +13,7 @@ import pytest
 
 from headwater import Catalog
 from headwater.cli.moments import find_transaction
-from headwater.cli.table_at import moment
+from headwater.cli.target import moment
 from headwater.config import connect
 from headwater.errors import InvalidInputError
 from headwater.metastore import LogEntry

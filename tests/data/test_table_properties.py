@@ -46,7 +46,8 @@ def test_properties_of_a_new_table_are_in_the_lance_table_too(catalog: Directory
     create(catalog, "create", ROWS.replace_schema_metadata({"own": "x"}), **{"owner": "ann", "naïve key": "é"})
     found = described(catalog)
     assert found.version == 1
-    assert found.properties == (None if mode in FLAT else {"owner": "ann", "naïve key": "é"})
+    own = {"own": "x"} if mode in FLAT else {}  # the metadata of the Lance table are its only properties
+    assert found.properties == {**own, "owner": "ann", "naïve key": "é"}
     assert found.metadata == {"own": "x", "owner": "ann", "naïve key": "é"}
     assert lance.dataset(found.location).schema_metadata == found.metadata
     catalog.insert_into_table(api.InsertIntoTableRequest(id=["t"]), ipc(ROWS))
@@ -58,7 +59,7 @@ def test_properties_of_an_overwrite_take_the_place_of_the_old(catalog: Directory
     create(catalog, "overwrite", owner="bob", more="1")
     found = described(catalog)
     assert found.metadata == {"owner": "bob", "more": "1"}
-    assert found.properties == (None if mode in FLAT else {"owner": "bob", "more": "1"})
+    assert found.properties == {"owner": "bob", "more": "1"}
 
 
 def test_what_was_declared_holds_unless_the_creation_says_otherwise(catalog: DirectoryNamespace, mode: str) -> None:
@@ -78,3 +79,30 @@ def test_what_was_declared_holds_unless_the_creation_says_otherwise(catalog: Dir
     catalog.declare_table(request)
     catalog.insert_into_table(api.InsertIntoTableRequest(id=["t"]), ipc(ROWS))
     assert (described(catalog).properties, described(catalog).metadata) == ({"owner": "ann"}, {"owner": "ann"})
+
+
+def test_properties_come_back_with_a_deregistered_table(catalog: DirectoryNamespace, tmp_path: Path) -> None:
+    create(catalog, "create", owner="ann")
+    lance.dataset(described(catalog).location).update_metadata({"team": "data", "lance.x": "not a property"})
+    location = str(catalog.deregister_table(api.DeregisterTableRequest(id=["t"])).location)
+    catalog.register_table(api.RegisterTableRequest(id=["t"], location=Path(location).name))
+    found = described(catalog).properties or {}
+    assert found["owner"] == "ann"
+    assert "lance.x" not in found
+    assert set(found) <= {"owner", "team"}
+    location = str(catalog.deregister_table(api.DeregisterTableRequest(id=["t"])).location)
+    if catalog.registry.capabilities.properties:
+        request = api.RegisterTableRequest(id=["t"], location=Path(location).name, properties={"owner": "bob"})
+        assert catalog.register_table(request).properties == {"owner": "bob"}
+
+
+@pytest.mark.parametrize("mode", ["V1", "compat"])
+def test_a_table_whose_marker_was_removed_by_hand_is_registered_again(tmp_path: Path, mode: str) -> None:
+    DirectoryNamespace(root=str(tmp_path), **MODES["V1"]).create_table(api.CreateTableRequest(id=["t"]), ipc(ROWS))
+    catalog = DirectoryNamespace(root=str(tmp_path), **MODES[mode])
+    location = Path(str(catalog.deregister_table(api.DeregisterTableRequest(id=["t"])).location))
+    (location / ".lance-deregistered").unlink()
+    for place in (location.name, str(location)) if mode == "V1" else (location.name,):
+        catalog.register_table(api.RegisterTableRequest(id=["t"], location=place))
+        assert catalog.count_table_rows(api.CountTableRowsRequest(id=["t"])).count == 3
+    assert catalog.list_tables(api.ListTablesRequest(id=[])).tables == ["t"]

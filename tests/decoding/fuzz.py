@@ -29,9 +29,8 @@ import pyarrow as pa
 
 from headwater.decoding.arrow import read_arrow, read_file, read_schema, read_stream
 from headwater.decoding.bounds import Bounds
-from headwater.decoding.files import OrcRows
+from headwater.decoding.files import OrcRows, read_bytes, read_csv, read_json_lines
 from headwater.decoding.parquet import ParquetRows
-from headwater.decoding.text import read_bytes, read_csv, read_json_lines
 from headwater.errors import LanceNamespaceError
 from headwater.streams.definition import define
 from headwater.streams.rows.column_types import parse_type

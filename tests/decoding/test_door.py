@@ -21,9 +21,8 @@ from headwater import Catalog, MetastoreNamespace
 from headwater.decoding import arrow
 from headwater.decoding.arrow import read_file, read_stream
 from headwater.decoding.bounds import MAX_FIELDS, REQUEST, Bounds, check_schema
-from headwater.decoding.files import FORMATS
+from headwater.decoding.files import FORMATS, read_bytes, read_csv, read_json_lines
 from headwater.decoding.parquet import ParquetRows
-from headwater.decoding.text import read_bytes, read_csv, read_json_lines
 from headwater.errors import InvalidInputError
 from headwater.rest.server import RunningServer, start_in_thread
 from headwater.streams.rows.input_rows import SENT_FILES, given

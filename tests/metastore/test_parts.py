@@ -77,6 +77,11 @@ def test_every_object_is_found_by_its_locator_and_its_id(store: Metastore) -> No
     assert isinstance(found, Delta)
     assert found.files[0].path == "f"
     assert store.by_id(f"{store.get(table).id}/1/delta/{partition.id}/1") == found
+    (listed,) = store.deltas(table)
+    assert listed == found == store.now().get_delta(table, 1) == store.now().newest_delta(table)
+    assert (listed.locator, listed.values) == (f"{partition.locator}|1", ("2026", None))
+    assert store.now().find(listed.locator) == store.by_id(listed.key) == listed
+    assert all(store.by_id(item.key) == item for item in objects)
     through_alias = store.now().find("b|x\\|y|1")
     assert isinstance(through_alias, Object)
     assert through_alias.properties == {"k": 1}
@@ -111,6 +116,20 @@ def test_an_object_is_found_by_its_id_after_it_moved_and_in_the_past_where_it_wa
     assert now.path == ("top",)
     assert then == table
     assert store.at(slot).find("a|t") == table
+
+
+def test_the_locator_of_a_delta_follows_the_names_above_it_and_a_transaction_knows_its_own(store: Metastore) -> None:
+    store.run(lambda tx: tx.append_delta(T, ["f"], partition=["eu"]))
+    key = store.deltas(T)[0].key
+    with store.transaction() as tx:
+        tx.append_delta(T, ["g"], partition=["us"])
+        own = tx.deltas(T)[-1]
+        assert (own.values, own.locator) == (("us",), f"a|t|1|delta|delta|{own.partition}|us|{own.position}")
+    assert store.now().find(own.locator) == store.by_id(own.key)
+    store.run(lambda tx: tx.rename(["a"], ["z"]))
+    moved = store.deltas(["z", "t"])[0]
+    assert (moved.key, moved.locator.split("|")[:2]) == (key, ["z", "t"])
+    assert store.by_id(key) == moved
 
 
 # Streams and partitions of the caller's choice
@@ -203,10 +222,10 @@ def test_versions_streams_and_partitions_are_updated_with_their_revisions(store:
 
 
 def test_a_dropped_version_or_stream_is_gone_and_its_id_stays_taken(store: Metastore) -> None:
-    store.run(lambda tx: (tx.create_table_version(T, "2"), tx.append_delta(T, ["two"])))
+    store.run(lambda tx: (tx.create_table_version(T, "2"), tx.append_delta(T, ["two"], version="2")))
     store.run(lambda tx: tx.drop_table_version(T, "2"))
     assert ([item.id for item in store.now().versions(T)], files(store)) == (["1"], [])
-    assert [delta.files[0].path for delta in store.at(2).deltas(T)] == ["two"]
+    assert [delta.files[0].path for delta in store.at(2).deltas(T, version="2")] == ["two"]
     with pytest.raises(TableAlreadyExistsError, match="never used twice"):
         store.run(lambda tx: tx.create_table_version(T, "2"))
     store.run(lambda tx: tx.drop_stream(T, "delta"))
@@ -252,11 +271,13 @@ def test_collection_takes_the_files_of_dropped_parts_and_frees_their_ids(tmp_pat
         data.write_bytes(b"rows")
         key = data.relative_to(tmp_path).as_posix()
         store.run(lambda tx, k=key, v=version: tx.append_delta(T, [k], version=v))  # type: ignore[misc]
+    store.run(lambda tx: tx.activate_table_version(T, "2"))
     store.run(lambda tx: (tx.drop_table_version(T, "1"), tx.drop_stream(T, "delta")))
     store.collect(keep=0)
     assert list((tmp_path / home / "data").iterdir()) == []
     assert Metastore(tmp_path).verify() == []
-    store.run(lambda tx: (tx.create_table_version(T, "1"), tx.append_delta(T, ["again"])))
+    store.run(lambda tx: (tx.create_table_version(T, "1"), tx.activate_table_version(T, "1")))
+    store.run(lambda tx: tx.append_delta(T, ["again"]))
     assert [item.id for item in store.now().versions(T)] == ["2", "1"]
     assert files(store) == files(Metastore(tmp_path)) == ["again"]
 
@@ -267,7 +288,7 @@ def test_what_a_transaction_creates_and_drops_again_leaves_nothing(store: Metast
         tx.append_delta(["a", "u"], ["f"])
         tx.drop(["a", "u"])
         tx.create_table_version(T, "2")
-        tx.append_delta(T, ["g"])
+        tx.append_delta(T, ["g"], version="2")
         tx.drop_table_version(T, "2")
         tx.update(["a"], {"k": 1})
 

@@ -17,7 +17,7 @@ import pytest
 
 from headwater.cli import main
 from headwater.cli.grammar.words import ENGINES as SAID
-from headwater.cli.progress import Lines
+from headwater.cli.pipeline import Lines
 from headwater.clock import SystemClock
 from headwater.errors import (
     InternalError,
@@ -36,7 +36,7 @@ from headwater.spark.failures import failure
 from headwater.streams.serving.serving_copy import CatalogLocation
 from headwater.work import EMBEDDED, LocalRunner, Where
 from headwater.work.engines import ENGINES, SPARK, PipelineEngine
-from headwater.work.spark_jobs import step_jobs
+from headwater.work.runners import step_jobs
 from tests.pipeline.shop import Shop
 
 
@@ -332,7 +332,7 @@ def test_what_spark_raises_is_one_sentence_of_the_error_table(error: Exception, 
 def test_progress_never_counts_more_tasks_than_there_are(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr("headwater.cli.progress.PLAIN_S", 0.0)
+    monkeypatch.setattr("headwater.cli.pipeline.PLAIN_S", 0.0)
     lines = Lines()
     lines.stage("fold", 4)
     for _ in range(5):

@@ -16,7 +16,7 @@ import pytest
 
 from headwater.catalog import Catalog
 from headwater.cli.main import main
-from headwater.cli.progress import Bar, Lines
+from headwater.cli.pipeline import Bar, Lines
 from headwater.errors import InvalidInputError, ServiceUnavailableError
 from headwater.pipeline import export, import_files, index, ingest, maintain, publish
 from headwater.pipeline.exporting import export_lineage
@@ -122,7 +122,7 @@ def test_a_name_with_a_dot_in_it_is_written_in_quotes_everywhere(tmp_path: Path)
     assert main(["run", str(tmp_path / "p.toml")]) == 0
     catalog = Catalog(str(tmp_path / "lake"))
     catalog.create_namespace("other", {"maintain.compact": "yes"})
-    assert [catalog[name].name for name in catalog] == ['raw."a.b"', 'raw."v.w"']
+    assert [catalog[name].name for name in catalog] == ['raw."a.b"', 'raw."v.w"', "system.runs"]
     assert catalog[["raw", "v.w"]].to_arrow().to_pylist() == [{"id": 1, "text": "a"}]
     assert upstream(catalog, 'raw."v.w"').related[0].table == 'raw."a.b"'
     assert [part.table for part in maintain(None, catalog).parts] == ['raw."a.b"', 'raw."v.w"']
@@ -187,7 +187,7 @@ def test_a_job_tells_its_stages_tasks_rows_and_bytes(
 
     for number in range(3):
         (tmp_path / f"{number}.json").write_text(json.dumps({"id": number, "text": "x"}) + "\n")
-    monkeypatch.setattr("headwater.cli.progress.PLAIN_S", 0)
+    monkeypatch.setattr("headwater.cli.pipeline.PLAIN_S", 0)
     told = Lines()
     ingest(None, catalog, "raw.t", str(tmp_path / "*.json"), tell=told)
     publish(None, catalog, "raw.t", tell=told)

@@ -13,7 +13,7 @@ from lance_namespace import LanceNamespace
 
 from headwater import DirectoryNamespace, MetastoreNamespace
 from headwater.rest import server
-from headwater.rest.hosted import Hosted
+from headwater.rest.dispatch import Hosted
 from headwater.rest.settings import Limits
 from headwater.rest.work import InWorkers
 from headwater.workers import Host, Pool, WorkerLimits

@@ -19,7 +19,7 @@ from headwater.errors import InvalidInputError, ServiceUnavailableError
 from headwater.namespace.abilities import CatalogAbilities
 from headwater.rest.sending import SlowReaders
 from headwater.rest.settings import Limits, Settings
-from headwater.tables.scan.bounded_reads import FIRST_ROWS, MAX_ROWS, WINDOW_BYTES, next_size, windows
+from headwater.tables.scan.prune import FIRST_ROWS, MAX_ROWS, WINDOW_BYTES, next_size, row_windows
 from tests.rest.processes import ServeProcess
 from tests.rest.samples import Serve, make
 
@@ -166,7 +166,7 @@ def holes(tmp_path: Path) -> lance.LanceDataset:
 
 @pytest.mark.parametrize(("start", "stop"), [(0, 8571), (0, 1), (1023, 5000), (8570, 8571), (5, 5)])
 def test_windows_give_the_rows_of_one_scan_in_its_order(holes: lance.LanceDataset, start: int, stop: int) -> None:
-    batches = list(windows(lambda offset, limit: holes.scanner(offset=offset, limit=limit), start, stop))
+    batches = list(row_windows(lambda offset, limit: holes.scanner(offset=offset, limit=limit), start, stop))
     found = pa.Table.from_batches(batches, holes.schema)
     assert found.equals(holes.to_table().slice(start, stop - start))
 

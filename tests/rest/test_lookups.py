@@ -8,9 +8,9 @@ import pytest
 
 from headwater import DirectoryNamespace
 from headwater.names import ObjectId
-from headwater.rest import lookups
+from headwater.rest import endpoint
 from headwater.rest.call import Call
-from headwater.rest.lookups import NameLookups
+from headwater.rest.endpoint import NameLookups
 from headwater.rest.reply import Reply
 from headwater.rest.routes import BY_OPERATION
 from tests.rest.samples import PEOPLE, ipc
@@ -53,7 +53,7 @@ def test_parameters_that_mean_nothing_change_nothing(http: httpx.Client) -> None
 
 
 def test_what_is_kept_is_bounded_in_bytes(catalog: DirectoryNamespace, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(lookups, "MAX_BYTES", 10_000)
+    monkeypatch.setattr(endpoint, "MAX_BYTES", 10_000)
     kept = NameLookups(catalog.abilities())
     calls = [
         Call(BY_OPERATION["TableExists"], request=api.TableExistsRequest(id=[str(n)], context={"n": str(n)}))
@@ -64,6 +64,6 @@ def test_what_is_kept_is_bounded_in_bytes(catalog: DirectoryNamespace, monkeypat
         kept.keep(call, "state", Reply(200, b"x" * 1000, ()))
     found = [call for call in calls if kept.find(call, "state") is not None]
     assert 1 <= len(found) < 10
-    kept.keep(calls[0], "state", Reply(200, b"x" * (lookups.MAX_ANSWER + 1), ()))
+    kept.keep(calls[0], "state", Reply(200, b"x" * (endpoint.MAX_ANSWER + 1), ()))
     kept.keep(calls[0], "later", Reply(200, b"x", ()))
     assert [call for call in calls if kept.find(call, "later") is not None] == [calls[0]]

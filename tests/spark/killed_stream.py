@@ -11,7 +11,7 @@ import sys
 from typing import Any
 
 from headwater.spark import calls, worker
-from headwater.spark.landing_sink import land_batch
+from headwater.spark.stream_writes import land_batch
 
 
 def killing(*arguments: Any) -> int:

@@ -16,7 +16,7 @@ from pyspark.sql.functions import pandas_udf, udf
 from headwater.errors import ConcurrentModificationError, InvalidInputError
 from headwater.spark import backfill, python_jobs
 from headwater.spark.access_file import ACCESS_FILE, ENVIRONMENT, write_access
-from headwater.spark.python_functions import ARROW, PANDAS_ITERATOR, ROW, Function, filler, function_of
+from headwater.spark.python_jobs import ARROW, PANDAS_ITERATOR, ROW, Function, filler, function_of
 from headwater.work import SparkRunner
 
 

@@ -12,7 +12,7 @@ from pyspark.errors import UnsupportedOperationException
 from pyspark.sql import SparkSession
 
 from headwater.errors import TableColumnNotFoundError
-from headwater.spark.columns import alter
+from headwater.spark.catalog import alter
 from headwater.spark.protocol import AddColumn
 from headwater.tables.columns.alter import trail, within
 

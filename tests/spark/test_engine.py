@@ -17,7 +17,7 @@ from headwater.spark import engine_session as engines
 from headwater.spark.failures import naming_failures
 from headwater.streams.serving.serving_copy import CatalogLocation
 from headwater.work.engines import SPARK, PipelineEngine
-from headwater.work.spark_jobs import step_jobs
+from headwater.work.runners import step_jobs
 from tests.pipeline.shop import Shop
 
 

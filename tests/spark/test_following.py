@@ -159,7 +159,7 @@ def test_many_changes_are_divided_in_shares_and_by_positions(
 
 def _table(stream: Any) -> Any:
     """A stream table as a plan names it."""
-    from headwater.spark.protocol import Fold, WireTable
+    from headwater.spark.wire_values import Fold, WireTable
 
     root = stream.namespace.properties.root
     option = fresh.lake_option(root, {})

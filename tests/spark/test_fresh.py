@@ -150,6 +150,23 @@ def test_insert_appends_to_a_table_without_keys_in_one_transaction(spark: SparkS
         spark.sql(f"INSERT OVERWRITE {table} VALUES (1, NULL)")
 
 
+def test_the_partitions_of_a_stream_table_are_shown_by_their_values(spark: SparkSession, catalog: Catalog) -> None:
+    table = "streams.raw.divided"
+    spark.sql(
+        f"CREATE TABLE {table} (id BIGINT, region STRING, at TIMESTAMP) USING stream "
+        "PARTITIONED BY (region, days(at)) TBLPROPERTIES ('keys' = 'id')"
+    )
+    assert spark.sql(f"SHOW PARTITIONS {table}").count() == 0
+    at = datetime(2026, 1, 31, tzinfo=UTC)
+    catalog["raw.divided"].upsert([{"id": n, "region": name, "at": at} for n, name in enumerate(["us", None, "eu"])])
+    values = [f"region={name}/at_days=2026-01-31" for name in ("eu", "null", "us")]
+    for _ in range(2):
+        assert [row.partition for row in spark.sql(f"SHOW PARTITIONS {table}").collect()] == values
+        assert spark.sql(f"SHOW PARTITIONS {table} PARTITION (region = 'eu')").count() == 1
+        catalog["raw.divided"].publish()
+    assert spark.table(table).where("region = 'eu'").count() == 1
+
+
 def test_a_stream_table_is_created_altered_and_dropped_in_sql(spark: SparkSession, catalog: Catalog) -> None:
     table = "streams.raw.made"
     spark.sql(

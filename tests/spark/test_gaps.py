@@ -7,13 +7,14 @@ import random
 from pathlib import Path
 
 import lance
+import msgspec
 import pyarrow as pa
 import pytest
 
 from headwater.errors import LanceNamespaceError, TableVersionNotFoundError
 from headwater.names import ObjectId
 from headwater.spark import stream
-from headwater.spark.protocol import scan_of
+from headwater.spark.wire_values import WireScan
 from headwater.tables.handle import TableHandle
 from headwater.tables.scan.changes import next_row_id
 from headwater.tables.scan.table_scan import read
@@ -44,7 +45,7 @@ class Reader:
     def batch(self, end: stream.Offset) -> list[int]:
         parts = stream.plan(self.table, self.offset, end, 2, skip=False)
         asked = {"table": self.table.to_json(), "columns": ["id"], "schema": spark_schema(SCHEMA.remove(1))}
-        scan, found = scan_of(asked), list[int]()
+        scan, found = msgspec.convert(asked, WireScan).engine(), list[int]()
         for part in parts:
             for batch in read(scan, part):
                 found += batch.column("id").to_numpy().tolist()

@@ -18,8 +18,8 @@ from headwater.rest.server import start_in_thread
 from headwater.spark.calls import ask
 from headwater.spark.following import log_of
 from headwater.spark.fresh import LAKE, lake_option
-from headwater.spark.protocol import WireTable
 from headwater.spark.stream_writes import is_at, write_events
+from headwater.spark.wire_values import WireTable
 
 KEY = "a-key-for-this-test"
 COLUMNS = {"id": "bigint", "n": "bigint"}

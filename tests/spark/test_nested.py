@@ -15,7 +15,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from headwater.names import ObjectId
 from headwater.tables.handle import TableHandle
-from headwater.tables.scan import subfields as nested
+from headwater.tables.scan import prune as nested
 from headwater.tables.scan import table_scan as scans
 from headwater.tables.scan.parts import Fragments, ScanPart, Slice, Whole
 from headwater.tables.scan.table_scan import Scan

@@ -17,7 +17,7 @@ from headwater.errors import InvalidInputError, ServiceUnavailableError
 from headwater.pipeline import ingest, publish
 from headwater.spark import protocol
 from headwater.spark.calls import answer
-from headwater.spark.framing import Wire
+from headwater.spark.worker import Wire
 from headwater.work import JarRunner
 
 

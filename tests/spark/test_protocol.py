@@ -16,9 +16,8 @@ import pytest
 
 from headwater.spark import build, protocol
 from headwater.spark.calls import CALLS, STREAM_JOBS
-from headwater.spark.framing import Wire
 from headwater.spark.jobs import JOBS
-from headwater.spark.worker import serve
+from headwater.spark.worker import Wire, serve
 from headwater.tables.scan.parts import AnyPart
 from headwater.work.tasks import named
 

@@ -39,6 +39,14 @@ def rows(spark: SparkSession, what: str) -> list[tuple[object, ...]]:
     return sorted(tuple(row) for row in spark.sql(f"SELECT * FROM served.raw.orders {what}").collect())
 
 
+def test_partitions_are_shown_by_their_values_through_a_server(spark: SparkSession, lake: Catalog) -> None:
+    columns = "(id BIGINT, region STRING) USING stream PARTITIONED BY (region) TBLPROPERTIES ('keys' = 'id')"
+    spark.sql(f"CREATE TABLE served.raw.divided {columns}")
+    lake["raw.divided"].upsert([{"id": 1, "region": "us"}, {"id": 2, "region": "eu"}])
+    found = spark.sql("SHOW PARTITIONS served.raw.divided").collect()
+    assert [row.partition for row in found] == ["region=eu", "region=us"]
+
+
 def test_rows_are_fresh_through_a_server_and_in_the_past_as_they_were(
     spark: SparkSession, lake: Catalog, tmp_path: Path
 ) -> None:

@@ -165,6 +165,20 @@ def test_partitions_are_written_as_sql_writes_them(text: str) -> None:
     assert orders(partition_by=[text, "days(at)"]) == orders(partition_by=[("id", "bucket", 4), ("at", "days")])
 
 
+def test_partitions_are_given_as_one_text_like_keys() -> None:
+    assert orders(partition_by="note") == orders(partition_by=["note"])
+    listed = orders(partition_by=["note", ("id", "bucket", 4), ("at", "days")])
+    assert orders(partition_by="note, bucket(4, id), days(at)") == listed
+    assert orders(partition_by="") == orders()
+
+
+def test_the_values_of_a_partition_have_the_names_and_texts_of_show_partitions() -> None:
+    made = orders(partition_by="note, bucket(4, id), days(at)")
+    assert made.partition_texts(("eu", 3, 20_484)) == {"note": "eu", "id_bucket": "3", "at_days": "2026-01-31"}
+    assert made.partition_texts((None, None, None)) == {"note": None, "id_bucket": None, "at_days": None}
+    assert orders().partition_texts(None) == {}
+
+
 def test_a_dropped_and_added_column_is_another_one() -> None:
     before = orders()
     after = evolve(evolve(before, drop=["note"]), add={"note": "string"})

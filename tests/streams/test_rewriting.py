@@ -17,7 +17,7 @@ from lance.optimize import Compaction
 from headwater.names import ObjectId
 from headwater.streams.serving.compaction import is_plain, live_rows_of
 from headwater.tables.handle import TableHandle
-from headwater.tables.scan.bounded_reads import live_batches
+from headwater.tables.scan.prune import live_batches
 
 TOLD = ["id", "v", "_rowid", "_row_created_at_version", "_row_last_updated_at_version"]
 OPTIONS: Any = {"target_rows_per_fragment": 10_000, "materialize_deletions_threshold": 0.1}

@@ -54,7 +54,7 @@ def test_validators_are_built_when_they_are_used_and_then_check() -> None:
 def test_the_models_of_the_protocol_are_imported_when_a_program_of_ours_names_them() -> None:
     shown = run(
         "import sys, headwater\n"
-        "headwater.imports.import_little()\n"
+        "headwater.imports.import_little(pandas=False)\n"
         "import lance_namespace as api\n"
         "import lance_namespace_urllib3_client as client\n"
         "loaded = lambda: sum(name.startswith('lance_namespace_urllib3_client.') for name in sys.modules)\n"

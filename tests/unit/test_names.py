@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from unittest import mock
+from urllib.request import Request, urlopen
 
 import lance_namespace as api
 import pytest
 
 import headwater
-from headwater import DirectoryNamespace
+from headwater import Catalog, DirectoryNamespace
 from headwater.errors import InvalidInputError
 from headwater.names import (
     MAX_DEPTH,
@@ -23,6 +25,7 @@ from headwater.names import (
     object_id,
     parse,
 )
+from headwater.rest.server import start_in_thread
 
 DIRECTORY = {"manifest_enabled": "true"}
 
@@ -139,14 +142,22 @@ def test_an_identifier_is_only_so_deep() -> None:
 def test_a_catalog_tells_whether_it_is_leveled_and_its_level(tmp_path: Path) -> None:
     """Leveled (lance-objects.md): every table is at the same level."""
     namespace = DirectoryNamespace(root=str(tmp_path))
-    assert namespace.level() is None
+    catalog = Catalog(namespace)
+    assert catalog.level is None
     for id in (["a"], ["b"], ["b", "c"]):
         namespace.create_namespace(api.CreateNamespaceRequest(id=id))
     for name in ("t", "u"):
         namespace.declare_table(api.DeclareTableRequest(id=["a", name]))
-    assert namespace.level() == 2
-    namespace.declare_table(api.DeclareTableRequest(id=["b", "c", "t"]))
-    assert namespace.level() is None
+    with start_in_thread(namespace) as server:
+        far = Catalog(server.url)
+        assert (catalog.level, far.level) == (2, 2)
+        with urlopen(Request(f"{server.url}/headwater/v1/level", b"{}", method="POST")) as answer:
+            assert json.load(answer) == {"level": 2}
+        namespace.declare_table(api.DeclareTableRequest(id=["b", "c", "t"]))
+        assert (catalog.level, far.level) == (None, None)
+    flat = Catalog(DirectoryNamespace(root=str(tmp_path / "flat"), manifest_enabled="false"))
+    flat.namespace.declare_table(api.DeclareTableRequest(id=["t"]))
+    assert flat.level == 1
 
 
 @pytest.mark.parametrize("delimiter", ["$", ".", "::", "a"])

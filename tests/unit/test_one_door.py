@@ -27,7 +27,7 @@ TRUSTED = {
     "streams/definition.py": "the schema in a table's own record in the metastore",
     "types.py": "a batch that this process has just written",
     "workers/channel.py": "rows from a worker of this process",
-    "spark/framing.py": "rows from the Spark catalog of the same session, through its own socket",
+    "spark/worker.py": "rows from the Spark catalog of the same session, through its own socket",
     "streams/sources/intake.py": "rows that an executor of the same job has packed",
 }
 """Readers of what Headwater itself has written, and of what."""

@@ -14,7 +14,7 @@ pytestmark = IN_ONE_PROCESS
 
 PACKAGE = Path(__file__).parents[2] / "headwater"
 TRANSLATION = PACKAGE / "tables" / "translate.py"
-ALLOCATORS = PACKAGE / "workers" / "told_errors.py"
+ALLOCATORS = PACKAGE / "workers" / "channel.py"
 SPARK = PACKAGE / "spark" / "failures.py"
 """Knows neither Lance nor tables, only the words by which an allocator says that there is no memory left."""
 SEARCHES = {"search", "match", "fullmatch", "findall", "startswith", "endswith", "find", "index", "count"}

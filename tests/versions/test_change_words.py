@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import io
+import json
+from contextlib import redirect_stdout
 from pathlib import Path
+from typing import Any
 
 import lance
 import pyarrow as pa
 import pytest
 
 from headwater import Catalog
+from headwater.cli.main import main
 from headwater.lance_manifest import change_made
+from headwater.rest.server import start_in_thread
 
 ROWS = pa.table({"id": [1, 2, 3], "mail": ["a", "b", "c"]})
 
@@ -30,6 +36,33 @@ def test_each_version_is_told_by_the_change_that_made_it(tmp_path: Path) -> None
         "change 2 rows of prod.users (version 5)",
         "create index id_idx of prod.users (version 6)",
     ]
+
+
+@pytest.mark.parametrize("kind", [{}, {"impl": "dir", "table_version_management": "true"}])
+def test_the_list_of_versions_says_what_each_changed_and_no_old_name_or_value(
+    tmp_path: Path, kind: dict[str, str]
+) -> None:
+    catalog = Catalog(str(tmp_path / "lake"), **kind)
+    table = catalog.create_table("prod.users", ROWS)
+    table.append(pa.table({"id": [4], "mail": ["d"]}))
+    table.delete("mail = 'a'")
+    table.create_index("id", "BTREE")
+    catalog.rename_table("prod.users", "prod.people")
+    told = ["overwrite with 3 rows", "append 1 row", "delete rows", "create index id_idx"]
+    assert [version.change for version in catalog["prod.people"].versions()] == told
+    server = start_in_thread(catalog.namespace)
+    try:
+        assert [version.change for version in Catalog(server.url)["prod.people"].versions()] == told
+        assert [line["change"] for line in lines("versions", server.url, "prod.people")] == told
+    finally:
+        server.stop()
+    assert [line["change"] for line in lines("versions", str(tmp_path / "lake"), "prod.people")] == told
+
+
+def lines(*arguments: str) -> list[dict[str, Any]]:
+    with redirect_stdout(io.StringIO()) as out:
+        assert main([*arguments, "--json"]) == 0
+    return [json.loads(line) for line in out.getvalue().splitlines()]
 
 
 def test_every_operation_of_pylance_has_its_words(tmp_path: Path) -> None:

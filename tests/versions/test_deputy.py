@@ -45,10 +45,11 @@ def test_a_version_whose_files_are_another_tables_is_refused_on_open_and_on_comm
     private = make(catalog, "private")
     make(catalog, "mine")
     evil = with_base(manifest_bytes(catalog, "mine", 1), private)
+    manifest = "/" + str(catalog.describe_table_version({"id": ["mine"], "version": 1}).version.manifest_path)  # type: ignore[arg-type]
     before = files(private)
     with pytest.raises(InvalidInputError, match="base path"):
         catalog.create_table_version(stage(catalog, "mine", 2, data=evil))  # type: ignore[arg-type]
-    Path("/" + catalog.describe_table_version({"id": ["mine"], "version": 1}).version.manifest_path).write_bytes(evil)  # type: ignore[arg-type]
+    Path(manifest).write_bytes(evil)
     asked: dict[str, dict[str, Any]] = {
         "count_table_rows": {},
         "query_table": {"k": 1, "vector": {}},

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
@@ -338,6 +339,18 @@ def test_records_point_at_final_manifests_in_the_end(catalog: DirectoryNamespace
     assert not any("manifest-" in text for text in paths)
     assert not any("manifest-" in name for name in os.listdir(os.path.join(folder, "_versions")))
     assert opened(again(catalog)).version == 4
+    assert catalog.verify() == []
+
+
+def test_a_record_points_at_its_final_manifest_once_it_was_described(catalog: DirectoryNamespace) -> None:
+    make(catalog, versions=3)
+    reader = again(catalog)
+    assert any("manifest-" in row["metadata"] for key, row in manifest_rows(catalog).items() if "$" in key)
+    told = call(reader, "describe_table_version", id=["t"], version=2).version
+    (row,) = [row["metadata"] for key, row in manifest_rows(reader).items() if key == "t$2"]
+    assert "manifest-" not in row
+    assert json.loads(row)["manifest_path"] in told.manifest_path
+    assert numbers(again(catalog)) == [3, 2, 1]
     assert catalog.verify() == []
 
 

@@ -266,6 +266,15 @@ MISSING: dict[str, dict[str, Any]] = {
 }
 
 
+def test_describe_table_has_the_version_that_the_catalog_records(catalog: DirectoryNamespace, kind: str) -> None:
+    make(catalog, versions=2)
+    recorded = {None: None, True: 2, False: None} if kind not in MANAGED else {None: 2, True: 2, False: 2}
+    for details, version in recorded.items():
+        assert call(catalog, "describe_table", id=["t"], load_detailed_metadata=details).version == version
+    call(catalog, "declare_table", id=["d"])
+    assert call(catalog, "describe_table", id=["d"]).version is None
+
+
 def test_a_version_that_is_not_there_is_named_as_such_by_every_operation(catalog: DirectoryNamespace) -> None:
     make(catalog, versions=3)
     call(catalog, "batch_delete_table_versions", id=["t"], ranges=[{"start_version": 1, "end_version": 2}])

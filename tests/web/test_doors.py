@@ -100,7 +100,7 @@ def visited(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Visited]:
 
 
 PAGES = {
-    "/": {"PageNames", "NamespaceExists", "DescribeNamespace", "ListTables"},
+    "/": {"PageOverview", "PageNames", "NamespaceExists", "DescribeNamespace", "ListTables"},
     "/n/prod": {"PageNames", "ListNamespaces"},
     "/t/prod/plain": {"DescribeTable", "DescribeTableExact", "PageTable"},
     "/t/prod/plain?view=rows": {"QueryTable"},

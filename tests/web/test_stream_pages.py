@@ -40,6 +40,18 @@ def test_the_streams_of_a_table_that_several_sources_feed_are_its_log_and_its_ve
     assert "record" not in found
 
 
+def test_ids_locators_aliases_and_partition_values_stand_on_the_pages(fed: Catalog, browser: httpx.Client) -> None:
+    table = fed.create_stream_table("raw.parted", SCHEMA, keys="id", partition_by="note")
+    table.upsert([{"id": 1, "at": 1, "note": "eu"}, {"id": 2, "at": 1, "note": None}])
+    fed.alias("raw.parted", "divided")
+    known, found = fed.describe("raw.parted"), text_of(browser, "/t/raw/parted")
+    assert [word for word in (known.id, known.locator, "divided") if word not in found] == []
+    assert fed.describe("raw").id in text_of(browser, "/n/raw")
+    found = text_of(browser, "/t/raw/parted?view=streams")
+    told = [each.locator for each in (*fed.objects("raw.parted"), *table.deltas())]
+    assert [word for word in ("note=eu", "note=null", *told) if word not in found] == []
+
+
 @pytest.mark.usefixtures("fed")
 def test_a_stream_table_that_is_not_published_shows_its_columns_and_no_view_that_fails(browser: httpx.Client) -> None:
     page = browser.get("/t/raw/orders__quarantine")
@@ -62,3 +74,18 @@ def test_history_and_log_tell_of_versions_and_deltas_and_not_of_how_they_are_kep
 def test_lineage_names_the_sources_of_all_rows_and_not_only_of_the_last_publish(browser: httpx.Client) -> None:
     found = text_of(browser, "/t/raw/orders?view=lineage")
     assert ("shop" in found, "till" in found) == (True, True)
+
+
+@pytest.mark.usefixtures("fed")
+def test_the_front_page_counts_tells_what_waits_and_what_was_rejected_and_what_was_done_last(
+    browser: httpx.Client, fed: Catalog
+) -> None:
+    fed["raw.orders"].ingest([{"id": 7, "at": 1}], source="till", token="7")
+    found = text_of(browser, "/")
+    tables = sum(len(fed.tables(namespace)) for namespace in ("odd", "prod", "raw"))
+    assert f"Tables{tables}\n" in found
+    assert ("Waiting to be published" in found, "raw / orders" in found) == (True, True)
+    assert ("Rejected rows" in found, "raw / orders__quarantine" in found, "2 rows" in found) == (True, True, True)
+    assert ("Newest changes" in found, "All changes" in found) == (True, True)
+    fed["raw.orders"].publish()
+    assert "Waiting to be published raw / orders " not in " ".join(text_of(browser, "/").split())

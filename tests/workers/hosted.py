@@ -11,7 +11,7 @@ from typing import Any
 import pyarrow as pa
 
 from headwater.errors import CommitStateUnknownError, InvalidInputError, TableNotFoundError
-from headwater.workers.callbacks import ask
+from headwater.workers.channel import ask
 
 MIB = 1 << 20
 

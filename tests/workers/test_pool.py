@@ -24,8 +24,7 @@ from headwater.errors import (
     TableNotFoundError,
 )
 from headwater.workers import Host, Pool, WorkerLimits
-from headwater.workers.channel import reader_of_chunks
-from headwater.workers.told_errors import WorkerError
+from headwater.workers.channel import WorkerError, reader_of_chunks
 
 MIB = 1 << 20
 HOST = Host("tests.workers.hosted:host", ["Hello"])

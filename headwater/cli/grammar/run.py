@@ -1,30 +1,37 @@
-"""Grammar of the verbs that set up, serve and keep house."""
+"""Grammar of the verbs of the pipeline, and of those that set up, serve and keep house."""
 
 from __future__ import annotations
 
 from typing import Any
 
 from headwater.cli.grammar.words import (
+    ENGINE,
     TABLE,
     YES,
     Arg,
     Command,
     arg,
     number,
+    pair,
     port,
+    seconds,
 )
 
 RUN = (
     Command(
         "init", "run", "make an empty catalog, also in a folder with other things", "housekeeping:init",
-        (arg("--impl", about="metastore (default) or dir"),), "one object: catalog, kind",
+        (
+            arg("--impl", about="metastore (default) or dir"),
+            arg("--from", about="of `init pipeline`: write pipeline.toml for this folder", dest="folder"),
+        ),
+        "one object: catalog, kind; of `init pipeline` file",
     ),
     Command(
         "upgrade", "run", "turn a directory catalog into a metastore, in place",
-        "moving:upgrade", (), "one object: what was moved",
+        "housekeeping:upgrade", (), "one object: what was moved",
     ),
     Command(
-        "mirror", "run", "mirror a metastore for plain pylance, read-only", "moving:mirror",
+        "mirror", "run", "mirror a metastore for plain pylance, read-only", "housekeeping:mirror",
         (
             arg("--off", about="no more", action="store_true"),
             arg("--show", about="only show whether there is one, and which commit it shows", action="store_true"),
@@ -33,7 +40,7 @@ RUN = (
     ),
     Command(
         "export", "run", "make a plain directory catalog elsewhere, with current rows",
-        "moving:export",
+        "housekeeping:export",
         (
             arg("--to", about="a new folder or URI", required=True),
             arg("--all-versions", about="with every version, tag, branch and index", action="store_true"),
@@ -43,7 +50,7 @@ RUN = (
         "one object: namespaces, tables, declared, slot",
     ),
     Command(
-        "import", "run", "create a table from the Parquet files of a folder", "moving:import_files",
+        "import", "run", "create a table from the Parquet files of a folder", "housekeeping:import_files",
         (
             TABLE,
             arg("source", about="a folder, or a file"),
@@ -53,7 +60,7 @@ RUN = (
         "one object: name, id, version, rows",
     ),
     Command(
-        "from-deltacat", "run", "import a DeltaCAT 2.x root with its history", "moving:import_deltacat",
+        "from-deltacat", "run", "import a DeltaCAT 2.x root with its history", "housekeeping:import_deltacat",
         (
             arg("source", about="the folder or URI of the root"),
             arg("--into", about="a namespace for all of it"),
@@ -82,7 +89,7 @@ RUN = (
         "one object: boundary, and how many files of each kind were deleted",
     ),
     Command(
-        "doctor", "run", "check this machine and the storage", "doctor:doctor",
+        "doctor", "run", "check this machine and the storage", "housekeeping:doctor",
         (), "one object a line: check, state, what, todo",
     ),
     Command(
@@ -102,7 +109,7 @@ RUN = (
         (arg("--timeout", about="seconds that a call may take (30, the most)", type=float),),
     ),
     Command(
-        "completion", "run", "print the completion script of a shell: bash, zsh or fish", "completion:script",
+        "completion", "run", "print the completion script of a shell: bash, zsh or fish", "main:script",
         (arg("shell", about="bash, zsh or fish", choices=("bash", "zsh", "fish")),), catalog=False,
     ),
     Command(
@@ -213,5 +220,113 @@ SERVING = (
     Command(
         "role remove", "run", "remove a role of the catalog's own", "serving:run_role", (ROLE_NAME, KEYS),
         "one object: removed", like=(), fixed={"action": "remove"},
+    ),
+)  # fmt: skip
+
+
+FORMATS = ("rows", "op", "debezium", "snapshot")
+"""What files hold; a test compares it with the sources' own list."""
+NAMED_TABLES = arg("tables", about="stream tables, such as raw.orders", nargs="*")
+TABLES = arg("tables", about="stream tables, such as raw.orders (all)", nargs="*")
+JSON = arg("--json", about="print JSON", action="store_true")
+ENV = arg("--env", about="with the overlay [env.NAME] of the file", metavar="NAME")
+_REPORT = "one object: what the job did, as the Python API reports it"
+
+PIPELINE = (
+    Command(
+        "run", "pipeline", "run a pipeline file: ingest, publish, compute what is new", "pipeline:run",
+        (
+            arg("file", about="a pipeline file, such as pipeline.toml"),
+            ENV, arg("--check", about="only check the file: no data, no catalog", action="store_true"),
+            arg("--plan", about="only show the steps, the reasons, and the plan's id", action="store_true"),
+            arg("--plan-id", about="do exactly the plan of this id, or nothing"),
+            arg("--select", about="only this one (repeatable)", action="append", default=[], metavar="TABLE"),
+            arg("--full-refresh", about="rebuild this one (repeatable)", action="append", default=[], metavar="TABLE"),
+            arg("--again", about="take files that were undone, too", action="store_true"),
+            arg("--watch", about="keep running until Ctrl-C", action="store_true"),
+            arg("--every", about="with --watch: the interval (30s)", type=seconds, default=30.0),
+            arg("--metrics", about="with --watch: Prometheus metrics at this [HOST:]PORT (off)", metavar="PORT"),
+            *ENGINE, JSON,
+        ),
+        "one object: run, plan, reports; with --plan the plan", catalog=False,
+    ),
+    Command(
+        "test", "pipeline", "run the tests of views in a pipeline file", "pipeline:try_file",
+        (arg("file", about="a pipeline file, such as pipeline.toml"), ENV, *ENGINE, JSON),
+        "one object a test: name, view, lacks, extra, error, passed", catalog=False,
+    ),
+    Command(
+        "ingest", "pipeline", "ingest change data from files into a stream table", "pipeline:ingest",
+        (
+            TABLE, arg("source", about="files, by path, address (s3://...) or glob"),
+            arg("--format", about="what the files hold (rows)", choices=FORMATS, default="rows"),
+            arg("--name", about="the name of the source"),
+            arg("--option", about="of the format, name=value (repeatable)", action="append", type=pair, default=[]),
+            arg("--strict", about="refuse the whole batch if a row is bad", action="store_true"),
+            arg("--again", about="take files that were undone, too", action="store_true"),
+            arg("--watch", about="keep taking new files until Ctrl-C", action="store_true"),
+            arg("--every", about="with --watch: the interval (2s)", type=seconds, default=2.0),
+            arg("--publish", about="with --watch: publish what was taken", action="store_true"),
+            *ENGINE,
+        ),
+        _REPORT,
+    ),
+    Command(
+        "publish", "pipeline", "publish stream tables in one commit", "pipeline:publish",
+        (NAMED_TABLES, *ENGINE), _REPORT,
+    ),
+    Command(
+        "backfill", "pipeline", "recompute stale derived values of a stream table", "pipeline:backfill",
+        (
+            TABLE, arg("--rows", about="about this many rows, in one version (all)", type=number),
+            arg("--batch", about="on Spark: rows that are computed together", type=number), *ENGINE,
+        ),
+        _REPORT,
+    ),
+    Command(
+        "reindex", "pipeline", "index a column of a stream table, or update its indices",
+        "pipeline:index",
+        (
+            TABLE, arg("column", about="the column (all that have an index)", nargs="?"),
+            arg("--type", about="of the index, such as IVF_FLAT (by what the column holds)"), *ENGINE,
+        ),
+        _REPORT,
+    ),
+    Command(
+        "maintain", "pipeline", "compact stream tables, and delete logs past retention", "pipeline:maintain",
+        (TABLES, *ENGINE), _REPORT,
+    ),
+    Command(
+        "runs", "pipeline", "list the runs of pipelines, or show one with its steps", "pipeline:show_runs",
+        (
+            arg("action", about="show, to see one run", nargs="?"),
+            arg("id", about="the id of a run, or its beginning", nargs="?"),
+            arg("--pipeline", about="only the runs of this pipeline", metavar="NAME"),
+            arg("--limit", about="this many, the newest (20)", type=number, default=20),
+        ),
+        "one object a line: run, pipeline, state, began, seconds, rows, quarantined, late, who, where, error; "
+        "of show one object",
+        like=(),
+    ),
+    Command(
+        "quarantine", "pipeline", "show rows that were refused; take or drop them", "pipeline:quarantine",
+        (
+            TABLE, arg("--retry", about="take those again that fit now", action="store_true"),
+            arg("--drop", about="drop them", action="store_true"),
+            arg("--reason", about="only the rows with this reason, such as bad_value"),
+            arg("--source", about="only the rows of this source or file"),
+            arg("--pipeline", about="with --retry: judge by the expectations of this file", metavar="FILE"), YES,
+        ),
+        "one object a row: row, reason, column, source, time, position; with --retry or --drop one object: the counts",
+    ),
+    Command(
+        "lineage", "pipeline", "show the sources of a table, or the tables made from it", "pipeline:lineage",
+        (
+            TABLE, arg("--upstream", about="its sources (the default)", action="store_true"),
+            arg("--downstream", about="the tables made from it", action="store_true"),
+            arg("--open-lineage", about="write OpenLineage events to a file or URL", metavar="TO"),
+            arg("--token", about="for the URL: a bearer token, as env:NAME or file:PATH"),
+        ),
+        "one object: the table and, nested, what it comes from",
     ),
 )  # fmt: skip

@@ -74,7 +74,8 @@ DELTA_TYPES = ("append", "upsert", "delete")
 class Object(msgspec.Struct, frozen=True):
     """A namespace, table, table version, stream or partition at one revision.
 
-    `locator` is its Canonical String; `home` is its Immutable ID Directory, relative to the catalog root.
+    `locator` is its Canonical String; `home` is its Immutable ID Directory, relative to the catalog root. `key`: the id
+    of a namespace or table, and of a part the ids from its table down, joined by `/`; `by_id` takes it.
     """
 
     id: str
@@ -89,10 +90,14 @@ class Object(msgspec.Struct, frozen=True):
     aliases: tuple[str, ...]
     slot: int
     time_ms: int
+    key: str = ""
 
 
 class Delta(msgspec.Struct, frozen=True):
-    """One change of a stream. `position` is its place in the stream, `slot` the commit that put it there."""
+    """One change of a stream. `position` is its place in the stream, `slot` the commit that put it there.
+
+    `partition` and `values` are the id and the values of its partition; `locator` and `key` as of an `Object`.
+    """
 
     position: int
     type: str
@@ -104,6 +109,9 @@ class Delta(msgspec.Struct, frozen=True):
     time_ms: int
     kind: str = "delta"
     revision: int = 1
+    values: tuple[Any, ...] | None = None
+    locator: str = ""
+    key: str = ""
 
     @property
     def id(self) -> str:
@@ -361,6 +369,16 @@ def moment_ms(moment: datetime | float) -> int:
 
 
 PARTS = ("table_version", "stream", "partition")
+LIFECYCLE = "lifecycle"
+"""The property of a table version that holds its state of life; a version without it is active."""
+UNRELEASED, ACTIVE, DEPRECATED = LIFECYCLES = ("unreleased", "active", "deprecated")
+
+
+def lifecycle_of(properties: Mapping[str, Any]) -> str:
+    """Return the state of life of a table version, by its properties."""
+    return str(properties.get(LIFECYCLE, ACTIVE))
+
+
 NOTES = "notes"
 """The word for a change of what is kept with a table beside its rows: sources, readers, tags."""
 

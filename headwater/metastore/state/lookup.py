@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
+
+from msgspec.structs import force_setattr
 
 from headwater.errors import InvalidInputError, LanceNamespaceError, TableNotFoundError, TableVersionNotFoundError
 from headwater.metastore.commit.edits import last_dropped
 from headwater.metastore.commit.table_parts import find_partition, find_stream, find_version
 from headwater.metastore.records.deltas import Segments
+from headwater.metastore.records.layout import canonical
 from headwater.metastore.records.objects import Delta, Locator, Object
 from headwater.metastore.state.slot_views import (
     ROOT,
@@ -74,9 +78,30 @@ def _same(table: Place, item: Item, parts: tuple[str, ...]) -> Item:
 def _delta(view: SlotView, segments: Segments, table: Place, partition: Item, text: str) -> Delta:
     position = int(text) if text.isascii() and text.isdigit() and len(text) < 20 else 0
     found = view.delta(segments, partition.revision.parent, position)
-    if not position or found is None or found.partition != partition.node.id:
+    stream = view.item(partition.revision.parent)
+    if not position or found is None or stream is None or found.partition != partition.node.id:
         raise TableVersionNotFoundError(f"There is no delta {text[:40]!r} in {format_name(table.path)}.")
-    return found
+    return located(view, table, stream, [found])[0]
+
+
+def located(view: SlotView, table: Place, stream: Item, deltas: list[Delta]) -> list[Delta]:
+    """Set the locators, keys and partition values of deltas that were just read from a stream of a table."""
+    version, key = view.item(stream.revision.parent), stream.node.key
+    assert version is not None
+    above = canonical(table.locator, *version.revision.parts, *stream.revision.parts)
+    known: dict[str, tuple[tuple[Any, ...] | None, str, str]] = {}
+    for delta in deltas:
+        if delta.partition not in known:
+            home = f"{key}/{delta.partition}"
+            item = view.item(home, dropped=True)
+            found = delta.values if item is None else item.revision.parts[1]
+            locator = canonical(above, delta.partition, part_text(found))
+            known[delta.partition] = None if found is None else tuple(found), locator, home
+        values, locator, home = known[delta.partition]
+        force_setattr(delta, "values", values)
+        force_setattr(delta, "locator", f"{locator}|{delta.position}")
+        force_setattr(delta, "key", f"{home}/{delta.position}")
+    return deltas
 
 
 def look_up_id(view: SlotView, segments: Segments, id: str) -> Object | Delta:

@@ -43,7 +43,7 @@ from headwater.metastore.records.objects import (
 from headwater.metastore.state.dataset_folders import dropped_locations, tables_near
 from headwater.metastore.state.history import entries_of, history
 from headwater.metastore.state.index import NAMED
-from headwater.metastore.state.lookup import governing, identify, look_up, look_up_id, path_of
+from headwater.metastore.state.lookup import governing, identify, located, look_up, look_up_id, path_of
 from headwater.metastore.state.slot_views import (
     IndexView,
     Item,
@@ -69,7 +69,7 @@ Positions = list[int]
 class Reading(ABC):
     """The reads that a snapshot and an open transaction answer in the same way.
 
-    A part is named by its table's path and its id. Versions are the newest one, and streams that of format `delta`,
+    A part is named by its table's path and its id. Versions are the active one, and streams that of format `delta`,
     unless the caller names others. In a transaction each read is a dependency, and shows the transaction's own changes.
     """
 
@@ -159,7 +159,7 @@ class Reading(ABC):
             return self._parts(view, table, table.key)
 
     def get_table_version(self, path: Path, id: str | None = None) -> Object:
-        """Return a table version, the newest without an id."""
+        """Return a table version, the active one without an id."""
         with self._log.lock:
             view, table, item = self._version(path, id)
             return self._part(view, table, item)
@@ -177,7 +177,10 @@ class Reading(ABC):
             return self._part(view, table, item)
 
     def get_with_stream(self, path: Path, format: str) -> tuple[Object, Record | None]:
-        """Return an object, and if it is a table the record of its stream of a format; one look-up for both."""
+        """Return an object, and if it is a table the record of its stream of a format; one look-up for both.
+
+        The record of a stream that the active version lacks has no properties.
+        """
         with self._log.lock:
             view = self._ready()
             place = resolve(view, object_id(path))
@@ -185,10 +188,12 @@ class Reading(ABC):
             found = object_of(place)
             if place.item.node.kind != "table":
                 return found, None
+            version = None
             try:
-                stream = find_stream(view, place, find_version(view, place, None), format)
+                version = find_version(view, place, None)
+                stream = find_stream(view, place, version, format)
             except (TableNotFoundError, TableVersionNotFoundError):
-                return found, None
+                return found, None if version is None else Record(f"{version.node.home}/{format}", {})
             view.depend_on(stream.node.key)
             return found, Record(stream.node.home, own_values(stream.revision.properties))
 
@@ -226,8 +231,8 @@ class Reading(ABC):
         values = partition_values(partition)
         wanted = None if values is None and partition_id is None else chosen_partition(partition_id, values)
         with self._log.lock:
-            view, _, item = self._stream(path, format, version, stream)
-            return view.deltas(self._log.segments, item.node.key, after, wanted)
+            view, table, item = self._stream(path, format, version, stream)
+            return located(view, table, item, view.deltas(self._log.segments, item.node.key, after, wanted))
 
     def get_delta(
         self,
@@ -240,19 +245,20 @@ class Reading(ABC):
     ) -> Delta:
         self._before_deltas(path, format)
         with self._log.lock:
-            view, _, item = self._stream(path, format, version, stream)
+            view, table, item = self._stream(path, format, version, stream)
             found = view.delta(self._log.segments, item.node.key, position)
             if found is None:
                 raise TableVersionNotFoundError(f"The stream {item.node.id!r} has no delta {position}.")
-            return found
+            return located(view, table, item, [found])[0]
 
     def newest_delta(
         self, path: Path, *, format: str = DELTA_FORMAT, version: str | None = None, stream: str | None = None
     ) -> Delta | None:
         self._before_deltas(path, format)
         with self._log.lock:
-            view, _, item = self._stream(path, format, version, stream)
-            return view.newest_delta(self._log.segments, item.node.key)
+            view, table, item = self._stream(path, format, version, stream)
+            found = view.newest_delta(self._log.segments, item.node.key)
+            return None if found is None else located(view, table, item, [found])[0]
 
     def last_position(
         self, path: Path, *, format: str = DELTA_FORMAT, version: str | None = None, stream: str | None = None

@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 import pyarrow as pa
 
 from headwater.catalog import Catalog
-from headwater.catalog.catalog import Name
+from headwater.catalog.object_lookup import Name
 from headwater.errors import InvalidInputError
 from headwater.moving.deltacat.files import RowFile, batches, merge_keys, parse_schema, plain, problem, schema_of
 from headwater.moving.deltacat.transactions import DeltacatStep, FoundTable, Ids, read_steps

@@ -19,16 +19,16 @@ from lance_namespace import (
     QueryTableRequest,
     QueryTableResponse,
 )
+from lance_namespace_urllib3_client.models.query_table_request_columns import QueryTableRequestColumns
 
 from headwater.errors import InvalidInputError
 from headwater.imports import lance
 from headwater.namespace.data.fulltext import full_text_query
-from headwater.namespace.data.models import QueryTableRequestColumns
 from headwater.namespace.requests import check_vectors
 from headwater.tables.columns.fields import SYSTEM_COLUMNS, dimension, find_field, is_multivector, require_field
 from headwater.tables.expressions import check_sql
 from headwater.tables.handle import TableHandle
-from headwater.tables.scan.bounded_reads import FIRST_ROWS, windows
+from headwater.tables.scan.prune import FIRST_ROWS, row_windows
 from headwater.tables.translate import translating
 from headwater.tables.write.arrow import to_file
 
@@ -91,7 +91,7 @@ def _in_windows(dataset: lance.LanceDataset, options: Mapping[str, Any]) -> tupl
     def scan(offset: int, limit: int) -> lance.LanceScanner:
         return dataset.scanner(offset=offset, limit=limit, **kept)
 
-    return scan(0, 1).projected_schema, windows(scan, start, stop)
+    return scan(0, 1).projected_schema, row_windows(scan, start, stop)
 
 
 def _translated(table: TableHandle, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

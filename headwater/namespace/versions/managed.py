@@ -4,7 +4,7 @@ Four steps make a version: the client *stages* a manifest, the catalog *commits*
 version exists), *finalizes* it (the manifest is put under its final name as well), and *points* the record at the
 final name. A crash after any step leaves either no version or one that the next reader finishes: whoever sees a
 record that still points at a staged manifest finalizes it on sight. Pointing is the only step that nobody waits for,
-so it is done for many versions in one commit.
+so it is done for many versions in one commit, or when DescribeTableVersion asks for one of them.
 
 The staged manifest is on the disk before the record that points at it, and the record before the commit is
 acknowledged. The data files are the client's, who must see to them.
@@ -33,7 +33,7 @@ from headwater.names import ObjectId
 from headwater.namespace.plans import plan_next_version
 from headwater.namespace.versions.same_rows import changed_rows
 from headwater.namespace.versions.stored_versions import SCHEMES, VersionLine, is_staged
-from headwater.registries.refusals import fed_by_its_log
+from headwater.registries.layout import fed_by_its_log
 from headwater.registry import VersionRecords
 from headwater.store import KeyNotFoundError, Store, claim, is_same_file
 from headwater.tables.commit.exact import hide
@@ -254,6 +254,12 @@ class ManagedVersions:
         """Finalize every version of a table, so that it can be read without the catalog."""
         self.page(line, None, None, descending=True)
         if point:
+            self.point()
+
+    def point_described(self, version: Version) -> None:
+        """Point the record of a version at its final manifest now (directory document, "DescribeTableVersion")."""
+        waits = self.records.replaces_records and self.records.transaction_id is None
+        if waits and version.id in self._finalized:
             self.point()
 
     def point(self) -> int:

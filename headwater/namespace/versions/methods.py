@@ -8,10 +8,10 @@ from typing import Any
 import lance_namespace as api
 
 from headwater.errors import InvalidInputError
+from headwater.lance_manifest import CHANGE
 from headwater.model import Table
 from headwater.names import ObjectId
 from headwater.namespace.composition import ComposedNamespace
-from headwater.namespace.locations import is_place
 from headwater.namespace.plans import check_properties
 from headwater.namespace.requests import parse_request
 from headwater.namespace.versions.batch import (
@@ -32,6 +32,7 @@ from headwater.namespace.versions.maintenance import (
 )
 from headwater.namespace.versions.operations import FoundVersion, NewVersion
 from headwater.namespace.versions.ranges import parse_ranges
+from headwater.registries.folders import is_place
 from headwater.tables.commit.compaction import optimize
 from headwater.tables.layout import empty_trash
 
@@ -58,9 +59,10 @@ class VersionMethods(ComposedNamespace):
     def describe_table_version(self, request: api.DescribeTableVersionRequest) -> api.DescribeTableVersionResponse:
         request = parse_request(api.DescribeTableVersionRequest, request)
         table = self.operations.find_table(self.id_of(request.id))
-        return api.DescribeTableVersionResponse(
-            version=_answer(self.versions.describe(table, request.version, request.branch))
-        )
+        found = self.versions.describe(table, request.version, request.branch)
+        if self.versions.managed is not None:
+            self.versions.managed.point_described(found.version)
+        return api.DescribeTableVersionResponse(version=_answer(found))
 
     def create_table_version(self, request: api.CreateTableVersionRequest) -> api.CreateTableVersionResponse:
         request = parse_request(api.CreateTableVersionRequest, request)
@@ -251,7 +253,7 @@ def _answer(found: FoundVersion) -> api.TableVersion:
         manifest_size=version.manifest_size,
         e_tag=e_tag,
         timestamp_millis=version.timestamp_ms,
-        metadata=dict(version.metadata) or None,
+        metadata={**version.metadata, **({CHANGE: version.change} if version.change else {})} or None,
     )
 
 

@@ -21,7 +21,6 @@ from headwater.errors import (
 from headwater.lance_manifest import change_made, committed_ms, manifest_digest, read_contents
 from headwater.model import Change, Table, Version
 from headwater.names import ObjectId, format_name
-from headwater.namespace.locations import require_place, table_uri
 from headwater.namespace.plans import plan_forget_versions, same_table, taken
 from headwater.namespace.versions.managed import ManagedVersions, StagedVersion
 from headwater.namespace.versions.ranges import VersionRange, choose_deleted
@@ -38,6 +37,7 @@ from headwater.namespace.versions.stored_versions import (
 )
 from headwater.namespace.versions.writer_queue import WriterTurns
 from headwater.paging import after, check_limit, token_after
+from headwater.registries.folders import require_place, table_uri
 from headwater.registry import Registry, VersionRecords
 from headwater.retry import ATTEMPTS, retry
 from headwater.store import Store
@@ -330,8 +330,8 @@ class TableVersions:
         check_manifest(data, asked.manifest_path, table_uri(self.root_uri, line.table.location))
         id = line.table.id.child(str(asked.version))
         time = committed_ms(data) or self.clock.now_ms()
-        change = change_made(data, format_name(line.table.id.names))
-        found = (len(data), entry.etag, scheme, time, dict(asked.metadata), manifest_digest(data), change)
+        words = change_made(data), change_made(data, format_name(line.table.id.names))
+        found = (len(data), entry.etag, scheme, time, dict(asked.metadata), manifest_digest(data), *words)
         version = Version(id, path, *found)
         staged = StagedVersion(line, version, data)
         return self.managed.hidden(staged) if self.managed is not None and line.branch is None else staged

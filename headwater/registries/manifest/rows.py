@@ -157,6 +157,7 @@ def _object(id: ObjectId, kind: str, location: str | None, values: Mapping[str, 
             values.get("timestamp_millis"),
             _strings(values.get("metadata") or {}),
             values.get("manifest_digest"),
+            values.get("change"),
         )
     return None
 
@@ -176,6 +177,7 @@ def _fields(item: CatalogObject) -> tuple[str, str | None, str | None]:
                 "timestamp_millis": item.timestamp_ms,
                 "metadata": dict(item.metadata),
                 "manifest_digest": item.digest,
+                "change": item.change,
             }
             return "table_version", None, _text({key: value for key, value in values.items() if value is not None})
 

@@ -118,12 +118,12 @@ def is_fed(reader: Reading, table: ObjectId) -> bool:
     if has_stream(reader, table, DELTA_FORMAT):
         return True
     is_history = bool(table.names) and table.names[-1].endswith(HISTORY) and has_stream(reader, table, LANCE_FORMAT)
-    return is_history and from_properties(reader.versions(table)[-1].properties) is not None
+    return is_history and from_properties(reader.get_table_version(table).properties) is not None
 
 
 def kept_columns(reader: Reading, table: ObjectId) -> set[str]:
     """The columns that a stream table's log fills: as its definition has them, and as the last publish had."""
-    definition = from_properties(reader.versions(table)[-1].properties)
+    definition = from_properties(reader.get_table_version(table).properties)
     names = set(definition.shown) if definition is not None else set()
     number = newest_version(reader, table)
     while number > 0:
@@ -176,6 +176,7 @@ def version_of(table: Table, delta: Delta, settled: int) -> Version:
         known.get("time", delta.time_ms),
         dict(known.get("metadata", {})),
         known.get("manifest_digest"),
+        known.get("change"),
     )
 
 
@@ -190,6 +191,7 @@ def record_of(location: str, version: Version, settled: int) -> tuple[DataFile, 
         "time": version.timestamp_ms,
         "metadata": dict(version.metadata) or None,
         "manifest_digest": version.digest,
+        "change": version.change,
         SETTLED: settled if staged else version.number,
     }
     kept = {key: value for key, value in properties.items() if value is not None}

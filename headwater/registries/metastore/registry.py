@@ -22,10 +22,12 @@ from headwater.errors import (
     TableVersionNotFoundError,
 )
 from headwater.metastore import Metastore, Reading, Transaction
+from headwater.metastore.records.objects import ACTIVE, lifecycle_of
 from headwater.metastore.records.serving_copy import LANCE_FORMAT
 from headwater.metastore.sessions import PresentSession, Session
 from headwater.model import Add, CatalogObject, Change, Namespace, Replace, RequireRefs, Table, Version
 from headwater.names import ROOT, ObjectId
+from headwater.registries.layout import fed_by_its_log
 from headwater.registries.metastore.changes import TransactionChanges, summary
 from headwater.registries.metastore.mapping import (
     NOT_FOUND,
@@ -38,7 +40,6 @@ from headwater.registries.metastore.mapping import (
     texts,
     with_newest,
 )
-from headwater.registries.refusals import fed_by_its_log
 from headwater.registry import Capabilities, Kind, Registry
 from headwater.retry import ATTEMPTS, retry
 
@@ -63,6 +64,7 @@ class Remembered:
     def __init__(self) -> None:
         self.lock = threading.Lock()
         self.found: tuple[int, dict[ObjectId, CatalogObject]] = (0, {})
+        self.newest: dict[ObjectId, CatalogObject] = {}
         self.places: OrderedDict[str, None] = OrderedDict()
         self.finals: OrderedDict[str, set[int]] = OrderedDict()
 
@@ -106,11 +108,10 @@ class MetastoreRegistry(Registry):
         self, ids: Iterable[ObjectId], seen: bool = True, newest: bool = False
     ) -> Mapping[ObjectId, CatalogObject]:
         now = self.session.state()
-        if newest:
-            return {id: with_newest(now, item) for id, item in find_all(now, ids).items()}
         if self.session.transaction_id is not None:
-            return find_all(now, ids)
-        known = self._remembered(now.slot)
+            inside = find_all(now, ids)
+            return {id: with_newest(now, item) for id, item in inside.items()} if newest else inside
+        known = self._remembered(now.slot, newest)
         found: dict[ObjectId, CatalogObject] = {}
         unknown: list[ObjectId] = []
         for id in ids:
@@ -121,17 +122,19 @@ class MetastoreRegistry(Registry):
                 unknown.append(id)
         if unknown:
             looked_up = find_all(now, unknown)
+            if newest:
+                looked_up = {id: with_newest(now, item) for id, item in looked_up.items()}
             found.update(looked_up)
             known.update((id, item) for id, item in looked_up.items() if not isinstance(item, Version))
         return found
 
-    def _remembered(self, slot: int) -> dict[ObjectId, CatalogObject]:
+    def _remembered(self, slot: int, newest: bool) -> dict[ObjectId, CatalogObject]:
         """The namespaces and tables that were found at this slot before: until the next commit nothing changes."""
         known = self._known
         with known.lock:
-            if known.found[0] != slot or len(known.found[1]) > REMEMBERED:
-                known.found = slot, {}
-            return known.found[1]
+            if known.found[0] != slot or len(known.found[1]) + len(known.newest) > REMEMBERED:
+                known.found, known.newest = (slot, {}), {}
+            return known.newest if newest else known.found[1]
 
     def children(self, parent: ObjectId, kind: Kind, after: str, limit: int | None) -> Sequence[str]:
         try:
@@ -146,6 +149,14 @@ class MetastoreRegistry(Registry):
 
     def tables(self) -> Sequence[Table]:
         return [item for item in self.descendants(ROOT) if isinstance(item, Table)]
+
+    def other_versions(self) -> Iterator[tuple[ObjectId, str]]:
+        """Yield every table version that is not the active one: its table, and its id."""
+        state = self.session.state()
+        for table in self.tables():
+            found = {each.id: lifecycle_of(each.properties) for each in state.versions(table.id)}
+            active = next((id for id in reversed(found) if found[id] == ACTIVE), None)
+            yield from ((table.id, id) for id in found if id != active)
 
     def dropped_locations(self) -> set[str]:
         """The folders of dropped tables that can still be brought back."""

@@ -27,6 +27,7 @@ from headwater.rest.auth.access import EVERYTHING, Caller, Need, allows, needs
 from headwater.rest.call import Call
 from headwater.rest.routes import Permission
 from headwater.streams.layout import LINEAGE, QUARANTINE, sibling
+from headwater.verbs.object_verbs import CatalogObject
 
 MEANS_DROPPED = frozenset({"Undrop", "DescribeHistory"})
 """Operations that mean what was dropped last under a name, if nothing has it."""
@@ -105,9 +106,11 @@ class ObjectNames:
 class Projection:
     """Projection of an answer to what a caller may see. A caller that may describe everything is told everything."""
 
-    def __init__(self, caller: Caller, metastore: Metastore) -> None:
+    def __init__(self, caller: Caller, metastore: Metastore, can: CatalogAbilities | None = None) -> None:
+        """`can`: the abilities of an open transaction, whose own new objects have no name but that in it."""
         self.is_whole = caller.may(Permission.DESCRIBE, ROOT)
         self._caller = caller
+        self._identify = can.identify if can is not None and can.in_transaction else None
         self._now = None if self.is_whole else metastore.now()
         self._seen: dict[str, bool] = {}
 
@@ -169,6 +172,19 @@ class Projection:
         if self.is_whole or not isinstance(noted, Mapping):
             return delta
         return msgspec.structs.replace(delta, properties={**delta.properties, LINEAGE: self.lineage(noted)})
+
+    def object(self, found: CatalogObject) -> CatalogObject | None:
+        """Return an object with the aliases and properties that may be told; None if the caller may not describe it."""
+        if self.is_whole:
+            return found
+        is_new = self._identify is not None and not self._identify(found.path)
+        if not self.tells(found.path, None if is_new else found.key):
+            return None
+        properties, noted = self.properties(found.properties), found.properties.get(LINEAGE)
+        if isinstance(noted, Mapping):
+            properties[LINEAGE] = self.lineage(noted)
+        aliases = tuple(name for name in found.aliases if self.tells((*found.path[:-1], name)))
+        return msgspec.structs.replace(found, aliases=aliases, properties=properties)
 
     def properties(self, values: Mapping[str, Any]) -> dict[str, Any]:
         """The properties of an object, with the names in them that may be told."""

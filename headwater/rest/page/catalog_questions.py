@@ -1,4 +1,4 @@
-"""Questions of the page about the catalog: its log, dropped objects, snapshots, the history of an object, and search.
+"""Questions of the page about the catalog: overview, log, dropped objects, snapshots, history of an object, search.
 
 The search covers names, properties, columns and comments. A metastore's objects are in memory: their texts are kept,
 and brought up to date by what was committed since. Columns stand in the manifests of tables: a search reads a limited
@@ -8,6 +8,8 @@ number of them, a thread reads the others, and the answer says how many are left
 from __future__ import annotations
 
 import threading
+from abc import ABC, abstractmethod
+from collections import Counter
 from dataclasses import dataclass
 from typing import Any
 from weakref import WeakKeyDictionary
@@ -16,7 +18,7 @@ import msgspec
 from lance_namespace import LanceNamespace, ListNamespacesRequest
 
 from headwater.errors import LanceNamespaceError
-from headwater.metastore import Metastore, Object
+from headwater.metastore import Metastore, Object, Snapshot
 from headwater.metastore.metastore import DEFAULT_KEEP
 from headwater.metastore.records.serving_copy import columns_at
 from headwater.namespace.abilities import abilities_of
@@ -33,6 +35,7 @@ from headwater.rest.page.page_facts import (
     LineageFacts,
     LogFacts,
     NameFacts,
+    OverviewFacts,
     PinnedFact,
     SearchFacts,
     ServerFacts,
@@ -40,9 +43,11 @@ from headwater.rest.page.page_facts import (
     SnapshotFacts,
     StreamFacts,
     TableFacts,
+    TableState,
     VersionFacts,
 )
 from headwater.rest.routes import NOTHING, Permission, Route, RouteTarget
+from headwater.streams.layout import QUARANTINE
 from headwater.verbs.verb import metastore_of
 
 
@@ -143,7 +148,6 @@ def search(namespace: LanceNamespace, call: Call) -> SearchFacts:
     texts, low = _KEPT.setdefault(metastore, _Texts()), call.request.word.casefold()
     with texts.lock:
         texts.bring_up(metastore)
-        texts.read(metastore)
         where = {key: "name" for key, (name, _) in texts.texts.items() if low in name}
         for key, text in texts.columns.items():
             if low in text and key not in where:
@@ -174,31 +178,37 @@ def _in_columns(text: str, low: str) -> str:
     return f"column {name}" if low in name else f"comment of {name}"
 
 
-class _Texts:
-    """Search texts of a metastore's objects at a slot: name, properties and columns, in small letters."""
+class _Kept(ABC):
+    """Values of a metastore's objects by their keys at a slot.
+
+    Some are read while a visitor waits, and the others by a thread.
+    """
 
     def __init__(self) -> None:
         self.slot = -1
-        self.texts: dict[str, tuple[str, str]] = {}
-        self.columns: dict[str, str] = {}
         self.unread: set[str] = set()
         self.lock = threading.Lock()
         self._reader: threading.Thread | None = None
 
     def bring_up(self, metastore: Metastore) -> None:
+        """Forget what was committed since, and read values of some objects anew."""
         now = metastore.slot
-        if now == self.slot:
-            return
-        changed = self._changed(metastore, now)
-        if changed is None:
-            self.texts, self.columns = dict(metastore.now().searchable()), {}
-            self.unread = set(self.texts)
-        else:
-            for key in changed:
-                self.texts.pop(key, None)
-            self.texts.update(metastore.now().searchable(changed))
-            self.unread |= changed
-        self.slot = now
+        if now != self.slot:
+            changed = self._changed(metastore, now)
+            self.unread |= self.begin(metastore.now(), changed)
+            self.slot = now
+        self._read_some(metastore)
+        if self.unread and (self._reader is None or not self._reader.is_alive()):
+            self._reader = threading.Thread(target=self._read_all, args=(metastore,), name="page", daemon=True)
+            self._reader.start()
+
+    @abstractmethod
+    def begin(self, state: Snapshot, changed: set[str] | None) -> set[str]:
+        """Return the keys to read. `changed`: those that may have changed; None: all are read anew."""
+
+    @abstractmethod
+    def read(self, metastore: Metastore, state: Snapshot, key: str, found: Object | None) -> None:
+        """Keep the values of an object; None if it is gone."""
 
     def _changed(self, metastore: Metastore, now: int) -> set[str] | None:
         """The keys of what was committed since; None when it takes less to begin anew."""
@@ -210,13 +220,6 @@ class _Texts:
         except LanceNamespaceError:
             return None
 
-    def read(self, metastore: Metastore) -> None:
-        """Read columns of some tables now, and leave the rest to a thread."""
-        self._read_some(metastore)
-        if self.unread and (self._reader is None or not self._reader.is_alive()):
-            self._reader = threading.Thread(target=self._read_all, args=(metastore,), name="columns", daemon=True)
-            self._reader.start()
-
     def _read_all(self, metastore: Metastore) -> None:
         while self.unread:
             with self.lock:
@@ -226,17 +229,78 @@ class _Texts:
         state = metastore.now()
         for _ in range(min(READ_AT_ONCE, len(self.unread))):
             key = self.unread.pop()
-            self.columns.pop(key, None)
             try:
                 found = metastore.by_id(key)
             except LanceNamespaceError:
-                continue
-            if isinstance(found, Object) and found.kind == "table":
-                columns = columns_at(state, metastore.store, found.path)
-                self.columns[key] = "\n".join(f"{name}\t{comment}" for name, comment in columns.items()).casefold()
+                found = None
+            self.read(metastore, state, key, found if isinstance(found, Object) else None)
+
+
+class _Texts(_Kept):
+    """Search texts: name, properties and columns, in small letters."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.texts: dict[str, tuple[str, str]] = {}
+        self.columns: dict[str, str] = {}
+
+    def begin(self, state: Snapshot, changed: set[str] | None) -> set[str]:
+        if changed is None:
+            self.texts, self.columns = dict(state.searchable()), {}
+            return set(self.texts)
+        for key in changed:
+            self.texts.pop(key, None)
+        self.texts.update(state.searchable(changed))
+        return changed
+
+    def read(self, metastore: Metastore, state: Snapshot, key: str, found: Object | None) -> None:
+        self.columns.pop(key, None)
+        if found is not None and found.kind == "table":
+            columns = columns_at(state, metastore.store, found.path)
+            self.columns[key] = "\n".join(f"{name}\t{comment}" for name, comment in columns.items()).casefold()
+
+
+class _Tables(_Kept):
+    """Namespaces, tables, and how far the logs of stream tables are published."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.kinds: dict[str, str] = {}
+        self.streams: dict[str, TableState] = {}
+
+    def begin(self, state: Snapshot, changed: set[str] | None) -> set[str]:
+        if changed is None:
+            self.kinds, self.streams = {}, {}
+            return set(state.searchable())
+        return changed
+
+    def read(self, metastore: Metastore, state: Snapshot, key: str, found: Object | None) -> None:
+        self.kinds.pop(key, None)
+        self.streams.pop(key, None)
+        if found is None:
+            return
+        self.kinds[key] = found.kind
+        if found.kind == "table" and (log := table_questions.unpublished(state, found.path)) is not None:
+            self.streams[key] = TableState(found.path, log.rows, log.deltas, log.total)
+
+
+def overview(namespace: LanceNamespace, call: Call) -> OverviewFacts:
+    """The catalog as a whole, as far as the caller may be told: its size, what waits, and what was done last."""
+    metastore = metastore_of(namespace)
+    told, tables = Projection(call.asker, metastore), _TABLES.setdefault(metastore, _Tables())
+    with tables.lock:
+        tables.bring_up(metastore)
+        kinds, unread = Counter(tables.kinds.values()), len(tables.unread)
+        streams = [state for key, state in tables.streams.items() if told.tells(state.path, key)]
+    size = (kinds["namespace"], kinds["table"], len(streams)) if told.is_whole else None
+    rejected = [state for state in streams if state.path[-1].endswith(QUARANTINE) and state.total]
+    waiting = [state for state in streams if state.deltas and not state.path[-1].endswith(QUARANTINE)]
+    newest = sorted(waiting, key=lambda state: -state.rows)[: call.request.limit]
+    return OverviewFacts(size, unread, newest, len(waiting), rejected[: call.request.limit], log(namespace, call))
 
 
 _KEPT: WeakKeyDictionary[Metastore, _Texts] = WeakKeyDictionary()
+_TABLES: WeakKeyDictionary[Metastore, _Tables] = WeakKeyDictionary()
 
 
 @dataclass(frozen=True)
@@ -261,6 +325,7 @@ QUESTIONS: dict[str, Question] = {
     question.route.operation: question
     for question in (
         _question("PageLog", NOTHING, log, LogFacts),
+        _question("PageOverview", NOTHING, overview, OverviewFacts),
         _question("PageDropped", NOTHING, dropped, DroppedFacts),
         _question("PageSnapshots", NOTHING, snapshots, SnapshotFacts),
         _question("PageSearch", NOTHING, search, SearchFacts),

@@ -20,6 +20,30 @@ class LogFacts(Struct, frozen=True):
     there: set[tuple[str, ...]]
 
 
+class TableState(Struct, frozen=True):
+    """A stream table: rows and deltas of its log that are not published, and all rows of its log."""
+
+    path: tuple[str, ...]
+    rows: int
+    deltas: int
+    total: int
+
+
+class OverviewFacts(Struct, frozen=True):
+    """The catalog as a whole. `size`: namespaces, tables, and stream tables of them; None for a caller with a scope.
+
+    `unread`: objects that were not looked at yet. `waiting`: stream tables with rows to publish, `waiting_total` of
+    them. `quarantined`: quarantine tables that hold rows.
+    """
+
+    size: tuple[int, int, int] | None
+    unread: int
+    waiting: list[TableState]
+    waiting_total: int
+    quarantined: list[TableState]
+    log: LogFacts
+
+
 class NameFacts(Struct, frozen=True):
     """The names in a namespace of one kind, sorted."""
 
@@ -83,6 +107,7 @@ class Unpublished(Struct, frozen=True):
     arrow_schema: str
     keys: tuple[str, ...]
     sequence: tuple[str, ...]
+    total: int
 
 
 class TableFacts(Struct, frozen=True):
@@ -94,7 +119,7 @@ class TableFacts(Struct, frozen=True):
 
 
 class PartitionFacts(Struct, frozen=True):
-    """A partition, with its newest deltas, newest first."""
+    """A partition, its values as a text, and its newest deltas, newest first."""
 
     object: Object
     values: str
@@ -111,9 +136,10 @@ class StreamView(Struct, frozen=True):
 
 
 class StreamFacts(Struct, frozen=True):
-    """The streams of a table that hold rows."""
+    """The streams of a table version that hold rows."""
 
     streams: list[StreamView]
+    version: Object
 
 
 class VersionSize(Struct, frozen=True):
@@ -125,6 +151,7 @@ class VersionSize(Struct, frozen=True):
     bytes: int
     fragments: int
     added: int
+    change: str | None
 
 
 class VersionFacts(Struct, frozen=True):

@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, Any
 from lance_namespace import DescribeTableRequest, LanceNamespace, ListTableVersionsRequest
 
 from headwater.errors import LanceNamespaceError
-from headwater.metastore import Object, Snapshot
+from headwater.lance_manifest import CHANGE
+from headwater.metastore import Snapshot
 from headwater.metastore.records.ref_record import REFS_FORMAT
 from headwater.metastore.records.serving_copy import READER_FORMAT, RECORD_FORMAT
 from headwater.names import ObjectId, format_name, parse_name
@@ -37,8 +38,10 @@ from headwater.rest.page.page_facts import (
 from headwater.streams.layout import DELTA, LANCE, LINEAGE
 from headwater.streams.reading.position_views import newest_published
 from headwater.streams.stream_lookup import is_stream_table, open_stream
+from headwater.tables.handle import TableHandle
+from headwater.verbs.object_verbs import describe_objects
 from headwater.verbs.verb import metastore_of
-from headwater.wording import many
+from headwater.wording import many, partition_text
 
 if TYPE_CHECKING:
     import lance
@@ -58,27 +61,18 @@ def streams(namespace: LanceNamespace, call: Call) -> StreamFacts:
             continue
         last = snapshot.last_position(id.names, format=format, stream=stream.id)
         deltas = snapshot.deltas(id.names, max(0, last - asked.limit), format=format, stream=stream.id)
-        partitions = [
-            PartitionFacts(
-                one,
-                _values(one),
-                [
-                    told.delta(delta)
-                    for delta in reversed(deltas)
-                    if delta.partition == one.id and holds(asked.word, delta.type, delta.position, _values(one), format)
-                ],
-            )
-            for one in snapshot.partitions(id.names, format=format, stream=stream.id)
-        ]
+        objects = snapshot.partitions(id.names, format=format, stream=stream.id)
+        partitions = []
+        for one, known in zip(objects, describe_objects(snapshot, objects), strict=True):
+            texts = (format, partition_text(known.values), one.locator)
+            wanted = [
+                told.delta(delta)
+                for delta in reversed(deltas)
+                if delta.partition == one.id and holds(asked.word, delta.type, delta.position, *texts)
+            ]
+            partitions.append(PartitionFacts(one, texts[1], wanted))
         found.append(StreamView(format, stream, partitions, last))
-    return StreamFacts(found)
-
-
-def _values(partition: Object) -> str:
-    values: Any = partition.parts[0] if partition.parts else None
-    if isinstance(values, (list, tuple)):
-        return ", ".join(str(value) for value in values)
-    return str(values) if values else ""
+    return StreamFacts(found, snapshot.get_table_version(id.names))
 
 
 def table(namespace: LanceNamespace, call: Call) -> TableFacts:
@@ -91,7 +85,7 @@ def table(namespace: LanceNamespace, call: Call) -> TableFacts:
     return TableFacts(
         _has_version(snapshot, names),
         is_stream,
-        _unpublished(snapshot, names) if is_stream and call.request.details else None,
+        unpublished(snapshot, names) if is_stream and call.request.details else None,
     )
 
 
@@ -103,7 +97,7 @@ def _has_version(snapshot: Snapshot, names: Sequence[str]) -> bool:
         return False
 
 
-def _unpublished(snapshot: Snapshot, names: Sequence[str]) -> Unpublished | None:
+def unpublished(snapshot: Snapshot, names: Sequence[str]) -> Unpublished | None:
     try:
         stream = open_stream(snapshot, names)
     except LanceNamespaceError:
@@ -114,15 +108,14 @@ def _unpublished(snapshot: Snapshot, names: Sequence[str]) -> Unpublished | None
     waiting = snapshot.deltas(stream.path, start, version=stream.version)
     rows = sum(file.rows for delta in waiting for file in delta.files)
     version = published.version if published is not None else None
+    total = rows + (published.rows if published is not None else 0)
     told = stream.definition
     schema = told.schema.serialize().to_pybytes().hex()
-    return Unpublished(position, start, version, len(waiting), rows, schema, told.keys, told.sequence)
+    return Unpublished(position, start, version, len(waiting), rows, schema, told.keys, told.sequence, total)
 
 
 def _opened(namespace: LanceNamespace, call: Call) -> lance.LanceDataset:
     """The table as it is now."""
-    from headwater.tables.handle import TableHandle  # it brings Lance along, which a server may leave to its workers
-
     told = namespace.describe_table(DescribeTableRequest(id=list(call.id.names), with_table_uri=True))
     client = namespace if told.managed_versioning else None
     uri = str(told.table_uri or told.location)
@@ -133,16 +126,17 @@ def versions(namespace: LanceNamespace, call: Call) -> VersionFacts:
     """The newest versions that the catalog knows, oldest first."""
     asked = ListTableVersionsRequest(id=list(call.id.names), limit=call.request.limit, descending=True)
     listed = namespace.list_table_versions(asked).versions or []
-    times = {int(one.version): one.timestamp_millis for one in listed}
+    known = {int(one.version): one for one in listed}
     found: list[VersionSize] = []
     everything = _opened(namespace, call).versions()
     for one in sorted(everything, key=lambda item: int(item["version"])):
         told: dict[str, str] = one.get("metadata") or {}
         number, rows = int(one["version"]), int(told.get("total_rows") or 0)
-        if number in times:
+        if number in known:
             before = found[-1].rows if found else 0
             size, fragments = int(told.get("total_files_size") or 0), int(told.get("total_fragments") or 0)
-            found.append(VersionSize(number, times[number] or _ms(one), rows, size, fragments, rows - before))
+            time, change = known[number].timestamp_millis or _ms(one), (known[number].metadata or {}).get(CHANGE)
+            found.append(VersionSize(number, time, rows, size, fragments, rows - before, change))
     return VersionFacts(found, len(everything))
 
 

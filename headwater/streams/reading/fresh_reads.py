@@ -26,7 +26,7 @@ from headwater.streams.serving.copy_rows import filtered, find_rows, judging
 from headwater.streams.serving.serving_copy import Lake, open_version
 from headwater.tables.columns.fields import ROW_ADDRESS, ROW_ID
 from headwater.tables.expressions import check_sql
-from headwater.tables.scan.bounded_reads import live_batches
+from headwater.tables.scan.prune import live_batches
 
 Mask = npt.NDArray[np.bool_]
 FEW_ROWS = 20_000

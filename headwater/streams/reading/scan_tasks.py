@@ -20,7 +20,7 @@ from headwater.streams.rows.row_keys import KeyIndex
 from headwater.streams.serving.copy_rows import filtered
 from headwater.streams.serving.serving_copy import Lake, open_version
 from headwater.tables.expressions import check_sql
-from headwater.tables.scan.bounded_reads import live_batches
+from headwater.tables.scan.prune import live_batches
 
 READ_ROWS = 1 << 16
 """So many rows of a base are read and looked at at once."""

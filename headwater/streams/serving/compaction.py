@@ -30,7 +30,7 @@ from headwater.tables.columns.fields import ROW_ADDRESS, ROW_ID
 from headwater.tables.commit.compaction import renamed
 from headwater.tables.handle import TableHandle
 from headwater.tables.partitions import field_ids, has_blobs, key_of, partitioning
-from headwater.tables.scan.bounded_reads import live_batches
+from headwater.tables.scan.prune import live_batches
 from headwater.tables.write.data_files import BYTES_PER_FILE, PartitionWriter, chunks
 
 if TYPE_CHECKING:

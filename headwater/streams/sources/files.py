@@ -20,8 +20,8 @@ import pyarrow as pa
 
 from headwater.decoding.arrow import read_arrow_path
 from headwater.decoding.bounds import FILES, Bounds
+from headwater.decoding.files import read_bytes, read_csv
 from headwater.decoding.parquet import ParquetRows
-from headwater.decoding.text import read_bytes, read_csv
 from headwater.errors import ConcurrentModificationError, InvalidInputError
 from headwater.imports import lance
 from headwater.store import is_local, local_path

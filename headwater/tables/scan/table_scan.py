@@ -20,10 +20,9 @@ from headwater.imports import lance
 from headwater.tables.columns.fields import ROW_ADDRESS, ROW_ID, require_field
 from headwater.tables.handle import TableHandle
 from headwater.tables.partitions import partitions_of
-from headwater.tables.scan import subfields
-from headwater.tables.scan.bounded_reads import live_batches
+from headwater.tables.scan import prune as pruning
 from headwater.tables.scan.parts import Fragments, Rows, ScanPart, Slice, Whole, chosen
-from headwater.tables.scan.prune import may_match, whole_rows
+from headwater.tables.scan.prune import live_batches, may_match, whole_rows
 from headwater.tables.translate import translating
 from headwater.types import arrow_schema, convert_batch, wire_schema
 
@@ -64,7 +63,7 @@ class Scan:
     limit: int | None = None
     search: dict[str, Any] | None = None
     changes: bool = False
-    fields: Mapping[str, subfields.Tree] = field(default_factory=dict)
+    fields: Mapping[str, pruning.Tree] = field(default_factory=dict)
     prune: dict[str, Any] | None = None
     schema: dict[str, Any] | None = None
 
@@ -193,7 +192,7 @@ def indexed(dataset: lance.LanceDataset, filter: str) -> bool:
 def takes_rows(dataset: lance.LanceDataset, scan: Scan) -> bool:
     """Return True if rows found by an index can be fetched by id: plain columns only, no blobs or addresses."""
     known = bool(scan.columns) and all(name in dataset.schema.names for name in scan.columns)
-    return known and subfields.paths(dataset.schema, scan.columns, scan.fields) is not None
+    return known and pruning.paths(dataset.schema, scan.columns, scan.fields) is not None
 
 
 def count(scan: Scan) -> int:
@@ -230,7 +229,7 @@ def output_schema(scan: Scan) -> pa.Schema:
 
 
 def _lance_output(dataset: lance.LanceDataset, scan: Scan) -> pa.Schema:
-    known = {field.name: subfields.pruned(field, scan.fields.get(field.name)) for field in dataset.schema}
+    known = {field.name: pruning.pruned(field, scan.fields.get(field.name)) for field in dataset.schema}
     return pa.schema([known[name] if name in known else EXTRAS[name] for name in scan.columns])
 
 
@@ -248,18 +247,18 @@ def read(scan: Scan, part: ScanPart, schema: pa.Schema | None = None) -> Iterato
 
 def _batches(dataset: lance.LanceDataset, scan: Scan, part: ScanPart, target: pa.Schema) -> Iterator[pa.RecordBatch]:
     """Yield rows by id, by windows if the scan needs subfields only, else by a scan of whole columns."""
-    paths = subfields.paths(dataset.schema, scan.columns, scan.fields)
+    paths = pruning.paths(dataset.schema, scan.columns, scan.fields)
     if isinstance(part, Rows):
         yield from dataset._take_rows(part.ids(), columns=paths).to_batches()
         return
     taken = paths and scan.fields and scan.search is None and _filter(part) is None
-    found = subfields.windows(dataset, part, scan.limit) if taken else None
+    found = pruning.windows(dataset, part, scan.limit) if taken else None
     if paths is None or found is None or (scan.filter is not None and scan.limit is not None):
         yield from _scanned(dataset, scan, part)
     elif scan.filter is None:
-        yield from subfields.take(dataset, paths, found, batch_rows(target))
+        yield from pruning.take(dataset, paths, found, batch_rows(target))
     else:
-        yield from subfields.take_where(dataset, paths, scan.filter, part, batch_rows(target))
+        yield from pruning.take_where(dataset, paths, scan.filter, part, batch_rows(target))
 
 
 def _empty_batches(rows: int, schema: pa.Schema) -> Iterator[pa.RecordBatch]:

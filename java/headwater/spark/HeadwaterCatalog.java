@@ -363,7 +363,7 @@ public final class HeadwaterCatalog implements StagingTableCatalog, SupportsName
     if (ident instanceof DefaultSource.Columns chosen) {
       return new ChosenColumns(session, chosen.ident(), chosen.of(schema), loaded, travelled);
     }
-    return loaded.get("partitioning").isEmpty() ? new HeadwaterTable(session, ident, schema, loaded, travelled)
+    return HeadwaterTable.partitionedBy(loaded).isEmpty() ? new HeadwaterTable(session, ident, schema, loaded, travelled)
         : new PartitionedTable(session, ident, schema, loaded, travelled);
   }
 

@@ -151,7 +151,12 @@ class HeadwaterTable implements SupportsRead, SupportsWrite, SupportsDeleteV2, S
 
   @Override
   public Transform[] partitioning() {
-    return (isStream() ? new Partitioning(loaded.get("stream").get("partitioned_by")) : partitions()).transforms();
+    return new Partitioning(partitionedBy(loaded)).transforms();
+  }
+
+  /** The fields of PARTITIONED BY: of a stream table those of its change log, which its serving copy may not have. */
+  static JsonNode partitionedBy(JsonNode loaded) {
+    return loaded.has("stream") ? loaded.get("stream").get("partitioned_by") : loaded.get("partitioning");
   }
 
   @Override

@@ -22,7 +22,7 @@ final class PartitionedTable extends HeadwaterTable implements SupportsPartition
   @Override
   public StructType partitionSchema() {
     StructType names = new StructType();
-    for (JsonNode field : loaded.get("partitioning")) {
+    for (JsonNode field : partitionedBy(loaded)) {
       names = names.add(field.get("name").asText(), DataTypes.StringType, true);
     }
     return names;

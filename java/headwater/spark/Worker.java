@@ -19,7 +19,7 @@ import java.util.function.Function;
 
 /**
  * The Python process of this JVM: started when first needed, one per Python executable, ended with the JVM because its
- * standard input closes then. Calls go over a Unix socket, see headwater/spark/framing.py for the frames.
+ * standard input closes then. Calls go over a Unix socket, see headwater/spark/worker.py for the frames.
  */
 final class Worker {
   private static final String TASKS = "tasks";

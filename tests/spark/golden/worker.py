@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from headwater.spark import protocol
-from headwater.spark.framing import Wire
+from headwater.spark.worker import Wire
 
 
 def main() -> None:
