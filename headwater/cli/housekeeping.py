@@ -300,7 +300,7 @@ def simulate(args: argparse.Namespace) -> int:
         profile = (
             args.profile if args.profile != "mixed" else sorted(simulation.PROFILES)[seed % len(simulation.PROFILES)]
         )
-        found = simulation.simulate(simulation.Settings(seed, args.steps, profile))
+        found = simulation.simulate(simulation.RunSettings(seed, args.steps, profile))
         if found.violations:
             broken += 1
             found = simulation.shrink(found)

@@ -32,7 +32,7 @@ from headwater.namespace.versions import managed, operations
 from headwater.namespace.versions.managed import ManagedVersions
 from headwater.namespace.versions.operations import TableVersions
 from headwater.store import KeyExistsError, PutMode
-from headwater.testing.simulation import Settings, simulate
+from headwater.testing.simulation import RunSettings, simulate
 
 Plant = Callable[[], Iterator[None]]
 MUTATIONS: dict[str, tuple[str, Any]] = {}
@@ -296,7 +296,7 @@ def search(name: str, budget: int) -> tuple[int, str] | None:
     profile, plant = MUTATIONS[name]
     with plant():
         for seed in range(budget):
-            found = simulate(Settings(seed, profile=profile))
+            found = simulate(RunSettings(seed, profile=profile))
             if found.violations:
                 return seed, found.violations[0]
     return None

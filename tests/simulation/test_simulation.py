@@ -8,7 +8,7 @@ import sys
 
 import pytest
 
-from headwater.testing.simulation import Settings, readable, shrink, simulate
+from headwater.testing.simulation import RunSettings, readable, shrink, simulate
 from headwater.testing.simulation.checker import (
     FAILED,
     OK,
@@ -25,19 +25,19 @@ from tests.simulation.mutations import MUTATIONS, search
 
 FOUND = {"commits": (5, 9, 36, 255), "versions": (0, 13, 25, 53, 59, 81)}
 """Seeds that have found something, which was mended then."""
-REPLAY = "from headwater.testing.simulation import *; print(*simulate(Settings({}, profile={!r})).lines, sep='\\n')"
+REPLAY = "from headwater.testing.simulation import *; print(*simulate(RunSettings({}, profile={!r})).lines, sep='\\n')"
 
 
 @pytest.mark.parametrize("profile", FOUND)
 def test_seeds_that_have_found_a_violation_find_none(profile: str) -> None:
     for seed in FOUND[profile]:
-        assert simulate(Settings(seed, profile=profile)).violations == []
+        assert simulate(RunSettings(seed, profile=profile)).violations == []
 
 
 @pytest.mark.parametrize(("profile", "seeds"), [("commits", range(1000, 1030)), ("versions", range(1000, 1012))])
 def test_promises_hold_with_faults(profile: str, seeds: range) -> None:
     for seed in seeds:
-        found = simulate(Settings(seed, profile=profile))
+        found = simulate(RunSettings(seed, profile=profile))
         assert not found.violations, f"headwater simulate --profile {profile} --seed {seed}: {found.violations}"
 
 
@@ -45,7 +45,7 @@ def test_promises_hold_with_faults(profile: str, seeds: range) -> None:
 @pytest.mark.parametrize("profile", ["commits", "versions"])
 def test_promises_hold_with_faults_on_many_seeds(profile: str) -> None:
     for seed in range(100_000, 103_000):
-        found = simulate(Settings(seed, profile=profile))
+        found = simulate(RunSettings(seed, profile=profile))
         assert not found.violations, f"headwater simulate --profile {profile} --seed {seed}: {found.violations}"
 
 
@@ -61,7 +61,7 @@ def test_a_seed_replays_to_the_same_history_in_another_process(profile: str) -> 
         ).stdout
         for seed in ("1",)
     ]
-    assert told == ["\n".join(simulate(Settings(9, profile=profile)).lines) + "\n"]
+    assert told == ["\n".join(simulate(RunSettings(9, profile=profile)).lines) + "\n"]
 
 
 def test_the_lost_append_is_found_when_its_fix_is_taken_out_and_is_shrunk() -> None:
@@ -71,7 +71,7 @@ def test_the_lost_append_is_found_when_its_fix_is_taken_out_and_is_shrunk() -> N
     assert found[1].startswith("lost: ")
     profile, plant = MUTATIONS[name]
     with plant():
-        whole = simulate(Settings(found[0], profile=profile))
+        whole = simulate(RunSettings(found[0], profile=profile))
         small = shrink(whole, 30)
     assert small.violations
     assert len(small.operations) < len(whole.operations)

@@ -38,6 +38,11 @@ OWN_TIME = {
     "pipeline/running.py": "the same, of a run",
     "rest/app.py": "an event loop waits by itself between two publications of metrics, and decides nothing by it",
     "rest/endpoint.py": "a request that waits for the next commit, on the event loop",
+    "testing/simulation/commits.py": "random numbers by a seed",
+    "testing/simulation/scheduler.py": "random numbers by a seed",
+    "testing/simulation/simulated_run.py": "random numbers by a seed",
+    "testing/simulation/storage.py": "random numbers by a seed",
+    "testing/simulation/versions.py": "random numbers by a seed",
 }
 SYSTEM_CLOCKS = {
     "config.py": "a catalog that a command looks something up in",

@@ -31,7 +31,7 @@ from headwater.testing.simulation.checker import (
 )
 
 if TYPE_CHECKING:
-    from headwater.testing.simulation.running import Member, Run
+    from headwater.testing.simulation.simulated_run import Member, SimulatedRun
 
 TABLES = 2
 MOVES = (
@@ -48,7 +48,7 @@ MOVES = (
 
 
 @contextmanager
-def note_outcome(run: Run, operation: Operation) -> Iterator[None]:
+def note_outcome(run: SimulatedRun, operation: Operation) -> Iterator[None]:
     """Note how an operation ends: an error of the catalog says that it had no effect, or that nobody knows."""
     try:
         yield
@@ -76,7 +76,7 @@ def read_all(view: Snapshot) -> dict[str, list[Value]]:
 class Commits:
     """One run of the profile: what clients do, and what is checked in the end."""
 
-    def __init__(self, run: Run) -> None:
+    def __init__(self, run: SimulatedRun) -> None:
         self.run = run
         self.past: list[tuple[object, object]] = []
         self.feeds: dict[str, list[tuple[int, int]]] = {}

@@ -33,7 +33,7 @@ class Process:
         self.alive = 0
 
 
-class Task:
+class SimulatedTask:
     """A thread of a process, and what it waits for."""
 
     def __init__(self, process: Process, work: Callable[[], None]) -> None:
@@ -57,17 +57,17 @@ class Scheduler:
         self.now_ms = START_MS
         self.step = 0
         self.stuck = ""
-        self.tasks: list[Task] = []
-        self.current: Task | None = None
+        self.tasks: list[SimulatedTask] = []
+        self.current: SimulatedTask | None = None
         self.ended: Callable[[Process], None] = lambda process: None
         """Called when the last thread of a process has ended."""
         self._late: list[tuple[int, Callable[[], None]]] = []
         self._finished = threading.Lock()
         self._error: BaseException | None = None
 
-    def spawn(self, process: Process, work: Callable[[], None]) -> Task:
+    def spawn(self, process: Process, work: Callable[[], None]) -> SimulatedTask:
         """Add a thread to a process. It runs when its turn comes."""
-        task = Task(process, work)
+        task = SimulatedTask(process, work)
         process.alive += 1
         self.tasks.append(task)
         threading.Thread(target=self._body, args=(task,), daemon=True).start()
@@ -104,7 +104,7 @@ class Scheduler:
         """Carry out an effect at a later time, whoever runs then: a request that was on its way."""
         self._late.append((self.now_ms + delay_ms, effect))
 
-    def _body(self, task: Task) -> None:
+    def _body(self, task: SimulatedTask) -> None:
         task.gate.acquire()
         try:
             if not task.process.dead:
@@ -123,11 +123,11 @@ class Scheduler:
         else:
             self._finished.release()
 
-    def _hand_over(self, task: Task) -> None:
+    def _hand_over(self, task: SimulatedTask) -> None:
         self.current = task
         task.gate.release()
 
-    def _next(self) -> Task:
+    def _next(self) -> SimulatedTask:
         self.step += 1
         self.now_ms += 1
         if self.step > MOST_STEPS:
@@ -222,7 +222,7 @@ class SimulatedThread:
     def __init__(self, scheduler: Scheduler, target: Callable[..., None], args: tuple[Any, ...] = ()) -> None:
         self._scheduler = scheduler
         self._work = lambda: target(*args)
-        self._task: Task | None = None
+        self._task: SimulatedTask | None = None
 
     def start(self) -> None:
         assert self._scheduler.current is not None
@@ -243,7 +243,7 @@ class _Threading:
         self.Thread = lambda target, args=(), **_: SimulatedThread(scheduler, target, args)
 
     def __getattr__(self, name: str) -> Any:
-        return getattr(threading, name)
+        return vars(threading)[name]
 
 
 @contextmanager

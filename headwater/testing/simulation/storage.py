@@ -27,7 +27,7 @@ OUTAGES_MS = (20, 300, 2_000)
 
 
 @dataclass(frozen=True, slots=True)
-class Stored:
+class StoredObject:
     """An object, or a file. A link shares it."""
 
     data: bytes
@@ -60,8 +60,8 @@ class Disk:
         self.faults = faults
         self.random = chance
         self.path: str | None = "/simulated" if local else None
-        self.files: dict[str, Stored] = {}
-        self.unsynced: dict[str, Stored | None] = {}
+        self.files: dict[str, StoredObject] = {}
+        self.unsynced: dict[str, StoredObject | None] = {}
         self.cut: Callable[[], None] = lambda: None
         """Called when the power fails: every process dies."""
         self.trace: Callable[[Process, str], None] = lambda process, text: None
@@ -69,7 +69,7 @@ class Disk:
 
     def write(self, key: str, data: bytes, durable: bool) -> None:
         self._tags += 1
-        self._change(key, Stored(data, self.scheduler.now_ms, f"{self._tags:x}"), durable)
+        self._change(key, StoredObject(data, self.scheduler.now_ms, f"{self._tags:x}"), durable)
 
     def remove(self, key: str) -> None:
         if key in self.files:
@@ -104,7 +104,7 @@ class Disk:
                     self.files[key] = before
         self.unsynced.clear()
 
-    def _change(self, key: str, stored: Stored | None, durable: bool) -> None:
+    def _change(self, key: str, stored: StoredObject | None, durable: bool) -> None:
         if self.local:
             self.unsynced.setdefault(key, self.files.get(key))
         if stored is None:
@@ -255,7 +255,7 @@ class SimulatedStore:
         for key, data in items:
             self.disk.write(check_key(key), data, durable)
 
-    def _found(self, key: str) -> Stored:
+    def _found(self, key: str) -> StoredObject:
         try:
             return self.disk.files[key]
         except KeyError:

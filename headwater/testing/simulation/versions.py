@@ -15,7 +15,7 @@ from headwater.lance_manifest import FRAGMENT, LENGTH, MAGIC, manifest_message
 from headwater.metastore import Metastore
 from headwater.metastore.sessions import NewRows, TransactionSession
 from headwater.model import Table, Version
-from headwater.names import ObjectId
+from headwater.names import DELIMITER, ObjectId
 from headwater.namespace.composition import ComposedNamespace
 from headwater.namespace.versions import TableVersions
 from headwater.namespace.versions.operations import NewVersion
@@ -26,7 +26,7 @@ from headwater.testing.simulation.checker import FAILED, Operation, Value, check
 from headwater.testing.simulation.commits import note_outcome
 
 if TYPE_CHECKING:
-    from headwater.testing.simulation.running import Member, Run
+    from headwater.testing.simulation.simulated_run import Member, SimulatedRun
 
 ROOT = "/simulated"
 ID = ObjectId(("t",))
@@ -62,7 +62,7 @@ class SimulatedCatalog(ComposedNamespace):
     def __init__(self, member: Member) -> None:
         self.metastore = Metastore(member.store, clock=member.clock, author=member.process.name)
         registry = MetastoreRegistry(self.metastore, member.clock)
-        super().__init__(registry, registry, member.store, ROOT, member.clock, "$", {})
+        super().__init__(registry, registry, member.store, ROOT, member.clock, DELIMITER, {})
 
     def namespace_id(self) -> str:
         return "simulated"
@@ -71,7 +71,7 @@ class SimulatedCatalog(ComposedNamespace):
 class Versions:
     """One run of the profile."""
 
-    def __init__(self, run: Run) -> None:
+    def __init__(self, run: SimulatedRun) -> None:
         self.run = run
         run.disk.path = None  # turns of writers on a local disk are files of that disk: here everybody is overtaken
         self.past: list[tuple[object, object]] = []

@@ -28,8 +28,8 @@ class Member:
 
 
 @dataclass(frozen=True)
-class Settings:
-    """What a seed decides before the first step, and what shrinking takes away from it."""
+class RunSettings:
+    """The settings of a run: its seed and size, and what shrinking has taken away."""
 
     seed: int
     steps: int = 40
@@ -41,16 +41,16 @@ class Settings:
 
 
 @dataclass
-class Outcome:
+class RunOutcome:
     """The end of a run: its history as text, and what it violates."""
 
-    settings: Settings
+    settings: RunSettings
     lines: list[str] = field(default_factory=list)
     violations: list[str] = field(default_factory=list)
     operations: list[Operation] = field(default_factory=list)
 
 
-class Profile(Protocol):
+class LoadProfile(Protocol):
     """A load: what clients do to a catalog, and what is checked in the end."""
 
     def open(self, member: Member) -> Any: ...
@@ -63,10 +63,10 @@ class Profile(Protocol):
 PROFILES: dict[str, Any] = {"commits": Commits, "versions": Versions}
 
 
-class Run:
+class SimulatedRun:
     """The processes of one run. Each has clients, which share its catalog as threads do."""
 
-    def __init__(self, settings: Settings) -> None:
+    def __init__(self, settings: RunSettings) -> None:
         self.settings = settings
         chance = random.Random(f"{settings.seed}/settings")
         self.scheduler = Scheduler(settings.seed)
@@ -78,8 +78,8 @@ class Run:
         self.disk.trace = lambda process, text: self._say(process.name, f"  {text}")
         self.disk.cut = self._cut
         self.scheduler.ended = self._ended
-        self.outcome = Outcome(settings)
-        self.profile: Profile = PROFILES[settings.profile](self)
+        self.outcome = RunOutcome(settings)
+        self.profile: LoadProfile = PROFILES[settings.profile](self)
         self._names = [f"w{number}" for number in range(1, chance.randint(2, 3) + 1)]
         self._skews = {name: chance.randint(-SKEW_MS, SKEW_MS) for name in self._names}
         clients = [f"{name}.{number}" for name in self._names for number in range(chance.randint(1, 2))]
@@ -168,7 +168,7 @@ class Run:
 
     # The run
 
-    def run(self) -> Outcome:
+    def run(self) -> RunOutcome:
         place = "local disk" if self.local else "object store"
         self._say("run", f"seed {self.settings.seed}, {self.settings.profile}, {place}, faults: {self.disk.faults}")
         with simulated_threads(self.scheduler):
@@ -209,18 +209,18 @@ def readable(lines: Sequence[str]) -> list[str]:
     return [_ID.sub(lambda found: names.setdefault(found[0], f"#{len(names) + 1}"), line) for line in short]
 
 
-def simulate(settings: Settings) -> Outcome:
+def simulate(settings: RunSettings) -> RunOutcome:
     """Carry out one run."""
-    return Run(settings).run()
+    return SimulatedRun(settings).run()
 
 
-def shrink(failing: Outcome, budget: int = 200) -> Outcome:
+def shrink(failing: RunOutcome, budget: int = 200) -> RunOutcome:
     """Return a smaller run that still violates something: without kinds of faults, and without moves.
 
     `budget`: the runs that may be tried.
     """
     best, tried = failing, 0
-    kinds = list(Run(failing.settings).disk.faults.rates)
+    kinds = list(SimulatedRun(failing.settings).disk.faults.rates)
     for kind in kinds:
         left = tuple(each for each in best.settings.faults or kinds if each != kind)
         best, tried = _smaller(best, _changed(best.settings, faults=left)), tried + 1
@@ -240,11 +240,11 @@ def shrink(failing: Outcome, budget: int = 200) -> Outcome:
     return best
 
 
-def _changed(settings: Settings, **changes: Any) -> Settings:
+def _changed(settings: RunSettings, **changes: Any) -> RunSettings:
     values = {name: getattr(settings, name) for name in ("seed", "steps", "profile", "faults", "skipped")}
-    return Settings(**{**values, **changes})
+    return RunSettings(**{**values, **changes})
 
 
-def _smaller(best: Outcome, settings: Settings) -> Outcome:
+def _smaller(best: RunOutcome, settings: RunSettings) -> RunOutcome:
     found = simulate(settings)
     return found if found.violations else best
