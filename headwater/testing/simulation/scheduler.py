@@ -241,9 +241,8 @@ class _Threading:
         self.Lock = lambda: SimulatedLock(scheduler, reentrant=False)
         self.RLock = lambda: SimulatedLock(scheduler, reentrant=True)
         self.Thread = lambda target, args=(), **_: SimulatedThread(scheduler, target, args)
-
-    def __getattr__(self, name: str) -> Any:
-        return vars(threading)[name]
+        self.Event, self.local = threading.Event, threading.local
+        self.get_ident, self.current_thread = threading.get_ident, threading.current_thread
 
 
 @contextmanager
