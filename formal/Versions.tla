@@ -158,7 +158,7 @@ Bypass(f) ==
 \* A manifest above the newest record was written behind the catalog's back: first it is seen, then there is no record.
 SeeForeign(v) ==
   /\ aside = 0 /\ final[v] # None
-  /\ v > newest \/ Mutation = "set aside without a look"
+  /\ v > newest
   /\ aside' = v
   /\ UNCHANGED <<newest, record, final, staged, pointed, pc, mine, tagged, tries, used, crashes>>
 
