@@ -12,6 +12,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
+from dataclasses import replace
 from typing import Any
 from unittest import mock
 
@@ -22,6 +23,7 @@ from headwater.metastore.commit import log as log_module
 from headwater.metastore.commit.group_commit import Committer
 from headwater.metastore.commit.log import Log
 from headwater.metastore.records.deltas import Segments
+from headwater.metastore.records.disk_records import is_collected
 from headwater.metastore.state import checkpoints
 from headwater.metastore.state.slot_views import IndexView
 from headwater.metastore.state.snapshot import Snapshot
@@ -31,7 +33,7 @@ from headwater.namespace.plans import taken
 from headwater.namespace.versions import managed, operations
 from headwater.namespace.versions.managed import ManagedVersions
 from headwater.namespace.versions.operations import TableVersions
-from headwater.store import KeyExistsError, PutMode
+from headwater.store import KeyExistsError, PutMode, claim
 from headwater.testing.simulation import RunSettings, simulate
 
 Plant = Callable[[], Iterator[None]]
@@ -152,7 +154,7 @@ _fold_bytes = Log._fold_bytes
 
 
 def collected_is_empty(self: Log, number: int, data: bytes) -> bool:
-    if log_module.is_collected(data):
+    if is_collected(data):
         self.index.times.add(0)
         return True
     return _fold_bytes(self, number, data)
@@ -213,7 +215,7 @@ replaced("a lost answer of a publish is not repeated", group_commit, "PUBLISH_AT
 
 def absent_is_equal(self: TableVersions, line: Any, found: Any, asked: Any) -> bool:
     agrees = not found.e_tag or not asked.e_tag or found.e_tag == asked.e_tag
-    return agrees and found.manifest_size == asked.manifest_size
+    return bool(agrees and found.manifest_size == asked.manifest_size)
 
 
 def plan_without_condition(table: Any, version: Any, newest: int) -> list[Any]:
@@ -221,18 +223,18 @@ def plan_without_condition(table: Any, version: Any, newest: int) -> list[Any]:
 
 
 def finalize_or_leave(self: ManagedVersions, line: Any, version: Any, data: bytes) -> None:
-    managed.claim(self.store, line.key(version.manifest_path), line.key(line.manifest(version.number)), data)
+    claim(self.store, line.key(version.manifest_path), line.key(line.manifest(version.number)), data)
 
 
 def finalize_or_raise(self: ManagedVersions, line: Any, version: Any, data: bytes) -> None:
     final = line.key(line.manifest(version.number, version.naming_scheme))
-    ours = managed.claim(self.store, line.key(version.manifest_path), final, data, durable=False)
+    ours = claim(self.store, line.key(version.manifest_path), final, data, durable=False)
     if not ours and self.store.get(final) != data:
         self.store.put(final, data)
 
 
 def final_without_a_look(self: ManagedVersions, line: Any, version: Any) -> Any:
-    return managed.replace(version, manifest_path=line.manifest(version.number, version.naming_scheme))
+    return replace(version, manifest_path=line.manifest(version.number, version.naming_scheme))
 
 
 def secure_all(self: ManagedVersions, staged: Any) -> None:
