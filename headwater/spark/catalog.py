@@ -56,7 +56,7 @@ from headwater.spark.protocol import (
     SetProperty,
 )
 from headwater.spark.served_streams import ServedStreams, server_option
-from headwater.spark.stream_ddl import alter_stream, check_provider, create_stream, stage_stream, written_properties
+from headwater.spark.stream_writes import alter_stream, check_provider, create_stream, stage_stream, written_properties
 from headwater.spark.wire_values import Fold, table_of
 from headwater.streams.definition import Definition
 from headwater.tables.columns import alter as columns

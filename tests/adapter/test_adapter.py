@@ -217,7 +217,7 @@ def test_what_is_wrong_with_a_back_end_in_a_worker_is_the_same_error(capfd: pyte
 def test_a_package_that_is_missing_is_named() -> None:
     code = (
         "import sys; sys.modules['lance_namespace_impls'] = None\n"
-        "from headwater.adapter.adapted import find_class\n"
+        "from headwater.adapter import find_class\n"
         "from headwater.errors import UnsupportedOperationError\n"
         "import importlib.util; importlib.util.find_spec = lambda name: None\n"
         "try: find_class('glue')\n"

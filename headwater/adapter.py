@@ -1,10 +1,12 @@
-"""`AdaptedNamespace`: another back end with the errors, models and pages of the protocol.
+"""Adapters of other back ends: any implementation of `lance_namespace` as a catalog of ours (`AdaptedNamespace`).
 
+name or class ── loading ── AdaptedNamespace ── the back end
+
+A missing operation is UnsupportedOperation (0), an error has a code of the protocol, and no failure is a 500.
 Implementations raise exceptions of their choice: `RuntimeError` for a missing name, an existing name, and a service
 that is down. Their texts are not parsed. The types in the exception chain decide, or else the names that the back end
-lists.
-Most back ends keep names and locations only. An operation on rows that a back end lacks is done on its Lance table.
-`open_adapted` opens a back end by its name or class, with one clear error at start.
+lists. Most back ends keep names and locations only. An operation on rows that a back end lacks is done on its Lance
+table. `open_adapted` opens a back end by its name or class, with one clear error at start.
 """
 
 from __future__ import annotations
