@@ -62,6 +62,12 @@ def a_published_stream(catalog: Catalog, base: str) -> None:
     catalog[f"{base}.s"].publish()
 
 
+def a_second_version(catalog: Catalog, base: str) -> None:
+    """A stream table with a table version beside its active one."""
+    a_published_stream(catalog, base)
+    catalog[f"{base}.s"].table_versions.create("2", schema={"id": "text"}, keys="id")
+
+
 def a_dropped_stream(catalog: Catalog, base: str) -> None:
     a_published_stream(catalog, base)
     catalog.drop_table(f"{base}.s")
