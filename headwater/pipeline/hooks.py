@@ -50,11 +50,13 @@ def check_hooks(hooks: Hooks) -> None:
             raise InvalidInputError(f"{name} is an address without TLS: write https://..., or a command.")
         if to.startswith(HTTPS) and not hooks.secret:
             raise InvalidInputError(f"{name} is an address: hook_secret must name the key that signs its body.")
-        if not to.startswith(HTTPS):
-            try:
-                shlex.split(to)
-            except ValueError as error:
-                raise InvalidInputError(f"{name} is no command: {error}.") from None
+        try:
+            known = _place(to) if to.startswith(HTTPS) else shlex.split(to)
+        except ValueError as error:
+            what = "address" if to.startswith(HTTPS) else "command"
+            raise InvalidInputError(f"{name} is no {what}: {error}.") from None
+        if to and not all(known):
+            raise InvalidInputError(f"{name} is no address: it names no host.")
     if hooks.secret and not hooks.secret.startswith(("env:", "file:")):
         raise InvalidInputError("hook_secret is a reference, env:NAME or file:PATH: a pipeline file holds no secrets.")
 
@@ -71,7 +73,7 @@ def notify(hooks: Hooks, to: str, message: Mapping[str, Any], folder: Path, say:
         except RefusedError as error:
             why = str(error)
             break
-        except (OSError, InvalidInputError) as error:
+        except Exception as error:  # whatever a hook does, it fails no run
             why = f"{type(error).__name__}: {error}"
     say(f"The hook of {message['event']} was not told: {why}")
     return False
@@ -114,8 +116,7 @@ def _post(hooks: Hooks, to: str, body: bytes) -> None:
     import http.client
     import ssl
 
-    parts = urlsplit(to)
-    host, port = parts.hostname or "", parts.port or 443
+    parts, (host, port) = urlsplit(to), _place(to)
     address = _address(host, port, hooks.internal)
     moment = str(int(time.time()))
     secret = follow(hooks.secret, "hook_secret").encode()
@@ -134,6 +135,11 @@ def _post(hooks: Hooks, to: str, body: bytes) -> None:
     if not 200 <= status < 300:
         kind = OSError if status >= 500 or status in AGAIN else RefusedError
         raise kind(f"{host} answered {status}")
+
+
+def _place(to: str) -> tuple[str, int]:
+    parts = urlsplit(to)
+    return parts.hostname or "", parts.port or 443
 
 
 def _address(host: str, port: int, internal: bool) -> str:

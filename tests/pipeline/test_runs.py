@@ -318,6 +318,8 @@ def test_an_internal_address_is_refused_at_once(tmp_path: Path, host: str) -> No
         ('on_failure = "https://example.com"', "hook_secret must name"),
         ('on_failure = "https://example.com"\nhook_secret = "plain"', "holds no secrets"),
         ('on_quarantine = "echo \'x"', "no command"),
+        ('on_failure = "https://"\nhook_secret = "env:X"', "names no host"),
+        ('on_failure = "https://h:port"\nhook_secret = "env:X"', "no address"),
         ("hook_internal = 1", "true or false"),
         ('on_failur = "x"', "on_failure"),
     ],
