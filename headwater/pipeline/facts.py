@@ -111,7 +111,7 @@ def record_of(view: CatalogStream) -> dict[str, Any]:
 
 def id_of(catalog: Catalog, name: str) -> str:
     """Return the id of a table, which a new table of the same name does not share."""
-    return metastore_of(catalog.namespace).session.state().versions(parse_name(name))[-1].home
+    return metastore_of(catalog.namespace).session.state().get_table_version(parse_name(name)).home
 
 
 def input_fact(table: Any, id: str) -> TableFact:

@@ -33,8 +33,8 @@ from headwater.streams.log.statements import (
 )
 from headwater.streams.log.undo import LandedPart, TakenOut, landed_by, landed_from, take_out
 from headwater.streams.quarantine_queue import QuarantineQueue
+from headwater.streams.reading.change_feed import collectable
 from headwater.streams.reading.position_views import Published, view_at
-from headwater.streams.reading.readers import collectable
 from headwater.streams.reading.table_reads import Path
 from headwater.streams.rows.input_rows import Given, given
 from headwater.streams.serving.backfills import (
@@ -397,7 +397,7 @@ class StreamTable(QuarantineQueue):
         for version in itertools.count():
             done = self.run(work, f"backfill {self.name}")
             if done is not None:
-                finish(self._lake(), self.path, done)
+                finish(self._lake(), done)
             if runner is not HERE:
                 forget_backfill(self._lake(), self.path)
             if done is None or rows is not None:
@@ -408,7 +408,7 @@ class StreamTable(QuarantineQueue):
         """Write fragments of the serving copy again that have lost many rows; False: there were none."""
         done = self.run(lambda tx: stage_compaction(self._lake(), tx, self.path, runner), f"compact {self.name}")
         if done is not None:
-            finish(self._lake(), self.path, done)
+            finish(self._lake(), done)
         return done is not None
 
     def create_index(
@@ -423,14 +423,14 @@ class StreamTable(QuarantineQueue):
             f"index {column} of {self.name}",
         )
         if done is not None:
-            finish(self._lake(), self.path, done)
+            finish(self._lake(), done)
         return done is not None
 
     def update_indices(self, runner: Runner = HERE) -> bool:
         """Add to the indices of the serving copy the rows that they lack; False: they lack none."""
         done = self.run(lambda tx: stage_indices(self._lake(), tx, self.path, runner), f"indices of {self.name}")
         if done is not None:
-            finish(self._lake(), self.path, done)
+            finish(self._lake(), done)
         return done is not None
 
     def collect(self, now_ms: int | None = None, pins: Sequence[int] = (), dry_run: bool = False) -> list[int]:

@@ -92,11 +92,15 @@ def _shaping(table: StreamTable) -> Callable[[Given | None], Any]:
 def create(session: VerbSession, request: requests.CreateStreamTable) -> dict[str, Any]:
     """Create a stream table with the columns of the Arrow body."""
     create_stream = require(session.can.create_stream, NO_STREAMS)
+    return _shown(create_stream(ObjectId(request.id), defined(request, _rows(session).schema)).definition)
+
+
+def defined(request: requests.CreateStreamTable, schema: pa.Schema) -> Definition:
+    """Return the definition that a request asks for."""
     _check_settings(request.properties)
     known = {name: text for name, text in request.properties.items() if text is not None}
     partitions = [_partition(text) for text in request.partition_by]
-    definition = define(_rows(session).schema, request.keys, request.sequence, partitions, known)
-    return _shown(create_stream(ObjectId(request.id), definition).definition)
+    return define(schema, request.keys, request.sequence, partitions, known)
 
 
 @verb(f"{_PATH}describe", _DESCRIBE, WorkPlace.SERVER, _ANY)

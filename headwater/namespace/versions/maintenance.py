@@ -13,13 +13,12 @@ from headwater.lance_manifest import MEM_WAL
 from headwater.metastore.records.objects import Removal
 from headwater.model import Add, CatalogObject, Change, Remove, Table, Version
 from headwater.names import ObjectId
-from headwater.namespace.locations import is_place
 from headwater.namespace.versions.file_removal import find_leftovers, free_files, lost_files
 from headwater.namespace.versions.managed import ManagedVersions
 from headwater.namespace.versions.operations import TableVersions, require_managed
 from headwater.namespace.versions.ranges import KeepPolicy, check_policy, choose_outdated
 from headwater.namespace.versions.stored_versions import VersionLine, is_staged, staged_version
-from headwater.registries.folders import folder_status
+from headwater.registries.folders import folder_status, is_place
 from headwater.registries.layout import is_reserved
 from headwater.table_refs import read_refs
 from headwater.tables.handle import unread_rows
@@ -138,10 +137,17 @@ class Maintenance:
         """Everything on which the catalog and its storage disagree."""
         tables = self.versions.records.tables() if self.versions.records is not None else []
         found = [problem for table in tables for problem in self._verify_table(table)]
-        for table in self._listed():
-            if is_place(table.location):
-                found += [*self._missing_versions(table), *self._missing_files(table), *self._unread_rows(table)]
+        found += [problem for table in self._listed() for problem in self._verify_files(table)]
         return [*found, *self._unfinished_drops(), *self._unreferenced_folders({item.location for item in tables})]
+
+    def verify_table(self, table: Table) -> list[VersionProblem]:
+        """Everything on which the record of one table and its storage disagree."""
+        return [*self._verify_table(table), *self._verify_files(table)]
+
+    def _verify_files(self, table: Table) -> list[VersionProblem]:
+        if not is_place(table.location):
+            return []
+        return [*self._missing_versions(table), *self._missing_files(table), *self._unread_rows(table)]
 
     def leftovers(self, before_ms: int) -> list[Removal]:
         """Return leftovers of dead writers and interrupted drops that are older than a time."""
