@@ -77,11 +77,7 @@ def notify(
     for wait in (0.0, *WAITS_S):
         clock.sleep(wait)
         try:
-            _bounded(
-                lambda: (
-                    _post(hooks, to, body, clock.now_ms() // 1000) if to.startswith(HTTPS) else _call(to, body, folder)
-                )
-            )
+            _bounded(act)
             return True
         except HookRefusedError as error:
             why = str(error)
