@@ -11,13 +11,13 @@ import json
 import shlex
 import socket
 import threading
-import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
+from headwater.clock import Clock
 from headwater.errors import InvalidInputError
 from headwater.references import follow
 
@@ -39,7 +39,7 @@ class Hooks:
     internal: bool = False
 
 
-class RefusedError(Exception):
+class HookRefusedError(Exception):
     """A hook that would refuse another call too."""
 
 
@@ -50,28 +50,39 @@ def check_hooks(hooks: Hooks) -> None:
             raise InvalidInputError(f"{name} is an address without TLS: write https://..., or a command.")
         if to.startswith(HTTPS) and not hooks.secret:
             raise InvalidInputError(f"{name} is an address: hook_secret must name the key that signs its body.")
-        if not to.startswith(HTTPS):
-            try:
-                shlex.split(to)
-            except ValueError as error:
-                raise InvalidInputError(f"{name} is no command: {error}.") from None
+        try:
+            known = _place(to) if to.startswith(HTTPS) else shlex.split(to)
+        except ValueError as error:
+            what = "address" if to.startswith(HTTPS) else "command"
+            raise InvalidInputError(f"{name} is no {what}: {error}.") from None
+        if to and not all(known):
+            raise InvalidInputError(f"{name} is no address: it names no host.")
     if hooks.secret and not hooks.secret.startswith(("env:", "file:")):
         raise InvalidInputError("hook_secret is a reference, env:NAME or file:PATH: a pipeline file holds no secrets.")
 
 
-def notify(hooks: Hooks, to: str, message: Mapping[str, Any], folder: Path, say: Callable[[str], None]) -> bool:
+def notify(
+    hooks: Hooks, to: str, message: Mapping[str, Any], folder: Path, clock: Clock, say: Callable[[str], None]
+) -> bool:
     """Tell a hook, three times at most; say it if the hook cannot be told, and return False."""
     body = json.dumps(message, default=str).encode()
     why = ""
+
+    def act() -> None:
+        if to.startswith(HTTPS):
+            _post(hooks, to, body, clock.now_ms() // 1000)
+        else:
+            _call(to, body, folder)
+
     for wait in (0.0, *WAITS_S):
-        time.sleep(wait)
+        clock.sleep(wait)
         try:
-            _bounded(lambda: _post(hooks, to, body) if to.startswith(HTTPS) else _call(to, body, folder))
+            _bounded(act)
             return True
-        except RefusedError as error:
+        except HookRefusedError as error:
             why = str(error)
             break
-        except (OSError, InvalidInputError) as error:
+        except Exception as error:  # whatever a hook does, it fails no run
             why = f"{type(error).__name__}: {error}"
     say(f"The hook of {message['event']} was not told: {why}")
     return False
@@ -109,15 +120,13 @@ def _call(command: str, body: bytes, folder: Path) -> None:
         raise OSError(f"{words[0]} ended with {done.returncode}: {told}")
 
 
-def _post(hooks: Hooks, to: str, body: bytes) -> None:
+def _post(hooks: Hooks, to: str, body: bytes, moment: int) -> None:
     import hmac  # what only a hook needs is imported when one is told
     import http.client
     import ssl
 
-    parts = urlsplit(to)
-    host, port = parts.hostname or "", parts.port or 443
+    parts, (host, port) = urlsplit(to), _place(to)
     address = _address(host, port, hooks.internal)
-    moment = str(int(time.time()))
     secret = follow(hooks.secret, "hook_secret").encode()
     signed = hmac.new(secret, f"{moment}.".encode() + body, hashlib.sha256).hexdigest()
     connection = http.client.HTTPSConnection(host, port, timeout=TIMEOUT_S)
@@ -132,8 +141,13 @@ def _post(hooks: Hooks, to: str, body: bytes) -> None:
     finally:
         connection.close()
     if not 200 <= status < 300:
-        kind = OSError if status >= 500 or status in AGAIN else RefusedError
+        kind = OSError if status >= 500 or status in AGAIN else HookRefusedError
         raise kind(f"{host} answered {status}")
+
+
+def _place(to: str) -> tuple[str, int]:
+    parts = urlsplit(to)
+    return parts.hostname or "", parts.port or 443
 
 
 def _address(host: str, port: int, internal: bool) -> str:
@@ -142,5 +156,5 @@ def _address(host: str, port: int, internal: bool) -> str:
     found = [str(each[4][0]) for each in socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)]
     for each in found:
         if not internal and not ipaddress.ip_address(each.partition("%")[0]).is_global:
-            raise RefusedError(f"{host} is {each}, an internal address: hook_internal = true allows that")
+            raise HookRefusedError(f"{host} is {each}, an internal address: hook_internal = true allows that")
     return found[0]
