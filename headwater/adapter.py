@@ -97,6 +97,8 @@ def meant(namespace: LanceNamespace, operation: str, request: Any, error: Except
     id = ObjectId(tuple(getattr(request, "id", None) or ()))
     for each in _chain(error):
         kind = NAMED.get(type(each).__name__)
+        if kind is InvalidInputError:
+            return InvalidInputError(f"The back end refuses {operation} of {id}: {first_words(each)}.")
         if kind is not None:
             return kind(_sentence(kind, id, operation))
     seen = _looked(namespace, operation, id)
@@ -128,7 +130,6 @@ def _sentence(kind: type[LanceNamespaceError], id: ObjectId, operation: str) -> 
         TableAlreadyExistsError: f"There is a table {id} already.",
         PermissionDeniedError: f"The back end does not allow this server to {operation} {id}.",
         ThrottlingError: "The back end is asked too often: try again shortly.",
-        InvalidInputError: f"The back end refuses {operation} of {id} as it was asked.",
     }
     return said.get(kind, "The back end of this catalog cannot be reached now: try again shortly.")
 
@@ -227,9 +228,9 @@ class AdaptedNamespace(LanceNamespace):
         told = self.ask("describe_table", DescribeTableRequest(id=request.id))
         return getattr(data, operation)(self._handle(request.id, told), request, *rows)
 
-    def _handle(self, id: list[str], told: DescribeTableResponse) -> TableHandle:
+    def _handle(self, id: list[str] | None, told: DescribeTableResponse) -> TableHandle:
         uri, options, managed = str(told.location), dict(told.storage_options or {}), bool(told.managed_versioning)
-        return TableHandle(ObjectId(tuple(id)), uri, options, self if managed else None, managed=managed)
+        return TableHandle(ObjectId(tuple(id or ())), uri, options, self if managed else None, managed=managed)
 
     alter_table_add_columns = PassedOn()
     alter_table_alter_columns = PassedOn()

@@ -14,7 +14,7 @@ from headwater import notebook
 from headwater.arguments import check_options, checked, suggesting
 from headwater.catalog.object_lookup import Name, ObjectLookup
 from headwater.catalog.table import CatalogTable
-from headwater.catalog.table_parts import near_name
+from headwater.catalog.table_parts import near_name, new_rows
 from headwater.catalog.transactions import MAX_RUNS, Batch, CatalogTransaction, run
 from headwater.catalog.transport import Moment, Remote, Transport, read_log, transport_of
 from headwater.config import Opening
@@ -29,8 +29,7 @@ from headwater.namespace.versions import VersionProblem
 from headwater.notebook import ShownList
 from headwater.paging import all_pages
 from headwater.sql import embedded as queries
-from headwater.streams.definition import define, fields_of
-from headwater.tables.write.input_rows import fit, reader_of
+from headwater.streams.definition import define
 from headwater.verbs import catalog as verbs
 
 Answer = TypeVar("Answer")
@@ -186,7 +185,7 @@ class Catalog(ObjectLookup):
         equal length become vectors.
         `mode`: create, exist_ok or overwrite.
         """
-        rows = _new_rows(data, schema)
+        rows = new_rows(data, schema)
         id = self._with_namespace(name)
         request = build(api.CreateTableRequest, id=list(id.names), mode=mode, properties=dict(properties or {}) or None)
         write_rows(self._made, "create_table", request, rows)
@@ -429,11 +428,3 @@ class Catalog(ObjectLookup):
 
     def _list(self, name: Name) -> list[str]:
         return list(self._id(name).names)
-
-
-def _new_rows(data: Any, columns: pa.Schema | Mapping[str, Any] | None) -> pa.RecordBatchReader:
-    """Return a reader of the rows of a new table, in the types of its schema if there is one."""
-    if columns is None:
-        return reader_of(data, vectors=True)
-    schema = pa.schema(fields_of(columns))
-    return schema.empty_table().to_reader() if data is None else fit(reader_of(data), schema)

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, cast
 
 from headwater import notebook
 from headwater.catalog.table import CatalogTable
+from headwater.catalog.table_parts import NamedVersions
 from headwater.names import ObjectId
 from headwater.namespace.metastore import MetastoreNamespace
 from headwater.notebook import ShownLineage
@@ -39,6 +40,13 @@ class CatalogStream(StreamTable):
     def serving(self) -> CatalogTable:
         """The serving copy: the Lance table as last published, for searches, indices and versions."""
         return CatalogTable(self.namespace, self.id)
+
+    @property
+    def table_versions(self) -> NamedVersions:
+        """The table versions by id, each a handle that reads and writes it."""
+        return NamedVersions(
+            self.namespace, self.id, lambda there: CatalogStream(cast(MetastoreNamespace, there), self.id)
+        )
 
     def search(self, *args: Any, **options: Any) -> Any:
         """Search the serving copy: `serving.search`."""

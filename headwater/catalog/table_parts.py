@@ -1,7 +1,4 @@
-"""The tags, branches and indices of a table: `table.tags["best"] = 3`, `del table.branches["try"]`.
-
-Also searches as requests, and two searches joined into one answer.
-"""
+"""The tags, branches, indices and table versions of a table: `table.tags["best"] = 3`, `del table.branches["try"]`."""
 
 from __future__ import annotations
 
@@ -16,17 +13,32 @@ from lance_namespace import LanceNamespace
 
 from headwater.arguments import check_options, checked
 from headwater.errors import (
-    InvalidInputError,
     LanceNamespaceError,
     TableBranchNotFoundError,
     TableColumnNotFoundError,
     TableIndexNotFoundError,
     TableTagNotFoundError,
+    TableVersionNotFoundError,
+    UnsupportedOperationError,
 )
+from headwater.metastore.records.objects import ACTIVE
 from headwater.names import ObjectId, format_name
+from headwater.namespace.abilities import abilities_of
 from headwater.namespace.requests import build
 from headwater.paging import all_pages
-from headwater.tables.columns.fields import ROW_ID
+from headwater.streams.definition import define, fields_of
+from headwater.tables.write.input_rows import fit, reader_of
+from headwater.verbs.all_verbs import ask
+from headwater.verbs.table_versions import (
+    NO_VERSIONS,
+    ActivateNamedVersion,
+    CreateNamedVersion,
+    DropNamedVersion,
+    ListNamedVersions,
+    NamedVersion,
+    definition_fields,
+    make_version,
+)
 from headwater.wording import closest_path, did_you_mean
 
 
@@ -73,6 +85,84 @@ class Tags(MutableMapping[str, int]):
 
     def _all(self) -> Iterator[tuple[str, Any]]:
         return all_pages(self._namespace.list_table_tags, build(api.ListTableTagsRequest, id=self._id), "tags")
+
+
+class NamedVersions(Mapping[str, Any]):
+    """The table versions of a table by id, each a handle that reads and writes it: `table.table_versions["2"]`.
+
+    Readers by the table's name get the active one. `open`: returns the handle of the table in a catalog.
+    """
+
+    def __init__(self, namespace: LanceNamespace, id: ObjectId, open: Callable[[LanceNamespace], Any]) -> None:
+        self._namespace = namespace
+        self._id = id
+        self._open = open
+
+    def opened_by(self, open: Callable[[LanceNamespace], Any]) -> NamedVersions:
+        """Return the same versions with handles of another kind."""
+        return NamedVersions(self._namespace, self._id, open)
+
+    def __getitem__(self, version: str) -> Any:
+        choose = abilities_of(self._namespace).table_version
+        if choose is None:
+            raise UnsupportedOperationError(f"This catalog {NO_VERSIONS}.")
+        known = self.list()
+        if version not in (each.id for each in known):
+            raise _MissingTableVersionError(
+                f"Table {format_name(self._id.names)} has no table version {version!r}."
+            ).near(str(version), [each.id for each in known])
+        return self._open(choose(self._id, version))
+
+    def __iter__(self) -> Iterator[str]:
+        return (each.id for each in self.list())
+
+    def __len__(self) -> int:
+        return len(self.list())
+
+    def __repr__(self) -> str:
+        return repr({each.id: each.lifecycle for each in self.list()})
+
+    def list(self) -> list[NamedVersion]:
+        """Return the versions in the order of their creation, each with its lifecycle."""
+        return list(ask(self._namespace, ListNamedVersions(id=self._id.names)))
+
+    @property
+    def active(self) -> str:
+        """The id of the active version."""
+        return next(each.id for each in reversed(self.list()) if each.lifecycle == ACTIVE)
+
+    def create(
+        self,
+        version: str,
+        data: Any = None,
+        schema: pa.Schema | Mapping[str, Any] | None = None,
+        keys: Sequence[str] | str = (),
+        sequence: Sequence[str] | str = (),
+        partition_by: Sequence[Any] = (),
+        properties: Mapping[str, str] | None = None,
+    ) -> Any:
+        """Create a version beside the active one. It is unreleased until it is activated.
+
+        Of a Lance table: `data` are its first rows, as `create_table` takes them. Of a stream table: `schema`, `keys`
+        and the others are as `create_stream_table` takes them, and rows are landed by the handle that is returned. In
+        a transaction there is none: activate the version there, and land by the table's name.
+        """
+        rows, send = new_rows(data, schema), abilities_of(self._namespace).call
+        define_it = functools.partial(define, rows.schema, keys, sequence, partition_by, properties)
+        if send is None:
+            make_version(self._namespace, self._id, version, rows, define_it)
+        else:
+            fields = definition_fields(define_it()) if keys or sequence or partition_by or properties else {}
+            send(CreateNamedVersion(id=self._id.names, version=version, **fields), rows.read_all())
+        return None if abilities_of(self._namespace).in_transaction else self[version]
+
+    def activate(self, version: str) -> None:
+        """Make a version the active one, in one commit. The one before becomes deprecated, and stays readable."""
+        ask(self._namespace, ActivateNamedVersion(id=self._id.names, version=version))
+
+    def drop(self, version: str) -> None:
+        """Drop a version that is not the active one."""
+        ask(self._namespace, DropNamedVersion(id=self._id.names, version=version))
 
 
 class Listed(Mapping[str, Any]):
@@ -125,6 +215,14 @@ class Branches(Listed):
         return _MissingBranchError(f"Table {format_name(self._id)} has no branch {name[:200]!r}.").near(name, self)
 
 
+def new_rows(data: Any, columns: pa.Schema | Mapping[str, Any] | None) -> pa.RecordBatchReader:
+    """Return a reader of the rows of a new table, in the types of its schema if there is one."""
+    if columns is None:
+        return reader_of(data, vectors=True)
+    schema = pa.schema(fields_of(columns))
+    return schema.empty_table().to_reader() if data is None else fit(reader_of(data), schema)
+
+
 def near_name(catalog: Any, name: Any) -> str | None:
     """Return the full name of the table or namespace that is most like a name that does not exist."""
     near = closest_path(catalog._id(name).names, lambda parent: [*catalog.namespaces(parent), *catalog.tables(parent)])
@@ -149,6 +247,10 @@ class Missing(KeyError):
 
     def __reduce__(self) -> tuple[Any, ...]:
         return type(self), self.args
+
+
+class _MissingTableVersionError(Missing, TableVersionNotFoundError):
+    """TableVersionNotFound (11)."""
 
 
 class _MissingTagError(Missing, TableTagNotFoundError):
@@ -218,85 +320,3 @@ def index_type_of(kind: pa.DataType) -> str:
     if pa.types.is_boolean(kind):
         return "BITMAP"
     return "BTREE"
-
-
-RANK_OFFSET = 60
-"""Reciprocal rank fusion: a row at rank r of a search gets 1 / (60 + r), and the searches are added up."""
-RELEVANCE = "_relevance"
-DEPTH = 10
-SEARCH_OPTIONS = (
-    *("bypass_vector_index", "distance_type", "ef", "fast_search", "lower_bound", "upper_bound", "nprobes", "offset"),
-    *("maximum_nprobes", "minimum_nprobes", "refine_factor", "prefilter", "with_row_id", "version"),
-)
-"""Options of QueryTable that a search passes on."""
-DEEPER = 4
-"""Each of two searches looks this many times deeper than the answer is long."""
-
-
-def search_request(
-    vector: Sequence[float] | None = None,
-    text: str | None = None,
-    column: str | None = None,
-    k: int = 10,
-    filter: str | None = None,
-    columns: Sequence[str] | None = None,
-    **options: Any,
-) -> dict[str, Any]:
-    """Return the fields of a QueryTable request for one search. Its filter applies before the search."""
-    check_options(options, SEARCH_OPTIONS, "A search")
-    if isinstance(k, bool) or not isinstance(k, int) or k < 1:
-        raise InvalidInputError(f"k is how many rows to find, at least 1, not {k!r}.")
-    asked: dict[str, Any] = {"k": k, "filter": filter, "prefilter": True, **options}
-    if columns is not None:
-        asked["columns"] = {"column_names": list(columns)}
-    if vector is not None:
-        asked["vector"] = {"single_vector": _numbers(vector)}
-        asked["vector_column"] = column
-    else:
-        words: dict[str, Any] = {"query": text}
-        if column is not None:
-            words["columns"] = [column]
-        asked["full_text_query"] = {"string_query": words}
-    return asked
-
-
-def _numbers(vector: Any) -> list[float]:
-    try:
-        return [float(item) for item in vector]
-    except (TypeError, ValueError):
-        raise InvalidInputError(f"A vector is a list of numbers, not {str(vector)[:80]!r}.") from None
-
-
-def depth(k: int | None, limit: int | None) -> int:
-    """Return the number of rows that a search finds: `k`, or its other name `limit`; 10 by default."""
-    if k is not None and limit is not None and k != limit:
-        raise InvalidInputError(f"k and limit are one option, and are given as {k!r} and {limit!r}: give one of them.")
-    return next((each for each in (k, limit) if each is not None), DEPTH)
-
-
-def hybrid(search: Callable[..., pa.Table], vector: Sequence[float], text: str, k: int) -> pa.Table:
-    """Join two searches by the rank of each row in both. Return the best `k` rows, with `_relevance`."""
-    deep = {"k": k * DEEPER, "with_row_id": True}
-    found = [search(vector=vector, **deep), search(text=text, column=None, **deep)]
-    relevance: dict[int, float] = {}
-    for table in found:
-        for rank, row in enumerate(_row_ids(table), start=1):
-            relevance[row] = relevance.get(row, 0.0) + 1 / (RANK_OFFSET + rank)
-    best = sorted(relevance, key=lambda row: (-relevance[row], row))[:k]
-    return _rows(found, best, relevance)
-
-
-def _row_ids(table: pa.Table) -> list[int]:
-    ids: list[Any] = table.column(ROW_ID).to_pylist()
-    return ids
-
-
-def _rows(found: list[pa.Table], best: list[int], relevance: dict[int, float]) -> pa.Table:
-    """Return rows in a new order, each from the first search that found it, without columns of one search only."""
-    shared = [name for name in found[0].schema.names if name in found[1].schema.names]
-    both = pa.concat_tables([table.select(shared) for table in found])
-    places: dict[int, int] = {}
-    for place, row in enumerate(_row_ids(both)):
-        places.setdefault(row, place)
-    chosen = both.take(pa.array([places[row] for row in best], pa.int64())).drop_columns([ROW_ID])
-    return chosen.append_column(RELEVANCE, pa.array([relevance[row] for row in best], pa.float64()))

@@ -1,4 +1,4 @@
-"""The verbs about parts of a table: columns, tags, branches, indices. Each lists, and has actions that change."""
+"""The verbs about parts of a table: columns, tags, branches, indices, table versions. Each lists, and changes."""
 
 from __future__ import annotations
 
@@ -7,9 +7,10 @@ from collections.abc import Callable, Mapping
 from itertools import islice
 from typing import Any
 
-from headwater.cli.change import column_type
+from headwater.cli.change import column_type, parse_schema
 from headwater.cli.look import columns_of
 from headwater.cli.output import confirm, show, show_records
+from headwater.cli.rows import read_rows
 from headwater.errors import InvalidInputError
 from headwater.names import format_name
 
@@ -19,14 +20,17 @@ Action = Callable[[argparse.Namespace, Any], None]
 def _act(args: argparse.Namespace, actions: Mapping[str, Action]) -> Any:
     """Do what was asked for; the table, to list what there is now."""
     table = args.target.catalog()[args.name_of(args.table)].serving
-    if args.action == "list":
-        return table
+    if args.action != "list":
+        _chosen(args, actions)(args, table)
+    return table
+
+
+def _chosen(args: argparse.Namespace, actions: Mapping[str, Action]) -> Action:
     if args.action not in actions:
         raise InvalidInputError(
             f"`headwater {args.command.name} T` is followed by one of {', '.join(('list', *actions))}."
         )
-    actions[args.action](args, table)
-    return table
+    return actions[args.action]
 
 
 def _need(args: argparse.Namespace, name: str) -> Any:
@@ -117,6 +121,44 @@ def _move_tag(args: argparse.Namespace, table: Any) -> None:
 
 def _drop_tag(args: argparse.Namespace, table: Any) -> None:
     del table.tags[_need(args, "tag")]
+
+
+def table_versions(args: argparse.Namespace) -> int:
+    table = args.target.with_past("table versions")[args.name_of(args.table)]
+    actions = {"create": _create_version, "activate": _activate_version, "drop": _drop_version}
+    if args.action != "list":
+        _chosen(args, actions)(args, table)
+    listed = (
+        {"version": each.id, "lifecycle": each.lifecycle, "stream": each.is_stream, "time": each.time}
+        for each in table.table_versions.list()
+    )
+    show_records(listed, args.json)
+    return 0
+
+
+def _create_version(args: argparse.Namespace, table: Any) -> None:
+    version, schema = _need(args, "version"), None if args.schema is None else parse_schema(args.schema)
+    if args.file is None and schema is None:
+        raise InvalidInputError("A new table version needs a file with rows, or --schema 'id int, v vector(4)'.")
+    rows = None if args.file is None else read_rows(args.file)
+    if not table.is_stream:
+        table.table_versions.create(version, rows, schema)
+        return
+    columns = schema if rows is None or schema is not None else rows.schema
+    made = table.table_versions.create(version, None, columns, args.key, args.sequence, (), dict(args.set))
+    if rows is not None:
+        (made.upsert if args.key else made.append)(rows)
+        made.publish()
+
+
+def _activate_version(args: argparse.Namespace, table: Any) -> None:
+    table.table_versions.activate(_need(args, "version"))
+
+
+def _drop_version(args: argparse.Namespace, table: Any) -> None:
+    version = _need(args, "version")
+    confirm(args, f"This will drop the table version {version} of {format_name(table.id.names)}.")
+    table.table_versions.drop(version)
 
 
 def branches(args: argparse.Namespace) -> int:

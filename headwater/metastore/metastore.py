@@ -45,7 +45,7 @@ from headwater.metastore.records.objects import (
 )
 from headwater.metastore.state.diff import diff
 from headwater.metastore.state.history import find_transaction
-from headwater.metastore.state.slot_views import IndexView
+from headwater.metastore.state.slot_views import NOTHING_CHOSEN, IndexView
 from headwater.metastore.state.snapshot import Path, Snapshot, log_entries
 from headwater.metastore.upkeep import verify
 from headwater.metastore.upkeep.collect import GRACE, expire
@@ -86,6 +86,7 @@ class Metastore:
         self.store = open_store(os.fspath(root), storage_options) if isinstance(root, (str, os.PathLike)) else root
         self.clock = clock or SystemClock()
         self.author = author
+        self._chosen: Mapping[str, str] = NOTHING_CHOSEN
         self._listener: Callable[[], None] | None = None
         self._log = Log(self.store, self.clock)
         self._committer = Committer(self._log, MAX_LOCAL_KEY if self.store.abilities.path else MAX_REMOTE_KEY)
@@ -108,7 +109,7 @@ class Metastore:
         Without `refresh` it reads what this process knows: one request less, and a conflict if that was too old.
         """
         index = self._log.refresh() if refresh else self._log.known()
-        view = IndexView(index, index.slot)
+        view = IndexView(index, index.slot, self._chosen)
         header = Header(self.clock.uuid(), self.clock.now_ms(), message, self.author if author is None else author)
         return Transaction(Draft(view), self._log, self.clock, header, self._commit)
 
@@ -119,11 +120,30 @@ class Metastore:
         other.tell(self._told)
         return other
 
+    def with_version(self, path: Path, version: str, moment: Snapshot | None = None) -> Metastore:
+        """Return the same metastore with one table at another version than its active one, for reads and writes.
+
+        Raises TableVersionNotFound (11) if the table has no such version, now or at a moment of the past.
+        """
+        found = (moment or self.now()).get_table_version(path, version)
+        other = self.by(self.author)
+        other._chosen = {**self._chosen, found.home.split("/")[-2]: version}
+        return other
+
+    @property
+    def chosen(self) -> Mapping[str, str]:
+        """By the id of a table, the version that is read and written in place of the active one."""
+        return self._chosen
+
+    def seen(self, moment: Snapshot) -> Snapshot:
+        """Return a snapshot with the table versions that this metastore chooses."""
+        return Snapshot(self._log, IndexView(moment.view.index, moment.slot, self._chosen))
+
     def reopen(self, known: SavedTransaction) -> Transaction:
         """Return a transaction that another process has begun and saved (`metastore/commit/transaction.py`)."""
         with self._log.lock:
             index = self._log.refresh()
-            view = IndexView(index, known.base)
+            view = IndexView(index, known.base, self._chosen)
         return Transaction(known.draft(view), self._log, self.clock, known.header, self._commit)
 
     def commit_by(self, send: Callable[[bytes], Sequence[int] | None]) -> None:
@@ -154,7 +174,7 @@ class Metastore:
         with self._log.lock:
             index = self._log.refresh()
             reason = conflict(index, tx.draft) if newest else None
-            view = IndexView(index, index.slot) if newest else tx.draft.base
+            view = IndexView(index, index.slot, self._chosen) if newest else tx.draft.base
         if reason is not None:
             raise refused(reason)
         draft = replace(tx.draft.copy(), base=view)
@@ -308,7 +328,7 @@ class Metastore:
     def now(self, refresh: bool = True) -> Snapshot:
         """Return the newest state. Without `refresh`, the newest that this process knows, which costs no request."""
         index = self._log.refresh() if refresh else self._log.known()
-        return Snapshot(self._log, IndexView(index, index.slot))
+        return Snapshot(self._log, IndexView(index, index.slot, self._chosen))
 
     def get(self, path: Path) -> Object:
         return self.now().get(path)
@@ -340,7 +360,7 @@ class Metastore:
             with log.lock:
                 log.refresh()
                 _, index = self._snapshots.read(self._snapshots.find(moment))
-                return Snapshot(log, IndexView(index, index.slot))
+                return Snapshot(log, IndexView(index, index.slot, self._chosen))
         if isinstance(moment, bool) or not isinstance(moment, (int, float, datetime)):
             raise InvalidInputError(f"A moment is a slot, a time with a zone or a snapshot's name, not {moment!r}.")
         with log.lock:
@@ -355,7 +375,7 @@ class Metastore:
                 raise InvalidInputError(
                     f"The catalog can be read at slots {log.index.boundary} to {log.index.slot}, not at {moment}."
                 )
-            return Snapshot(log, IndexView(log.index, slot))
+            return Snapshot(log, IndexView(log.index, slot, self._chosen))
 
     def history(self, path: Path) -> History:
         """Return the transactions that touched the object at this path, or the one dropped there last; oldest first."""

@@ -54,7 +54,9 @@ class CatalogAbilities:
     are and how it reaches them: for the one decision on credentials (`vending`), and nothing else. `metastore` is what
     keeps history, log and dropped objects: other kinds of catalog have none of these. `at` is the catalog as it was at
     a slot, a time or a named snapshot; `moment` says that this one is such. `identify` tells which object a name means
-    here, by the keys from the root down to it, and `session_state` returns the state that is read here. `begun_at`
+    here, by the keys from the root down to it, and `session_state` returns the state that is read here.
+    `table_version` is the catalog with one table at another version than the active one. `call` sends the request of a
+    verb to the server that the catalog is behind. `begun_at`
     returns the slot that an open transaction began with. `undo` takes a transaction back, or tells what that would do.
     `snapshot`, `snapshots` and `drop_snapshot` are about named states. `by` is the catalog in the name of an author,
     `change` does something in the transaction that is open here or in one of its own, `stream` and `create_stream` are
@@ -81,6 +83,8 @@ class CatalogAbilities:
     metastore: Metastore | None = None
     at: Callable[[int | datetime | str], LanceNamespace] | None = None
     moment: Snapshot | None = None
+    table_version: Callable[[ObjectId, str], LanceNamespace] | None = None
+    call: Callable[..., Any] | None = None
     identify: Callable[..., tuple[str, ...]] | None = None
     session_state: Callable[[], Reading] | None = None
     in_transaction: bool = False

@@ -17,7 +17,7 @@ from headwater.errors import InvalidInputError, LanceNamespaceError, Unsupported
 from headwater.metastore import Metastore, Object, Transaction
 from headwater.metastore.records.objects import Collected, NamedSnapshot, Undone
 from headwater.metastore.records.ref_record import REFS_FORMAT, KnownRefs, RefRecord
-from headwater.metastore.sessions import CleanUp, PastSession, Postponed, Session, TransactionSession
+from headwater.metastore.sessions import CleanUp, PastSession, Postponed, PresentSession, Session, TransactionSession
 from headwater.metastore.upkeep.collect import doomed_locations
 from headwater.model import Table
 from headwater.names import ObjectId, format_name
@@ -100,10 +100,10 @@ class MetastoreNamespace(RegisteredNamespace):
             else other.mirror
         )
 
-    def _over(self, session: Session, metastore: Metastore | None = None) -> MetastoreNamespace:
-        """The same catalog, standing elsewhere, or in another's name."""
+    def _over(self, session: Session, metastore: Metastore | None = None, alike: bool = False) -> MetastoreNamespace:
+        """Return the same catalog in another session, or in the name of another author (`alike`)."""
         other = MetastoreNamespace.__new__(MetastoreNamespace)
-        over, alike = metastore or self.metastore, metastore is not None
+        over = metastore or self.metastore
         other._stand(self._given, self.properties, over, self.clock, session.over(over), self, alike)
         return other
 
@@ -113,8 +113,8 @@ class MetastoreNamespace(RegisteredNamespace):
     def __repr__(self) -> str:
         return f"MetastoreNamespace(root={self.properties.root!r})"
 
-    def __reduce__(self) -> tuple[Callable[..., MetastoreNamespace], tuple[dict[str, Any]]]:
-        return _reopened, (self._given,)
+    def __reduce__(self) -> tuple[Callable[..., MetastoreNamespace], tuple[dict[str, Any], dict[str, str]]]:
+        return _reopened, (self._given, dict(self.metastore.chosen))
 
     def create_table_reader(self, request: Any, reader: Any) -> Any:
         if self.properties.root.startswith("memory://"):
@@ -271,6 +271,7 @@ class MetastoreNamespace(RegisteredNamespace):
             metastore=self.metastore,
             at=self.at,
             moment=self.session.moment,
+            table_version=self.table_version,
             identify=self.identify,
             session_state=self.session.state,
             in_transaction=self.session.transaction_id is not None,
@@ -298,7 +299,17 @@ class MetastoreNamespace(RegisteredNamespace):
 
     def by(self, author: str) -> MetastoreNamespace:
         """The same catalog in the name of an author, whom the log names."""
-        return self._over(self.session, self.metastore.by(author))
+        return self._over(self.session, self.metastore.by(author), alike=True)
+
+    def table_version(self, id: ObjectId, version: str) -> MetastoreNamespace:
+        """Return the catalog with one table at another version than its active one, for reads and writes."""
+        if self.session.transaction_id is not None:
+            raise InvalidInputError(
+                "A transaction reads and writes the active version of a table: activate the other one in it first."
+            )
+        moment = self.session.moment
+        over = self.metastore.with_version(id.names, version, moment)
+        return self._over(PresentSession(over) if moment is None else PastSession(over.seen(moment)), over)
 
     def change(self, work: Callable[[Transaction], Answer], message: str) -> Answer:
         """Have `work` change the transaction that is open here, or one of its own, which is repeated on a conflict."""
@@ -402,20 +413,27 @@ class MetastoreNamespace(RegisteredNamespace):
         The folder of a dropped table that can still be brought back, or that a named snapshot needs, is where it
         should be.
         """
-        dropped = self._registry.dropped_locations()
-        found = [item for item in super().verify() if item.key not in dropped and not self._is_pinned(item)]
+        others = list(self._other_versions())
+        known = self._registry.dropped_locations() | {table.location for _, table in others}
+        found = [item for item in super().verify() if item.key not in known and not self._is_pinned(item)]
+        found += (item for there, table in others for item in there.maintenance.verify_table(table))
         doomed = doomed_locations(self.store) if any(item.kind == "unreferenced_folder" for item in found) else ()
         found = [unfinished_drop(item.key) if item.key in doomed else item for item in found]
         own = [VersionProblem("metastore", None, item.key, item.reason) for item in self.metastore.verify()]
-        return [*found, *own, *self._unproved()]
+        active = ((self, table) for table in self._registry.tables())
+        return [*found, *own, *(item for there, table in (*active, *others) for item in there._unproved(table))]
 
-    def _unproved(self) -> Iterator[VersionProblem]:
-        """Serving copies that are not what their logs give."""
-        state = self.session.state()
-        for table in self._registry.tables():
-            if has_stream(state, table.id, DELTA):
-                for message in self.stream(table.id).verify():
-                    yield VersionProblem("serving_copy", table.id, table.location, message)
+    def _other_versions(self) -> Iterator[tuple[MetastoreNamespace, Table]]:
+        """Yield the table versions that are not active, each in a catalog that chooses it."""
+        for id, version in self._registry.other_versions():
+            there = self.table_version(id, version)
+            yield there, there.operations.find_table(id)
+
+    def _unproved(self, table: Table) -> Iterator[VersionProblem]:
+        """Yield where a serving copy is not what its log gives."""
+        if has_stream(self.session.state(), table.id, DELTA):
+            for message in self.stream(table.id).verify():
+                yield VersionProblem("serving_copy", table.id, table.location, message)
 
     def _is_pinned(self, found: VersionProblem) -> bool:
         return found.kind == "unreferenced_folder" and bool(self.metastore.pinned_versions(found.key))
@@ -426,5 +444,8 @@ class MetastoreNamespace(RegisteredNamespace):
         self.metastore.close()
 
 
-def _reopened(properties: dict[str, Any]) -> MetastoreNamespace:
-    return MetastoreNamespace(**properties)
+def _reopened(properties: dict[str, Any], chosen: dict[str, str]) -> MetastoreNamespace:
+    found = MetastoreNamespace(**properties)
+    for table, version in chosen.items():
+        found = found.table_version(found._name_of(table), version)
+    return found

@@ -253,7 +253,7 @@ class Operations:
         """Error 19 for a folder without a version that nobody declared (early document, "Table Existence")."""
         if not only_declared and not self.has_data(table):
             raise InvalidTableStateError(
-                f"The folder {table.location!r} exists, but it holds no Lance table: create the table, or drop it."
+                f"The folder {table.location!r} does not comply with the Lance table format: create it, or drop it."
             )
 
     def run(self, ids: Iterable[ObjectId], plan: Plan[Answer], seen: bool = True, newest: bool = False) -> Answer:

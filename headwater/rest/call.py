@@ -29,9 +29,13 @@ AT = "x-headwater-at"
 percent-encoded."""
 TRANSACTION = "x-headwater-transaction"
 """The header that has an operation made inside an open transaction: its id."""
+TABLE_VERSION = "x-headwater-table-version"
+"""The header that has a call read and write one table at another version than its active one: `<name>=<version>`, the
+name percent-encoded, with `$` between its parts."""
 UNREAD = "x-headwater-unread-rows"
 """The header of an answer that lacks rows of a table: they are in a write-ahead log of Lance's (MemWAL)."""
 ELSEWHERE = frozenset({AT, TRANSACTION})
+SESSION = ELSEWHERE | {TABLE_VERSION}
 WHOLE = frozenset({"host", "origin", "sec-fetch-site", "x-forwarded-for"})
 
 

@@ -95,6 +95,8 @@ class CompleteRestNamespace(RestNamespace):  # type: ignore[misc]
             clean_up=self.clean_up_table_versions,
             optimize=self.optimize_table,
             in_transaction=IN_TRANSACTION in self._properties,
+            table_version=self.table_version,
+            call=self.call,
         )
 
     def create_table_version(self, request: Any) -> Any:
@@ -193,6 +195,15 @@ class CompleteRestNamespace(RestNamespace):  # type: ignore[misc]
         past = CompleteRestNamespace(**{**self._properties, "headers.x-headwater-at": quote(text, safe="")})
         past._call("GET", "/headwater/v1/capabilities", [], None, {"Accept": JSON})
         return past
+
+    def table_version(self, id: ObjectId, version: str) -> CompleteRestNamespace:
+        """Return the catalog with one table at another version than its active one. Each call sends that."""
+        if not self._has("ListNamedVersions"):
+            raise UnsupportedOperationError(
+                "This server has no table versions: it is not a Headwater server, or older."
+            )
+        text = f"{quote(DELIMITER.join(id.names), safe='')}={version}"
+        return CompleteRestNamespace(**{**self._properties, "headers.x-headwater-table-version": text})
 
     def begin(self, message: str) -> CompleteRestNamespace:
         """Begin a transaction. Return the server's catalog inside it; every call sends its id until it ends."""

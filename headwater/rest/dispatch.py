@@ -28,14 +28,14 @@ from headwater.errors import (
     UnsupportedOperationError,
 )
 from headwater.imports import warm
-from headwater.names import ROOT, ObjectId
+from headwater.names import DELIMITER, ROOT, ObjectId
 from headwater.namespace.abilities import CatalogAbilities, abilities_of
 from headwater.namespace.requests import parse_moment
 from headwater.namespace.vending import FileAccess, Keep, Vendor, check_request, vend
 from headwater.rest.auth.access import OWNER, check, check_route, is_filtered, storage_access
 from headwater.rest.auth.object_rights import check_objects, list_visible
 from headwater.rest.body import BodySpool, too_large
-from headwater.rest.call import AT, ELSEWHERE, TRANSACTION, UNREAD, Call
+from headwater.rest.call import AT, ELSEWHERE, TABLE_VERSION, TRANSACTION, UNREAD, Call
 from headwater.rest.coding import ARROW_FILE, JSON, encode_json, read_call, read_ids, read_json, write_answer
 from headwater.rest.extensions import ALL_ROUTES
 from headwater.rest.idempotency import GivenAnswer, Repeats, fingerprint
@@ -47,6 +47,7 @@ from headwater.rest.settings import Limits
 from headwater.rest.work import RowStreams, Work, begun, call_of, encoded
 from headwater.tables.handle import noting_unread
 from headwater.verbs.catalog import commit_after
+from headwater.verbs.table_versions import NO_VERSIONS
 from headwater.verbs.verb import SessionKind, require
 from headwater.workers.channel import ask
 from headwater.workers.child import find
@@ -151,7 +152,7 @@ class Dispatcher:
         with noting_unread(call.unread):
             if TRANSACTION in call.headers:
                 return self._within(call)
-            return (self._at(call) if AT in call.headers else self._by(call))._call(call)
+            return (self._at(call) if AT in call.headers else self._by(call))._chosen(call)._call(call)
 
     def _standing(self, call: Call) -> CatalogAbilities:
         """Return the abilities of the catalog in the session of a call: its transaction, the past, or the present.
@@ -196,7 +197,7 @@ class Dispatcher:
         assert self._abilities.transactions is not None
         sent = call.body.view.nbytes if isinstance(call.body, BodySpool) else len(call.body)
         with self._abilities.transactions.using(call.asker.name, call.headers[TRANSACTION], sent) as inside:
-            return self._over(inside, self._read_only)._call(call)
+            return self._over(inside, self._read_only)._chosen(call)._call(call)
 
     def _check_past(self, call: Call) -> None:
         """Error 13 for what the past cannot be asked, before anything is read."""
@@ -228,6 +229,14 @@ class Dispatcher:
             while len(self._past) > MAX_PAST:
                 del self._past[next(iter(self._past))]
         return made
+
+    def _chosen(self, call: Call) -> Dispatcher:
+        """Return the dispatcher that has a table at another version than its active one, if the call asks for one."""
+        if TABLE_VERSION not in call.headers:
+            return self
+        name, _, version = call.headers[TABLE_VERSION].rpartition("=")
+        choose = require(self._abilities.table_version, NO_VERSIONS)
+        return self._over(choose(ObjectId(tuple(unquote(name).split(DELIMITER))), version), self._read_only)
 
     def has_news(self, call: Call) -> bool:
         """Return True if the log has a new entry for a caller that waits, and always for the past."""

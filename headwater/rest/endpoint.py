@@ -17,7 +17,7 @@ from starlette.types import Receive, Scope, Send
 from headwater.errors import CommitStateUnknownError, LanceNamespaceError, ServiceUnavailableError
 from headwater.namespace.abilities import CatalogAbilities
 from headwater.rest.body import FREE, DisconnectedError, read_body
-from headwater.rest.call import ELSEWHERE, KEY, Call
+from headwater.rest.call import KEY, SESSION, Call
 from headwater.rest.dispatch import LOOKUPS, Dispatcher
 from headwater.rest.reply import Reply
 from headwater.rest.routes import BodyKind, WorkPlace
@@ -166,7 +166,7 @@ class NameLookups:
         """The state that answers this call from memory now; None when it takes more than that."""
         if (
             self._current is None
-            or not ELSEWHERE.isdisjoint(call.headers)
+            or not SESSION.isdisjoint(call.headers)
             or call.route.operation not in self._operations
         ):
             return None

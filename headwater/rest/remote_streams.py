@@ -6,7 +6,7 @@ import base64
 import json
 import os
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 import pyarrow as pa
@@ -26,6 +26,7 @@ from headwater.streams.sources.files import SourceFile, find_files, is_files, op
 from headwater.streams.sources.formats import in_batches, total
 from headwater.tables.write.arrow import Frames, to_stream
 from headwater.verbs import stream_requests as requests
+from headwater.verbs.table_versions import definition_fields
 from headwater.verbs.verb import VerbRequest
 
 Send = Callable[..., Any]
@@ -70,6 +71,14 @@ class RemoteStream(Frames):
     def serving(self) -> Any:
         """The serving copy: the Lance table as last published."""
         return self._serving()
+
+    @property
+    def table_versions(self) -> Any:
+        """The table versions by id, each a handle that reads and writes it."""
+        at: Any = self.serving
+        return at.table_versions.opened_by(
+            lambda there: there.stream_table(self.id, lambda: replace(at, namespace=there))
+        )
 
     def search(self, *args: Any, **options: Any) -> Any:
         """Search the serving copy: `serving.search`."""
@@ -171,6 +180,14 @@ class RemoteStream(Frames):
     def quarantine(self) -> pa.Table:
         return self._rows(requests.QueryStreamQuarantine)
 
+    def retry_quarantined(self, reason: str | None = None, source: str | None = None) -> LandingReport:
+        """As `StreamTable.retry_quarantined`, judged by the checks that the rows landed under."""
+        report: LandingReport = self._ask(requests.RetryStreamQuarantine, reason=reason, source=source)
+        return report
+
+    def drop_quarantined(self, reason: str | None = None, source: str | None = None) -> int:
+        return int(self._ask(requests.DropStreamQuarantine, reason=reason, source=source))
+
     def deltas(self, after: int = 0) -> list[Delta]:
         return list(self._ask(requests.ListStreamDeltas, after=after))
 
@@ -265,13 +282,7 @@ class RemoteStream(Frames):
 
 def create_remote(stream: RemoteStream, made: Definition) -> RemoteStream:
     """Make a stream table at the server."""
-    request = requests.CreateStreamTable(
-        id=stream.id.names,
-        keys=list(made.keys),
-        sequence=list(made.sequence),
-        partition_by=[json.dumps([each.column, each.transform, each.width]) for each in made.partition_by],
-        properties=dict(made.properties),
-    )
+    request = requests.CreateStreamTable(id=stream.id.names, **definition_fields(made))
     stream._send(request, made.schema.empty_table())
     return stream
 

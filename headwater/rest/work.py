@@ -24,7 +24,7 @@ from headwater.names import ObjectId
 from headwater.namespace.abilities import CatalogAbilities, abilities_of
 from headwater.rest.auth.access import OWNER, Caller, Grant
 from headwater.rest.body import BodySpool
-from headwater.rest.call import ELSEWHERE, TRANSACTION, Call
+from headwater.rest.call import SESSION, TRANSACTION, Call
 from headwater.rest.coding import make_request
 from headwater.rest.reply import byte_chunks, file_parts
 from headwater.rest.routes import Answer, BodyKind, Permission, Route, WorkPlace
@@ -182,7 +182,7 @@ def told_of(call: Call) -> dict[str, Any]:
         "raw_id": call.raw_id,
         "query": call.query,
         "request": _fields(call.request),
-        "headers": {name: call.headers[name] for name in ELSEWHERE if name in call.headers},
+        "headers": {name: call.headers[name] for name in SESSION if name in call.headers},
         "caller": None if call.asker is OWNER else _caller_told(call.asker),
     }
 

@@ -13,6 +13,7 @@ from headwater.errors import (
     NamespaceNotFoundError,
     TableAlreadyExistsError,
     TableNotFoundError,
+    TableVersionNotFoundError,
 )
 from headwater.metastore import Object, Reading, Transaction
 from headwater.names import format_name, object_id
@@ -47,30 +48,28 @@ class Stream:
 class Reads(Protocol):
     """Reads that a snapshot and a transaction share."""
 
-    def versions(self, path: Sequence[str]) -> list[Object]: ...
+    def get_table_version(self, path: Sequence[str], id: str | None = None) -> Object: ...
 
 
 def open_stream(snapshot: Reads, path: Sequence[str], version: str | None = None) -> Stream:
-    """The newest version of the table, or the one of this id; 13 for a table that is not a stream table."""
+    """Return the active version of a stream table, or the one of an id; 13 for a table that is not a stream table."""
     try:
-        found = [each for each in snapshot.versions(path) if version in (None, each.id)]
+        return _opened(path, snapshot.get_table_version(path, version))
     except NamespaceNotFoundError:
         raise TableNotFoundError(f"Table {object_id(path)} does not exist.") from None
-    return _opened(path, found[-1:])
 
 
 def open_in(tx: Transaction, path: Sequence[str], version: str | None = None) -> Stream:
     """The same, and the transaction relies on it: a table that evolves meanwhile is a conflict."""
-    return _opened(path, [tx.get_table_version(path, version)])
+    return _opened(path, tx.get_table_version(path, version))
 
 
-def _opened(path: Sequence[str], found: Sequence[Object]) -> Stream:
-    definition = from_properties(found[0].properties) if found else None
+def _opened(path: Sequence[str], version: Object) -> Stream:
+    definition = from_properties(version.properties)
     if definition is None:
         raise InvalidInputError(
             f"{object_id(path)} is not a stream table: it has no change log. Use the Lance operations on it."
         )
-    version = found[0]
     return Stream(tuple(version.path), version.id, version.home.rsplit("/", 1)[0], definition)
 
 
@@ -96,13 +95,27 @@ def no_deletes(name: str) -> InvalidInputError:
 
 
 def is_stream_table(snapshot: Reads, path: Sequence[str]) -> bool:
-    return any(from_properties(each.properties) is not None for each in snapshot.versions(path)[-1:])
+    try:
+        return from_properties(snapshot.get_table_version(path).properties) is not None
+    except TableVersionNotFoundError:
+        return False
 
 
 def followers(snapshot: Reading, path: Sequence[str]) -> list[tuple[str, ...]]:
     """The tables that go where a stream table goes, and are dropped with it: its quarantine and its history."""
     paths = (sibling(path, suffix) for suffix in (QUARANTINE, HISTORY))
     return [found for found in paths if snapshot.exists(found)]
+
+
+def activate_version(tx: Transaction, path: Sequence[str], version: str) -> Object:
+    """Make a version of a table the active one, with the version of its history that belongs to it."""
+    made = tx.activate_table_version(path, version)
+    history = sibling(path, HISTORY)
+    if from_properties(made.properties) is not None and tx.exists(history):
+        known = {each.id: from_properties(each.properties) for each in tx.versions(history)}
+        if known.get(version) is not None:
+            tx.activate_table_version(history, version)
+    return made
 
 
 def rename_stream(tx: Transaction, path: Sequence[str], new_path: Sequence[str]) -> None:

@@ -31,10 +31,11 @@ from headwater.streams.log.statements import (
     prepare_rows,
     repeatable,
 )
-from headwater.streams.log.undo import LandedPart, TakenOut, landed_from, take_out
+from headwater.streams.log.undo import LandedPart, TakenOut, landed_by, landed_from, take_out
+from headwater.streams.quarantine_queue import QuarantineQueue
 from headwater.streams.reading.change_feed import collectable
 from headwater.streams.reading.position_views import Published, view_at
-from headwater.streams.reading.table_reads import Path, StreamReads
+from headwater.streams.reading.table_reads import Path
 from headwater.streams.rows.input_rows import Given, given
 from headwater.streams.serving.backfills import (
     forget_backfill,
@@ -73,7 +74,7 @@ def landing(method: Method) -> Method:
 
 
 @checked
-class StreamTable(StreamReads):
+class StreamTable(QuarantineQueue):
     """A change log and its serving copy under one name. Cheap to make.
 
     Every call reads the newest state, or what its session reads; inside a transaction its writes join that.
@@ -341,7 +342,7 @@ class StreamTable(StreamReads):
             }
 
             def choose(parts: Sequence[LandedPart]) -> Sequence[LandedPart]:
-                return landed_from(parts, **how) if txn is None else [p for p in parts if p.delta.txn == txn]
+                return landed_from(parts, **how) if txn is None else landed_by(parts, txn)
 
             return take_out(tx, self._snapshot(), stream, choose)
 
@@ -396,7 +397,7 @@ class StreamTable(StreamReads):
         for version in itertools.count():
             done = self.run(work, f"backfill {self.name}")
             if done is not None:
-                finish(self._lake(), self.path, done)
+                finish(self._lake(), done)
             if runner is not HERE:
                 forget_backfill(self._lake(), self.path)
             if done is None or rows is not None:
@@ -407,7 +408,7 @@ class StreamTable(StreamReads):
         """Write fragments of the serving copy again that have lost many rows; False: there were none."""
         done = self.run(lambda tx: stage_compaction(self._lake(), tx, self.path, runner), f"compact {self.name}")
         if done is not None:
-            finish(self._lake(), self.path, done)
+            finish(self._lake(), done)
         return done is not None
 
     def create_index(
@@ -422,14 +423,14 @@ class StreamTable(StreamReads):
             f"index {column} of {self.name}",
         )
         if done is not None:
-            finish(self._lake(), self.path, done)
+            finish(self._lake(), done)
         return done is not None
 
     def update_indices(self, runner: Runner = HERE) -> bool:
         """Add to the indices of the serving copy the rows that they lack; False: they lack none."""
         done = self.run(lambda tx: stage_indices(self._lake(), tx, self.path, runner), f"indices of {self.name}")
         if done is not None:
-            finish(self._lake(), self.path, done)
+            finish(self._lake(), done)
         return done is not None
 
     def collect(self, now_ms: int | None = None, pins: Sequence[int] = (), dry_run: bool = False) -> list[int]:

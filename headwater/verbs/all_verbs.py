@@ -6,12 +6,15 @@ from collections.abc import Mapping
 from typing import Any, get_type_hints
 
 import msgspec
+import pyarrow as pa
+from lance_namespace import LanceNamespace
 
 from headwater.errors import InvalidInputError
-from headwater.verbs import catalog, object_verbs, streams
+from headwater.namespace.abilities import abilities_of
+from headwater.verbs import catalog, object_verbs, streams, table_versions
 from headwater.verbs.verb import VERBS, Verb, VerbRequest, VerbSession
 
-MODULES = (streams, catalog, object_verbs)
+MODULES = (streams, catalog, object_verbs, table_versions)
 """The modules whose import fills the table."""
 BY_OPERATION: dict[str, Verb] = {row.operation: row for row in VERBS.values()}
 
@@ -24,6 +27,14 @@ def row_of(request: VerbRequest) -> Verb:
 def answer(session: VerbSession, request: VerbRequest) -> Any:
     """Return what the handler of a request answers in a session."""
     return row_of(request).handler(session, request)
+
+
+def ask(namespace: LanceNamespace, request: VerbRequest, rows: pa.Table | None = None) -> Any:
+    """Return the answer to a request of the catalog in this process, or of the server that it is behind."""
+    call = abilities_of(namespace).call
+    if call is not None:
+        return call(request, rows)
+    return answer(VerbSession(namespace, rows=None if rows is None else rows.to_reader), request)
 
 
 def read_request(row: Verb, fields: Mapping[str, Any]) -> VerbRequest:

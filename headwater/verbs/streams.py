@@ -92,11 +92,15 @@ def _shaping(table: StreamTable) -> Callable[[Given | None], Any]:
 def create(session: VerbSession, request: requests.CreateStreamTable) -> dict[str, Any]:
     """Create a stream table with the columns of the Arrow body."""
     create_stream = require(session.can.create_stream, NO_STREAMS)
+    return _shown(create_stream(ObjectId(request.id), defined(request, _rows(session).schema)).definition)
+
+
+def defined(request: requests.CreateStreamTable, schema: pa.Schema) -> Definition:
+    """Return the definition that a request asks for."""
     _check_settings(request.properties)
     known = {name: text for name, text in request.properties.items() if text is not None}
     partitions = [_partition(text) for text in request.partition_by]
-    definition = define(_rows(session).schema, request.keys, request.sequence, partitions, known)
-    return _shown(create_stream(ObjectId(request.id), definition).definition)
+    return define(schema, request.keys, request.sequence, partitions, known)
 
 
 @verb(f"{_PATH}describe", _DESCRIBE, WorkPlace.SERVER, _ANY)
@@ -297,6 +301,18 @@ def set_properties(session: VerbSession, request: requests.SetStreamProperties) 
 def quarantine(session: VerbSession, request: requests.QueryStreamQuarantine) -> pa.RecordBatchReader:
     """Return the rows that were refused, and why, as an Arrow file."""
     return _table(session, request).quarantine().to_reader()
+
+
+@verb(f"{_PATH}quarantine/retry", _WRITE, WorkPlace.LONG, _IN)
+def retry_quarantine(session: VerbSession, request: requests.RetryStreamQuarantine) -> LandingReport:
+    """Take the rows out of the quarantine that fit now; the others stay, and `quarantined` counts them."""
+    return _table(session, request).retry_quarantined(request.reason, request.source)
+
+
+@verb(f"{_PATH}quarantine/drop", _WRITE, sessions=_IN, field="dropped")
+def drop_quarantine(session: VerbSession, request: requests.DropStreamQuarantine) -> int:
+    """Drop rows of the quarantine."""
+    return _table(session, request).drop_quarantined(request.reason, request.source)
 
 
 @verb(f"{_PATH}commit_reader", _WRITE, WorkPlace.SERVER, _IN, field="position")

@@ -60,14 +60,22 @@ def read_namespace(root: str, home: str, path: tuple[str, ...], parent: str, fou
 
 
 def read_deltas(root: str, table: str, format: str = "delta") -> tuple[str, ...]:
-    """The deltas of the newest table version's stream, over all of its partitions."""
+    """The deltas of the active table version's stream, over all of its partitions."""
     versions = [body for body in map(revision, folders(table)) if body and body["kind"] == "table_version"]
-    stream = os.path.join(table, max(versions, key=lambda body: slot_of(root, body))["id"], format)
+    active = [body for body in versions if body["properties"].get("lifecycle", "active") == "active"]
+    stream = os.path.join(table, max(active, key=lambda body: slot_of(root, created(root, body)))["id"], format)
     deltas: list[dict[str, Any]] = []
     for partition in folders(stream):
         deltas += [body for body in map(revision, folders(partition)) if body]
     deltas.sort(key=lambda body: int(body["position"]))
     return tuple(delta["files"][0]["path"] for delta in deltas)
+
+
+def created(root: str, body: dict[str, Any]) -> dict[str, Any]:
+    """The first revision of an object."""
+    folder = os.path.join(root, body["home"], "rev")
+    with open(os.path.join(folder, min(os.listdir(folder))), "rb") as file:
+        return dict(msgpack.unpackb(file.read(), raw=False))
 
 
 def slot_of(root: str, body: dict[str, Any]) -> int:

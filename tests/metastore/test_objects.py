@@ -202,9 +202,9 @@ def test_versions_streams_and_partitions_have_the_ids_they_were_given(store: Met
         store.run(lambda tx: tx.append_delta(["t"], ["n"], format="lance", position=7), attempts=1)
     with store.transaction() as tx:
         tx.create_table_version(["t"], "2")
-        tx.append_delta(["t"], ["second version"])
-    assert len(store.deltas(["t"])) == 1
-    assert len(store.deltas(["t"], version="1")) == 2
+        tx.append_delta(["t"], ["second version"], version="2")
+    assert len(store.deltas(["t"], version="2")) == 1
+    assert len(store.deltas(["t"])) == len(store.deltas(["t"], version="1")) == 2
     assert store.verify() == []
 
 

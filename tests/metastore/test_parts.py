@@ -222,10 +222,10 @@ def test_versions_streams_and_partitions_are_updated_with_their_revisions(store:
 
 
 def test_a_dropped_version_or_stream_is_gone_and_its_id_stays_taken(store: Metastore) -> None:
-    store.run(lambda tx: (tx.create_table_version(T, "2"), tx.append_delta(T, ["two"])))
+    store.run(lambda tx: (tx.create_table_version(T, "2"), tx.append_delta(T, ["two"], version="2")))
     store.run(lambda tx: tx.drop_table_version(T, "2"))
     assert ([item.id for item in store.now().versions(T)], files(store)) == (["1"], [])
-    assert [delta.files[0].path for delta in store.at(2).deltas(T)] == ["two"]
+    assert [delta.files[0].path for delta in store.at(2).deltas(T, version="2")] == ["two"]
     with pytest.raises(TableAlreadyExistsError, match="never used twice"):
         store.run(lambda tx: tx.create_table_version(T, "2"))
     store.run(lambda tx: tx.drop_stream(T, "delta"))
@@ -271,11 +271,13 @@ def test_collection_takes_the_files_of_dropped_parts_and_frees_their_ids(tmp_pat
         data.write_bytes(b"rows")
         key = data.relative_to(tmp_path).as_posix()
         store.run(lambda tx, k=key, v=version: tx.append_delta(T, [k], version=v))  # type: ignore[misc]
+    store.run(lambda tx: tx.activate_table_version(T, "2"))
     store.run(lambda tx: (tx.drop_table_version(T, "1"), tx.drop_stream(T, "delta")))
     store.collect(keep=0)
     assert list((tmp_path / home / "data").iterdir()) == []
     assert Metastore(tmp_path).verify() == []
-    store.run(lambda tx: (tx.create_table_version(T, "1"), tx.append_delta(T, ["again"])))
+    store.run(lambda tx: (tx.create_table_version(T, "1"), tx.activate_table_version(T, "1")))
+    store.run(lambda tx: tx.append_delta(T, ["again"]))
     assert [item.id for item in store.now().versions(T)] == ["2", "1"]
     assert files(store) == files(Metastore(tmp_path)) == ["again"]
 
@@ -286,7 +288,7 @@ def test_what_a_transaction_creates_and_drops_again_leaves_nothing(store: Metast
         tx.append_delta(["a", "u"], ["f"])
         tx.drop(["a", "u"])
         tx.create_table_version(T, "2")
-        tx.append_delta(T, ["g"])
+        tx.append_delta(T, ["g"], version="2")
         tx.drop_table_version(T, "2")
         tx.update(["a"], {"k": 1})
 

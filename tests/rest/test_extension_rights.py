@@ -40,6 +40,9 @@ BODIES: dict[str, dict[str, Any]] = {
     "DescribeDifference": {"before": 1, "after": 2},
     "TakeSnapshot": {"name": "new"},
     "DropSnapshot": {"name": "kept"},
+    "CreateNamedVersion": {"version": "2"},
+    "ActivateNamedVersion": {"version": "1"},
+    "DropNamedVersion": {"version": "2"},
     "CollectCatalog": {"keep_seconds": 0, "grace_seconds": 0},
 }
 ROUTES = {extension.route.operation: extension.route for extension in EXTENSIONS}
@@ -60,7 +63,8 @@ class Served:
         id = NAMED.get(route.operation, "a$t")
         path = route.path.replace("{id}", id)
         if route.body is BodyKind.ARROW:
-            return self.http.post(path, content=to_stream(ROWS.to_reader()), headers=headers)
+            query = BODIES.get(route.operation)
+            return self.http.post(path, params=query, content=to_stream(ROWS.to_reader()), headers=headers)
         return self.http.request(route.verb, path, json=body if route.verb == "POST" else None, headers=headers)
 
     def state(self) -> list[tuple[str, int]]:

@@ -127,6 +127,19 @@ CHANGE = (
         "one object a line: branch, from_branch, from_version",
     ),
     Command(
+        "table-versions", "change", "list, create, activate and drop table versions, such as another schema",
+        "table_parts:table_versions",
+        (
+            TABLE, arg("action", about="list, create, activate or drop", **_ACTION),
+            arg("version", about="the id of the table version", nargs="?"),
+            arg("file", about="rows of a new version, which a stream table publishes", nargs="?"),
+            arg("--schema", about="columns of a new version, such as 'id int, v vector(4)' (those of the file)"),
+            arg("--key", about="a column of a stream table's key (repeatable)", action="append", default=[]),
+            arg("--sequence", about="a column of its sequence (repeatable)", action="append", default=[]), SET, YES,
+        ),
+        "one object a line: version, lifecycle, stream, time",
+    ),
+    Command(
         "index", "change", "list, add and drop indices", "table_parts:index",
         (
             TABLE, arg("action", about="list, add, drop or stats", **_ACTION),

@@ -6,7 +6,7 @@ transaction if a slot after its snapshot changed one of them. Pure: reads look a
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar
 
@@ -14,7 +14,7 @@ import msgspec
 
 from headwater.metastore.records.deltas import Segments
 from headwater.metastore.records.disk_records import DataFile, Node, Revision
-from headwater.metastore.records.objects import Delta
+from headwater.metastore.records.objects import Delta, lifecycle_of
 from headwater.metastore.records.serving_copy import signs_near
 from headwater.metastore.state.index import NAMED, SlotIndex
 from headwater.metastore.state.slot_views import IndexView, Item, Place, children_of
@@ -64,6 +64,22 @@ class PartRead(_KeyRead, frozen=True, tag="part", gc=False):
         node = index.node(self.key)
         changes = reversed(node.versions) if node is not None else ()
         return next((revision.slot for revision in changes if revision.operation != "update"), 0)
+
+
+class LifecycleRead(_KeyRead, frozen=True, tag="lifecycle", gc=False):
+    """The existence and the lifecycle of a table version, not the rest of its content."""
+
+    changed: ClassVar[str] = "the lifecycle of a table version"
+
+    def last_change(self, index: SlotIndex) -> int:
+        node = index.node(self.key)
+        changed, state = 0, None
+        for revision in reversed(node.versions) if node is not None else ():
+            then = revision.alive, lifecycle_of(revision.properties)
+            if state not in (None, then):
+                break
+            changed, state = revision.slot, then
+        return changed
 
 
 class ChildrenRead(_KeyRead, frozen=True, tag="children", gc=False):
@@ -116,7 +132,7 @@ class FolderRead(msgspec.Struct, frozen=True, tag="folder", gc=False):
         return index.datasets.came_by(self.sign)
 
 
-Read = NameRead | ObjectRead | PartRead | ChildrenRead | MembersRead | LogRead | DeltaRead | FolderRead
+Read = NameRead | ObjectRead | PartRead | LifecycleRead | ChildrenRead | MembersRead | LogRead | DeltaRead | FolderRead
 
 
 @dataclass(slots=True)
@@ -173,6 +189,10 @@ class Draft:
         return self.base.at
 
     @property
+    def chosen(self) -> Mapping[str, str]:
+        return self.base.chosen
+
+    @property
     def empty(self) -> bool:
         return not (self.items or self.names or self.appends or self.dropped_deltas)
 
@@ -222,6 +242,10 @@ class Draft:
 
     def part(self, key: str) -> Item | None:
         self.reads.add(PartRead(key))
+        return self.item(key)
+
+    def table_version(self, key: str) -> Item | None:
+        self.reads.add(LifecycleRead(key))
         return self.item(key)
 
     def parts(self, key: str) -> Iterable[str]:

@@ -13,6 +13,7 @@ from headwater.metastore.commit.draft import (
     Draft,
     DroppedDelta,
     FolderRead,
+    LifecycleRead,
     LogRead,
     MembersRead,
     NameRead,
@@ -314,6 +315,8 @@ def _written(draft: Draft, changes: list[NewRevision], mappings: list[Mapped]) -
         written.add(ObjectRead(change.key))
         if change.operation != "update":
             written.add(PartRead(change.key))
+        if change.kind == "table_version":
+            written.add(LifecycleRead(change.key))
         if change.kind == "partition":
             above = change.key.rsplit("/", 1)[0]
             written.update((ChildrenRead(above), MembersRead(above)))

@@ -12,7 +12,17 @@ from headwater.metastore.commit import table_parts
 from headwater.metastore.commit.draft import AppendedDelta, DeltaRead, Draft, DroppedDelta
 from headwater.metastore.commit.table_parts import DELTA_FORMAT
 from headwater.metastore.records.disk_records import own_properties
-from headwater.metastore.records.objects import Object, check_type, data_files
+from headwater.metastore.records.objects import (
+    ACTIVE,
+    DEPRECATED,
+    LIFECYCLE,
+    LIFECYCLES,
+    UNRELEASED,
+    Object,
+    check_type,
+    data_files,
+    lifecycle_of,
+)
 from headwater.metastore.state.slot_views import Item, Place, part_of, resolve_table
 from headwater.metastore.state.snapshot import Path, Reading
 from headwater.names import object_id
@@ -52,21 +62,58 @@ class TableEdits(Reading):
         properties: Mapping[str, Any] | None = None,
         formats: Sequence[str] = (DELTA_FORMAT,),
     ) -> Object:
-        """Create a table version with its streams. Appends and reads go to the newest unless the caller names one."""
+        """Create a table version with its streams, beside the active one: it is unreleased until it is activated.
+
+        Appends and reads go to the active version unless the caller names one.
+        """
         table = resolve_table(self._ready(), object_id(path))
         table_parts.check_parts(version, formats)
-        return self._shown(table, self._create_version(table, version, own_properties(properties), formats))
+        known = {**own_properties(properties), LIFECYCLE: UNRELEASED}
+        return self._shown(table, self._create_version(table, version, known, formats))
+
+    @locked
+    def activate_table_version(self, path: Path, id: str) -> Object:
+        """Make a version the active one, which readers and writers by the table's name get from the commit on.
+
+        The version that was active becomes deprecated: it stays readable by its id, and can be made active again.
+        """
+        draft = self._ready()
+        _, table, item = self._version(path, id)
+        for key in draft.parts(table.key):
+            other = draft.table_version(key)
+            if other is not None and key != item.node.key and lifecycle_of(other.revision.properties) == ACTIVE:
+                self._set_lifecycle(table, other, DEPRECATED)
+        if lifecycle_of(item.revision.properties) != ACTIVE:
+            self._set_lifecycle(table, item, ACTIVE)
+        return self._shown(table, item)
+
+    def _set_lifecycle(self, table: Place, item: Item, lifecycle: str) -> None:
+        table_parts.update_part(self.draft, table, item, {**item.revision.properties, LIFECYCLE: lifecycle})
 
     @locked
     def update_table_version(self, path: Path, id: str, properties: Mapping[str, Any]) -> Object:
-        """Replace its properties: afterwards they are exactly these."""
+        """Replace its properties: afterwards they are exactly these, with its lifecycle if they name none."""
         _, table, item = self._version(path, id)
-        return self._update(table, item, properties)
+        known = item.revision.properties
+        now, asked = lifecycle_of(known), properties.get(LIFECYCLE, lifecycle_of(known))
+        if asked != now and (ACTIVE in (asked, now) or asked not in LIFECYCLES):
+            raise InvalidInputError(
+                f"The table version {id!r} of {object_id(path)} is {now!r} and cannot become {asked!r} like this: "
+                "activate a version to change which one is active."
+            )
+        kept = {LIFECYCLE: now} if LIFECYCLE in known else {}
+        return self._update(table, item, {**kept, **properties})
 
     @locked
     def drop_table_version(self, path: Path, id: str) -> None:
-        """Drop it with all below it. Its id stays taken."""
+        """Drop it with all below it. Its id stays taken. The active one is refused while there are others."""
+        draft = self._ready()
         _, table, item = self._version(path, id)
+        active = table_parts.find_active(draft.unnoted(), table)
+        if active is not None and active.node.key == item.node.key and len(list(draft.parts(table.key))) > 1:
+            raise InvalidInputError(
+                f"The table version {id!r} of {object_id(path)} is the active one: activate another before you drop it."
+            )
         table_parts.drop_part(self.draft, table, item)
 
     # Streams
@@ -149,8 +196,8 @@ class TableEdits(Reading):
         there, or Conflict (14) is raised at commit because that position is taken.
         """
         _, table, item = self._stream(path, format, version, stream)
-        if position is not None and position < 1:
-            raise InvalidInputError(f"A position is 1 or more, not {position}.")
+        if position is not None:
+            self._check_position(item, position)
         values = table_parts.partition_values(partition)
         chosen = table_parts.chosen_partition(partition_id, values)
         self._check_partition(item, chosen, values)
@@ -201,6 +248,16 @@ class TableEdits(Reading):
 
     def _shown(self, table: Place, item: Item) -> Object:
         return part_of(self.draft, table, item.node.key)
+
+    def _check_position(self, stream: Item, position: int) -> None:
+        if position < 1:
+            raise InvalidInputError(f"A position is 1 or more, not {position}.")
+        following = self.draft.unnoted().last_position(self._log.segments, stream.node.key) + 1
+        if position > following and stream.revision.parts[1] == DELTA_FORMAT:
+            raise InvalidInputError(
+                f"Position {position} would leave a gap: the next position of this stream is {following}. Only the "
+                "versions of a Lance table may have gaps: append without a position."
+            )
 
     def _check_partition(self, stream: Item, id: str, values: table_parts.Values) -> None:
         own = self.draft.items.get(f"{stream.node.key}/{id}")

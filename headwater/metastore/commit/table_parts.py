@@ -23,6 +23,7 @@ from headwater.errors import (
 from headwater.metastore.commit.draft import Draft
 from headwater.metastore.records.disk_records import Node, Revision, encode
 from headwater.metastore.records.layout import check_named_id
+from headwater.metastore.records.objects import ACTIVE, lifecycle_of
 from headwater.metastore.state.slot_views import Item, Place, SlotView
 from headwater.names import format_name
 
@@ -41,12 +42,22 @@ Values = tuple[Any, ...] | None
 
 
 def find_version(view: SlotView, table: Place, version: str | None) -> Item:
-    """The table version of this id, or the newest."""
-    keys = [f"{table.key}/{version}"] if version is not None else list(view.parts(table.key))[-1:]
-    item = view.part(keys[0]) if keys else None
+    """Return the table version of an id; without one, the version that the view chooses, or else the active one."""
+    wanted = view.chosen.get(table.key) if version is None else version
+    item = find_active(view, table) if wanted is None else view.part(f"{table.key}/{wanted}")
     if item is None:
-        raise TableVersionNotFoundError(f"The table {format_name(table.path)} has no table version {version!r}.")
+        what = "no active table version: activate one" if wanted is None else f"no table version {wanted!r}"
+        raise TableVersionNotFoundError(f"The table {format_name(table.path)} has {what}.")
     return item
+
+
+def find_active(view: SlotView, table: Place) -> Item | None:
+    """Return the newest version whose lifecycle is active: the one that readers by the table's name get."""
+    for key in reversed(list(view.parts(table.key))):
+        item = view.table_version(key)
+        if item is not None and lifecycle_of(item.revision.properties) == ACTIVE:
+            return item
+    return None
 
 
 def find_stream(view: SlotView, table: Place, above: Item, format: str, stream: str | None = None) -> Item:

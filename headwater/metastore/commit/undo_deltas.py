@@ -9,7 +9,7 @@ import msgspec
 
 from headwater.errors import InvalidTableStateError
 from headwater.metastore.commit.draft import AppendedDelta, Draft, DroppedDelta, LogRead
-from headwater.metastore.commit.table_parts import create_part
+from headwater.metastore.commit.table_parts import create_part, find_version
 from headwater.metastore.records.deltas import Segments, stream_of
 from headwater.metastore.records.disk_records import NewRevision, Txn, decode_delta
 from headwater.metastore.records.objects import Delta, UndoStep
@@ -130,6 +130,9 @@ class DeltaUndo:
         assert above is not None
         assert table is not None
         own = {stream_of(change.key)[2] for change in changes}
+        if self.restores is not None and find_version(self.draft, table, None).node.key != above.node.key:
+            self.reasons.append(f"{self._name(above.node.key)} is not the active table version: activate it first")
+            return
         if self.restores is not None:
             self._undo_by_another(stream, table, min(own))
             return

@@ -369,6 +369,16 @@ def moment_ms(moment: datetime | float) -> int:
 
 
 PARTS = ("table_version", "stream", "partition")
+LIFECYCLE = "lifecycle"
+"""The property of a table version that holds its state of life; a version without it is active."""
+UNRELEASED, ACTIVE, DEPRECATED = LIFECYCLES = ("unreleased", "active", "deprecated")
+
+
+def lifecycle_of(properties: Mapping[str, Any]) -> str:
+    """Return the state of life of a table version, by its properties."""
+    return str(properties.get(LIFECYCLE, ACTIVE))
+
+
 NOTES = "notes"
 """The word for a change of what is kept with a table beside its rows: sources, readers, tags."""
 

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from itertools import islice
 from operator import attrgetter
+from types import MappingProxyType
 from typing import Any, NamedTuple, Protocol
 
 from headwater.errors import (
@@ -66,6 +67,11 @@ class SlotView(Protocol):
         """Cached paths of namespaces and tables."""
         ...
 
+    @property
+    def chosen(self) -> Mapping[str, str]:
+        """By the key of a table, the version that is read and written in place of the active one."""
+        ...
+
     def mapped(self, parent: str, digest: str) -> str | None:
         """The id a Name Resolution Directory below the parent maps to."""
         ...
@@ -80,6 +86,10 @@ class SlotView(Protocol):
 
     def part(self, key: str) -> Item | None:
         """A version, stream or partition, unless it does not exist then."""
+        ...
+
+    def table_version(self, key: str) -> Item | None:
+        """A table version that is judged by its lifecycle, unless it does not exist then."""
         ...
 
     def parts(self, key: str) -> Iterable[str]:
@@ -135,12 +145,16 @@ class SlotView(Protocol):
         ...
 
 
+NOTHING_CHOSEN: Mapping[str, str] = MappingProxyType({})
+
+
 class IndexView:
     """The index at a slot. Its reads are no dependency of anybody."""
 
-    def __init__(self, index: SlotIndex, at: int) -> None:
+    def __init__(self, index: SlotIndex, at: int, chosen: Mapping[str, str] = NOTHING_CHOSEN) -> None:
         self.index = index
         self.at = at
+        self.chosen = chosen
         self._places: dict[tuple[str, ...], Place] = {}
 
     @property
@@ -174,6 +188,9 @@ class IndexView:
         return [child for child in candidates if (item := self.item(child)) and item.revision.parent == key]
 
     def part(self, key: str) -> Item | None:
+        return self.item(key)
+
+    def table_version(self, key: str) -> Item | None:
         return self.item(key)
 
     def parts(self, key: str) -> Iterable[str]:

@@ -69,7 +69,7 @@ Positions = list[int]
 class Reading(ABC):
     """The reads that a snapshot and an open transaction answer in the same way.
 
-    A part is named by its table's path and its id. Versions are the newest one, and streams that of format `delta`,
+    A part is named by its table's path and its id. Versions are the active one, and streams that of format `delta`,
     unless the caller names others. In a transaction each read is a dependency, and shows the transaction's own changes.
     """
 
@@ -159,7 +159,7 @@ class Reading(ABC):
             return self._parts(view, table, table.key)
 
     def get_table_version(self, path: Path, id: str | None = None) -> Object:
-        """Return a table version, the newest without an id."""
+        """Return a table version, the active one without an id."""
         with self._log.lock:
             view, table, item = self._version(path, id)
             return self._part(view, table, item)
@@ -177,7 +177,10 @@ class Reading(ABC):
             return self._part(view, table, item)
 
     def get_with_stream(self, path: Path, format: str) -> tuple[Object, Record | None]:
-        """Return an object, and if it is a table the record of its stream of a format; one look-up for both."""
+        """Return an object, and if it is a table the record of its stream of a format; one look-up for both.
+
+        The record of a stream that the active version lacks has no properties.
+        """
         with self._log.lock:
             view = self._ready()
             place = resolve(view, object_id(path))
@@ -185,10 +188,12 @@ class Reading(ABC):
             found = object_of(place)
             if place.item.node.kind != "table":
                 return found, None
+            version = None
             try:
-                stream = find_stream(view, place, find_version(view, place, None), format)
+                version = find_version(view, place, None)
+                stream = find_stream(view, place, version, format)
             except (TableNotFoundError, TableVersionNotFoundError):
-                return found, None
+                return found, None if version is None else Record(f"{version.node.home}/{format}", {})
             view.depend_on(stream.node.key)
             return found, Record(stream.node.home, own_values(stream.revision.properties))
 

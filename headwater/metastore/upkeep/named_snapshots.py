@@ -20,6 +20,7 @@ from headwater.errors import CorruptFileError, TableTagAlreadyExistsError, Table
 from headwater.metastore.commit.draft import Draft
 from headwater.metastore.commit.log import Log
 from headwater.metastore.commit.rules import refused
+from headwater.metastore.commit.table_parts import find_active
 from headwater.metastore.records.deltas import DeltaLog, Stored, base_of, last_position, read_deltas
 from headwater.metastore.records.disk_records import (
     PINNED,
@@ -254,11 +255,14 @@ class Pinning:
 
     def _take_table(self, table: Place) -> None:
         version = position = None
+        active = find_active(self.view, table)
         for above in self._take_parts(table.key):
             streams = list(self._take_parts(above))
             for stream in streams:
                 list(self._take_parts(stream))
-            version, position = self._take_deltas(streams)
+            taken = self._take_deltas(streams)
+            if active is not None and active.node.key == above:
+                version, position = taken
         self.tables.append(PinnedTable(table.key, table.path, version, position))
 
     def _take_parts(self, key: str) -> Iterator[str]:

@@ -149,8 +149,10 @@ def _published(log: Log) -> Iterator[Problem]:
 def _broken(log: Log) -> Iterator[tuple[str, bytes | None, str]]:
     """The published files that are not as they must be, and those of transactions whose slot is gone."""
     sizes = {entry.key: entry.size for entry in log.store.list() if not entry.key.startswith(f"{OWN_FOLDER}/")}
+    dashed = {txn_key(file.start, file.txn): key for key in sizes if isinstance(file := parse_key(key), TxnFile)}
     seen: set[str] = set()
-    for key, data in expected(log, log.index):
+    for wanted, data in expected(log, log.index):
+        key = wanted if wanted in sizes else dashed.get(wanted, wanted)  # the document spells both
         if key in seen:
             continue
         seen.add(key)

@@ -137,10 +137,17 @@ class Maintenance:
         """Everything on which the catalog and its storage disagree."""
         tables = self.versions.records.tables() if self.versions.records is not None else []
         found = [problem for table in tables for problem in self._verify_table(table)]
-        for table in self._listed():
-            if is_place(table.location):
-                found += [*self._missing_versions(table), *self._missing_files(table), *self._unread_rows(table)]
+        found += [problem for table in self._listed() for problem in self._verify_files(table)]
         return [*found, *self._unfinished_drops(), *self._unreferenced_folders({item.location for item in tables})]
+
+    def verify_table(self, table: Table) -> list[VersionProblem]:
+        """Everything on which the record of one table and its storage disagree."""
+        return [*self._verify_table(table), *self._verify_files(table)]
+
+    def _verify_files(self, table: Table) -> list[VersionProblem]:
+        if not is_place(table.location):
+            return []
+        return [*self._missing_versions(table), *self._missing_files(table), *self._unread_rows(table)]
 
     def leftovers(self, before_ms: int) -> list[Removal]:
         """Return leftovers of dead writers and interrupted drops that are older than a time."""

@@ -134,15 +134,19 @@ class TransactionChanges:
         if item.id in self._followed:
             return  # its stream table was dropped before it in this commit, and took it along
         self._require(find(self.tx, item.id) == item, item.id, "it changed")
-        if isinstance(item, Table) and self._has_stream(item.id):
-            stream = self.tx.get_stream(item.id, format=LANCE_FORMAT)
-            if bool(stream.properties.get(KEEP_DATA)) != keep_data:
-                self.tx.update_stream(item.id, stream.id, {**stream.properties, KEEP_DATA: keep_data})
+        for version in self.tx.versions(item.id) if isinstance(item, Table) else ():
+            self._keep_data(item.id, version.id, keep_data)
         if isinstance(item, Table) and self._has_stream(item.id, DELTA_FORMAT):
             self._followed.update(ObjectId(path) for path in followers(self.tx, item.id.names))
             drop_stream(self.tx, item.id.names)
         else:
             self.tx.drop(item.id)
+
+    def _keep_data(self, table: ObjectId, version: str, keep_data: bool) -> None:
+        for stream in self.tx.streams(table, version):
+            if stream.parts[1] == LANCE_FORMAT and bool(stream.properties.get(KEEP_DATA)) != keep_data:
+                known = {**stream.properties, KEEP_DATA: keep_data}
+                self.tx.update_stream(table, stream.id, known, version=version)
 
     # Versions
 

@@ -118,12 +118,12 @@ def is_fed(reader: Reading, table: ObjectId) -> bool:
     if has_stream(reader, table, DELTA_FORMAT):
         return True
     is_history = bool(table.names) and table.names[-1].endswith(HISTORY) and has_stream(reader, table, LANCE_FORMAT)
-    return is_history and from_properties(reader.versions(table)[-1].properties) is not None
+    return is_history and from_properties(reader.get_table_version(table).properties) is not None
 
 
 def kept_columns(reader: Reading, table: ObjectId) -> set[str]:
     """The columns that a stream table's log fills: as its definition has them, and as the last publish had."""
-    definition = from_properties(reader.versions(table)[-1].properties)
+    definition = from_properties(reader.get_table_version(table).properties)
     names = set(definition.shown) if definition is not None else set()
     number = newest_version(reader, table)
     while number > 0:

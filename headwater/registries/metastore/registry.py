@@ -22,6 +22,7 @@ from headwater.errors import (
     TableVersionNotFoundError,
 )
 from headwater.metastore import Metastore, Reading, Transaction
+from headwater.metastore.records.objects import ACTIVE, lifecycle_of
 from headwater.metastore.records.serving_copy import LANCE_FORMAT
 from headwater.metastore.sessions import PresentSession, Session
 from headwater.model import Add, CatalogObject, Change, Namespace, Replace, RequireRefs, Table, Version
@@ -148,6 +149,14 @@ class MetastoreRegistry(Registry):
 
     def tables(self) -> Sequence[Table]:
         return [item for item in self.descendants(ROOT) if isinstance(item, Table)]
+
+    def other_versions(self) -> Iterator[tuple[ObjectId, str]]:
+        """Yield every table version that is not the active one: its table, and its id."""
+        state = self.session.state()
+        for table in self.tables():
+            found = {each.id: lifecycle_of(each.properties) for each in state.versions(table.id)}
+            active = next((id for id in reversed(found) if found[id] == ACTIVE), None)
+            yield from ((table.id, id) for id in found if id != active)
 
     def dropped_locations(self) -> set[str]:
         """The folders of dropped tables that can still be brought back."""

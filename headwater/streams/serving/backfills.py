@@ -127,7 +127,7 @@ def stage_backfill(
         addresses = np.concatenate([unpacked(each["addresses"]) for each in done])
         commit_rows(lake, stream, staging, dataset, fragments, addresses, before.position)
     published = record(lake, tx, stream, staging, replace(before, late=0, too_late=0))
-    return Publication(published, True, tuple(staging.staged))
+    return Publication(published, True, stream, tuple(staging.staged))
 
 
 def _planned(stream: Stream, dataset: Any, before: Published, head: tuple[int, str], size: int, most: int) -> Backfill:
@@ -212,7 +212,7 @@ def stage_compaction(lake: Lake, tx: Transaction, path: Sequence[str], runner: R
     with on_top(staging, stream):
         tidied(lake, stream, staging, open_staging(lake, stream, staging), before.stale_to, None, runner)
     published = record(lake, tx, stream, staging, replace(before, late=0, too_late=0))
-    return Publication(published, True, tuple(staging.staged))
+    return Publication(published, True, stream, tuple(staging.staged))
 
 
 def stage_indices(lake: Lake, tx: Transaction, path: Sequence[str], runner: Runner) -> Publication | None:
@@ -235,7 +235,7 @@ def stage_indices(lake: Lake, tx: Transaction, path: Sequence[str], runner: Runn
     if not staging.staged:
         return None
     published = record(lake, tx, stream, staging, replace(before, late=0, too_late=0))
-    return Publication(published, True, tuple(staging.staged))
+    return Publication(published, True, stream, tuple(staging.staged))
 
 
 def complete_indices(lake: Lake, stream: Stream, staging: Staging, dataset: Any) -> None:
@@ -283,4 +283,4 @@ def stage_index(
                 if len(found) < len(built):
                     remove_pieces(at, built)
     published = record(lake, tx, stream, staging, replace(before, late=0, too_late=0))
-    return Publication(published, True, tuple(staging.staged))
+    return Publication(published, True, stream, tuple(staging.staged))

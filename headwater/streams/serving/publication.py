@@ -99,6 +99,7 @@ class Publication:
 
     published: Published
     made: bool
+    stream: Stream
     staged: tuple[Staged, ...] = ()
     history: History | None = None
 
@@ -118,12 +119,13 @@ def stage(
     """
     snapshot = lake.now()
     stream = open_stream(snapshot, path)
-    if open_in(tx, path).definition != stream.definition:
+    opened = open_in(tx, path)
+    if (opened.id, opened.definition) != (stream.id, stream.definition):
         raise ConcurrentModificationError(f"{stream.name} evolved while its publish began: look again.")
     work = work_of(snapshot, stream)
     known = work.before
     if known is not None and (known.position, known.schema_id) == (work.view.position, stream.definition.schema_id):
-        return Publication(known, False)
+        return Publication(known, False, stream)
     return _publish(lake, tx, work, lineage or {}, runner)
 
 
@@ -133,14 +135,12 @@ def work_of(snapshot: Reading, stream: Stream) -> Publish:
     return Publish(view, before, head_of(snapshot, stream), snapshot.slot)
 
 
-def finish(lake: Lake, path: Sequence[str], publication: Publication) -> None:
+def finish(lake: Lake, publication: Publication) -> None:
     """Give the committed manifests their final names. A reader would do it otherwise, and does after a transaction."""
     if lake.own is not None:
         return
-    if publication.staged:
-        stream = open_stream(lake.metastore.now(), path)
-        for staged in publication.staged:
-            finalize(lake.store, stream, staged.version, staged.key)
+    for staged in publication.staged:
+        finalize(lake.store, publication.stream, staged.version, staged.key)
     if publication.history is not None:
         for staged in publication.history.staged:
             finalize(lake.store, publication.history.stream, staged.version, staged.key)
@@ -188,7 +188,7 @@ def _staged(
     published = record(lake, tx, stream, staging, made, {**lineage_of(view, before, made), **lineage})
     history = publish_history(lake, tx, stream, view, before, runner) if stream.definition.keeps_history else None
     withdraw(tx, stream, staging, stream, made.position)
-    return Publication(published, True, tuple(staging.staged), history)
+    return Publication(published, True, stream, tuple(staging.staged), history)
 
 
 def check_once(paths: Sequence[Sequence[str]]) -> None:
@@ -221,8 +221,8 @@ def publish_tables(
 
     names = ", ".join(format_name(path) for path in paths)
     done = where.change(work, f"publish {names}")
-    for path, publication in zip(paths, done, strict=True):
-        finish(lake, path, publication)
+    for publication in done:
+        finish(lake, publication)
     return [publication.published for publication in done]
 
 

@@ -16,7 +16,8 @@ import numpy as np
 import pyarrow as pa
 from msgspec import structs
 
-from headwater.metastore import Delta, Reading, Transaction
+from headwater.metastore import Delta, Object, Reading, Transaction
+from headwater.metastore.records.objects import ACTIVE, lifecycle_of
 from headwater.streams.definition import VALID_FROM as FROM
 from headwater.streams.definition import VALID_TO as TO
 from headwater.streams.definition import Column, Definition, from_properties, to_properties
@@ -98,7 +99,8 @@ def publish_history(
     """Stage what the positions since its own last version add to the history. `before` is its table's last publish."""
     history = _opened(tx, stream)
     snapshot = lake.now()
-    known = newest_published(snapshot, history) if snapshot.exists(history.path) else None
+    there = snapshot.versions(history.path) if snapshot.exists(history.path) else ()
+    known = newest_published(snapshot, history) if history.version in (each.id for each in there) else None
     head = head_of(snapshot, history) if known is not None else None
     staging = Staging(lake, history, *(head or (0, "")))
     if head:
@@ -133,17 +135,28 @@ def _opened(tx: Transaction, stream: Stream) -> Stream:
     """The history's table, which the first publish makes, with the present columns of its own table."""
     path = sibling(stream.path, HISTORY)
     wanted = history_definition(stream.definition)
-    if not tx.exists(path):
-        tx.create_table(path, formats=(LANCE,))
-        version = tx.get_table_version(path)
-        tx.update_table_version(path, version.id, to_properties(wanted))
-    version = tx.get_table_version(path)
+    version = _version_of(tx, path, stream, to_properties(wanted))
     known = from_properties(version.properties)
     if known is None or [column.id for column in known.columns[-2:]] != OWN_IDS:
         raise in_the_way(path, stream.path, "history")
     if known != wanted:
         tx.update_table_version(path, version.id, to_properties(wanted))
     return Stream(path, version.id, version.home.rsplit("/", 1)[0], wanted)
+
+
+def _version_of(tx: Transaction, path: tuple[str, ...], stream: Stream, properties: dict[str, Any]) -> Object:
+    """Return the version of a history that has the id and the lifecycle of a version of its table."""
+    states = {each.id: lifecycle_of(each.properties) for each in tx.versions(stream.path)}
+    if not tx.exists(path):
+        active = next((id for id in reversed(states) if states[id] == ACTIVE), stream.version)
+        tx.create_table(path, version=active, formats=(LANCE,))
+        tx.update_table_version(path, active, properties)
+    known = {each.id: lifecycle_of(each.properties) for each in tx.versions(path)}
+    if stream.version not in known:
+        tx.create_table_version(path, stream.version, properties, formats=(LANCE,))
+    if states[stream.version] == ACTIVE != known.get(stream.version):
+        tx.activate_table_version(path, stream.version)
+    return tx.get_table_version(path, stream.version)
 
 
 def history_definition(definition: Definition) -> Definition:

@@ -62,6 +62,12 @@ def a_published_stream(catalog: Catalog, base: str) -> None:
     catalog[f"{base}.s"].publish()
 
 
+def a_second_version(catalog: Catalog, base: str) -> None:
+    """A stream table with a table version beside its active one."""
+    a_published_stream(catalog, base)
+    catalog[f"{base}.s"].table_versions.create("2", schema={"id": "text"}, keys="id")
+
+
 def a_dropped_stream(catalog: Catalog, base: str) -> None:
     a_published_stream(catalog, base)
     catalog.drop_table(f"{base}.s")
@@ -77,6 +83,12 @@ def a_changed_table(catalog: Catalog, base: str) -> Facts:
 def an_alias(catalog: Catalog, base: str) -> None:
     a_table(catalog, base)
     catalog.alias(f"{base}.t", "other")
+
+
+def an_identified_part(catalog: Catalog, base: str) -> Facts:
+    """A stream table, and the key of its first partition."""
+    a_published_stream(catalog, base)
+    return {"key": next(each.key for each in catalog.objects(f"{base}.s") if each.kind == "partition")}
 
 
 def a_snapshot(catalog: Catalog, base: str) -> None:

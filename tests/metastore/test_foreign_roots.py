@@ -1,0 +1,100 @@
+"""Roots of others: in the layout of the DeltaCAT document with other content, of DeltaCAT 2.x, and our own bare."""
+
+from __future__ import annotations
+
+import hashlib
+import shutil
+from pathlib import Path
+from typing import Any
+
+import msgpack  # type: ignore[import-untyped]
+import pytest
+
+import headwater
+from headwater.errors import InvalidTableStateError
+from headwater.metastore import Metastore
+from tests.metastore.published_reader import read
+
+NAMESPACE, TABLE = "795b929e-9a9a-40fd-aa7b-5bf55eb561a4", "9b08923d-10c6-4fd9-94b2-b8fda02f34a6"
+TXN = "21636369-8b52-4b4a-97b7-50923ceb3ffd"
+
+
+def put(root: Path, key: str, data: bytes = b"") -> None:
+    (root / key).parent.mkdir(parents=True, exist_ok=True)
+    (root / key).write_bytes(data)
+
+
+def written_by_another(root: Path, separator: str = "-") -> None:
+    """The example of the document: its names are what the document says, their content is the writer's own."""
+    file = f"{1:020d}_create_{TXN}"
+    put(root, f"txn/1737070822189{separator}{TXN}", msgpack.packb({"operations": []}))
+    put(root, f"{hashlib.sha1(b'MyNamespace').hexdigest()}/{file}.{NAMESPACE}")
+    put(root, f"{NAMESPACE}/rev/{file}.mpk", msgpack.packb({"namespaceLocator": {"namespace": "MyNamespace"}}))
+    put(root, f"{NAMESPACE}/{hashlib.sha1(b'MyNamespace|MyTable').hexdigest()}/{file}.{TABLE}")
+    put(root, f"{NAMESPACE}/{TABLE}/rev/{file}.mpk", msgpack.packb({"tableLocator": {"tableName": "MyTable"}}))
+
+
+def written_by_deltacat(root: Path) -> None:
+    put(root, "txn/success/2026/11/18/5/30/1737070822189000000_abc/1737070822190000000", msgpack.packb({}))
+    put(root, f"{NAMESPACE}/rev/1000000/1000/{1:020d}_create_1737070822189000000_abc.mpk", msgpack.packb({}))
+
+
+def files(root: Path) -> list[Path]:
+    return sorted(path for path in root.rglob("*") if path.is_file())
+
+
+DOORS: dict[str, Any] = {
+    "Catalog": lambda root: headwater.Catalog(root).namespaces(),
+    "connect": lambda root: headwater.connect("metastore", {"root": root}),
+    "a first write": lambda root: headwater.Catalog(root).create_namespace("x"),
+    "Metastore": Metastore,
+}
+
+
+@pytest.mark.parametrize("door", DOORS)
+@pytest.mark.parametrize("separator", ["-", "_"])
+def test_a_root_that_another_program_wrote_is_refused_with_what_it_holds(
+    tmp_path: Path, door: str, separator: str
+) -> None:
+    written_by_another(tmp_path, separator)
+    before = files(tmp_path)
+    with pytest.raises(InvalidTableStateError, match="from-deltacat") as refused:
+        DOORS[door](str(tmp_path))
+    for told in ("MyNamespace", "MyNamespace|MyTable", NAMESPACE, TABLE, "create 1", "1 transaction"):
+        assert told in str(refused.value)
+    assert files(tmp_path) == before
+
+
+@pytest.mark.parametrize("door", DOORS)
+def test_a_root_of_deltacat_is_refused_by_its_name(tmp_path: Path, door: str) -> None:
+    written_by_deltacat(tmp_path)
+    before = files(tmp_path)
+    with pytest.raises(InvalidTableStateError, match=r"DeltaCAT 2.x.*headwater from-deltacat"):
+        DOORS[door](str(tmp_path))
+    assert files(tmp_path) == before
+
+
+def test_a_folder_that_only_has_such_names_is_nobodys_catalog(tmp_path: Path) -> None:
+    put(tmp_path, "txn/success/notes.txt", b"mine")
+    put(tmp_path, "txn/readme.txt", b"mine")
+    Metastore(tmp_path).run(lambda tx: tx.create_namespace(["a"]))
+    assert Metastore(tmp_path).exists(["a"])
+
+
+def test_a_root_of_ours_opens_from_its_published_files_alone_also_with_the_documents_other_spelling(
+    tmp_path: Path,
+) -> None:
+    made = Metastore(tmp_path)
+    made.run(lambda tx: (tx.create_namespace(["a"], {"owner": "ml"}), tx.create_table(["a", "t"])))
+    made.run(lambda tx: tx.append_delta(["a", "t"], ["f"]))
+    made.run(lambda tx: (tx.create_table_version(["a", "t"], "2"), tx.activate_table_version(["a", "t"], "2")))
+    made.close()
+    shutil.rmtree(tmp_path / ".headwater")
+    for file in list((tmp_path / "txn").iterdir()):
+        file.rename(file.with_name(file.name.replace("_", "-", 1)))
+    again = Metastore(tmp_path)
+    assert again.get(["a"]).properties == {"owner": "ml"}
+    assert [delta.files[0].path for delta in again.deltas(["a", "t"], version="1")] == ["f"]
+    assert again.now().get_table_version(["a", "t"]).id == "2"
+    assert again.verify() == []
+    assert ("a", "t") in {path for path in read(str(tmp_path)) if path}
