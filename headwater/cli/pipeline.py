@@ -81,9 +81,7 @@ def try_file(args: argparse.Namespace) -> int:
     engine = pipeline.engine.chosen(args.engine, args.master, os.environ)
     results = []
     if engine.is_spark and pipeline.tests:
-        from headwater.spark.engine_session import engine_session
-
-        with engine_session(engine, say=_say) as session:
+        with engine_session.engine_session(engine, say=_say) as session:
             results = try_views(pipeline, session)
     else:
         results = try_views(pipeline)

@@ -7,9 +7,14 @@ unless the file allows it: a file from elsewhere could otherwise reach services 
 from __future__ import annotations
 
 import hashlib
+import hmac
+import http.client
+import ipaddress
 import json
 import shlex
 import socket
+import ssl
+import subprocess
 import threading
 import time
 from collections.abc import Callable, Mapping
@@ -97,8 +102,6 @@ def _bounded(act: Callable[[], None]) -> None:
 
 
 def _call(command: str, body: bytes, folder: Path) -> None:
-    import subprocess
-
     words = shlex.split(command)
     try:
         done = subprocess.run(words, input=body, cwd=folder, capture_output=True, timeout=TIMEOUT_S, check=False)
@@ -110,10 +113,6 @@ def _call(command: str, body: bytes, folder: Path) -> None:
 
 
 def _post(hooks: Hooks, to: str, body: bytes) -> None:
-    import hmac  # what only a hook needs is imported when one is told
-    import http.client
-    import ssl
-
     parts = urlsplit(to)
     host, port = parts.hostname or "", parts.port or 443
     address = _address(host, port, hooks.internal)
@@ -137,8 +136,6 @@ def _post(hooks: Hooks, to: str, body: bytes) -> None:
 
 
 def _address(host: str, port: int, internal: bool) -> str:
-    import ipaddress
-
     found = [str(each[4][0]) for each in socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)]
     for each in found:
         if not internal and not ipaddress.ip_address(each.partition("%")[0]).is_global:

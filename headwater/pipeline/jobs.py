@@ -22,6 +22,7 @@ from headwater.errors import (
     UnsupportedOperationError,
     error_for,
 )
+from headwater.imports import when_used
 from headwater.pipeline.executors import ingest_files, ingest_frame
 from headwater.pipeline.progress import NOBODY, Teller
 from headwater.pipeline.served import is_served, published_by_server, sorted_out, taken_by_server
@@ -41,6 +42,7 @@ from headwater.verbs.stream_requests import RemotePublished
 from headwater.wording import many
 from headwater.work import Runner, Where, runner_of
 
+session = when_used("headwater.spark.session")
 MANY_LATE = 0.05
 """A run warns of a table that had a larger part of late rows, or of too late ones."""
 
@@ -340,9 +342,7 @@ def open_lake(spark: Any, catalog: str | Catalog) -> Catalog:
         return catalog
     if spark is None:
         raise InvalidInputError(f"Without a Spark session {catalog!r} is no catalog: give a headwater.Catalog.")
-    from headwater.spark.session import configured
-
-    found = configured(catalog)
+    found = session.configured(catalog)
     return Catalog(found.shown, **{"impl": found.impl, **found.properties})
 
 
