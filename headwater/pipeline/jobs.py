@@ -23,10 +23,9 @@ from headwater.errors import (
     error_for,
 )
 from headwater.imports import when_used
-from headwater.pipeline.executors import ingest_files, ingest_frame
+from headwater.pipeline.executors import ingest_files, ingest_frame, ingest_stream
 from headwater.pipeline.progress import NOBODY, Teller
 from headwater.pipeline.served import is_served, published_by_server, sorted_out, taken_by_server
-from headwater.pipeline.streaming import ingest_stream
 from headwater.rest.remote_streams import RemoteStream
 from headwater.streams.layout import QUARANTINE, sibling
 from headwater.streams.log.checks import Check
