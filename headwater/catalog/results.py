@@ -17,7 +17,7 @@ from headwater.namespace.requests import DELETED_ROWS
 from headwater.tables.columns.fields import ROW_ID
 from headwater.tables.write.arrow import Frames
 
-Score = Callable[[pa.Table], Sequence[float]]
+Score = Callable[[pa.Table], Sequence[Any]]
 
 
 @dataclass(frozen=True)

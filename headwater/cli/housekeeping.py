@@ -288,3 +288,23 @@ def _storage(target: Target) -> Line:
         return _line("storage", OK, f"{target.shown} creates only what is not there")
     except LanceNamespaceError as error:
         return _line("storage", BROKEN, str(error), "name a catalog that is there, or mend the storage")
+
+
+def simulate(args: argparse.Namespace) -> int:
+    """Simulate runs. One alone prints its history; of many, only those that break a promise do, shrunk."""
+    from headwater.testing import simulation  # not part of what other verbs load
+
+    broken = 0
+    for seed in range(args.seed, args.seed + args.runs):
+        profile = (
+            args.profile if args.profile != "mixed" else sorted(simulation.PROFILES)[seed % len(simulation.PROFILES)]
+        )
+        found = simulation.simulate(simulation.Settings(seed, args.steps, profile))
+        if found.violations:
+            broken += 1
+            found = simulation.shrink(found)
+        if found.violations or args.runs == 1:
+            print("\n".join(simulation.readable(found.lines)))
+    if args.runs > 1:
+        print(f"{args.runs} runs of {args.profile} from seed {args.seed}: {broken} broke a promise.")
+    return 1 if broken else 0

@@ -93,6 +93,18 @@ RUN = (
         (), "one object a line: check, state, what, todo",
     ),
     Command(
+        "simulate", "run", "run processes of a catalog with faults, by a seed; exit 1 on a broken promise",
+        "housekeeping:simulate",
+        (
+            arg("--seed", about="the seed of the first run (1)", type=number, default=1),
+            arg("--runs", about="this many runs, with the seeds that follow (1)", type=number, default=1),
+            arg("--steps", about="operations of all clients of a run (40)", type=number, default=40),
+            arg("--profile", about="commits, versions or mixed (commits)", default="commits",
+                choices=("commits", "versions", "mixed")),
+        ),
+        catalog=False,
+    ),
+    Command(
         "mcp", "run", "serve read-only tools for agents over MCP, on stdio", "housekeeping:mcp",
         (arg("--timeout", about="seconds that a call may take (30, the most)", type=float),),
     ),
