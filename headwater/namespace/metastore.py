@@ -10,7 +10,6 @@ from functools import partial
 from typing import Any, TypeVar
 
 import lance_namespace as api
-from lance_namespace import InsertIntoTableRequest
 
 from headwater.clock import Clock, SystemClock
 from headwater.errors import InvalidInputError, LanceNamespaceError, UnsupportedOperationError
@@ -124,7 +123,7 @@ class MetastoreNamespace(RegisteredNamespace):
         return super().create_table_reader(request, reader)
 
     def insert_reader(self, request: Any, reader: Any) -> Any:
-        asked = parse_request(InsertIntoTableRequest, request)
+        asked = parse_request(api.InsertIntoTableRequest, request)
         if insert_mode(asked) != "append":
             return super().insert_reader(asked, reader)
         if self.session.collects_rows and branch_of(asked.branch) is None and asked.id:

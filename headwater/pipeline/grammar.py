@@ -29,7 +29,7 @@ from headwater.streams.serving.user_functions import with_folder
 from headwater.streams.sources.formats import FORMATS, check_format
 from headwater.tables.indices import index_type
 from headwater.wording import did_you_mean
-from headwater.work.engines import PipelineEngine, parse_engine
+from headwater.work.tasks import PipelineEngine, parse_engine
 
 SECTIONS = ("pipeline", "source", "table", "view", "publish", "test")
 ENV = "env"

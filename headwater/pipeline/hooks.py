@@ -7,9 +7,12 @@ unless the file allows it: a file from elsewhere could otherwise reach services 
 from __future__ import annotations
 
 import hashlib
+import hmac
+import ipaddress
 import json
 import shlex
 import socket
+import subprocess
 import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -19,7 +22,11 @@ from urllib.parse import urlsplit
 
 from headwater.clock import Clock
 from headwater.errors import InvalidInputError
+from headwater.imports import when_used
 from headwater.references import follow
+
+http_client, ssl = when_used("http.client"), when_used("ssl")
+"""Few runs have a hook to tell."""
 
 HTTPS = "https://"
 SIGNATURE = "Headwater-Signature"
@@ -108,8 +115,6 @@ def _bounded(act: Callable[[], None]) -> None:
 
 
 def _call(command: str, body: bytes, folder: Path) -> None:
-    import subprocess
-
     words = shlex.split(command)
     try:
         done = subprocess.run(words, input=body, cwd=folder, capture_output=True, timeout=TIMEOUT_S, check=False)
@@ -121,22 +126,18 @@ def _call(command: str, body: bytes, folder: Path) -> None:
 
 
 def _post(hooks: Hooks, to: str, body: bytes, moment: int) -> None:
-    import hmac  # what only a hook needs is imported when one is told
-    import http.client
-    import ssl
-
     parts, (host, port) = urlsplit(to), _place(to)
     address = _address(host, port, hooks.internal)
     secret = follow(hooks.secret, "hook_secret").encode()
     signed = hmac.new(secret, f"{moment}.".encode() + body, hashlib.sha256).hexdigest()
-    connection = http.client.HTTPSConnection(host, port, timeout=TIMEOUT_S)
+    connection = http_client.HTTPSConnection(host, port, timeout=TIMEOUT_S)
     raw = socket.create_connection((address, port), TIMEOUT_S)  # the address that was judged, not another of its name
     connection.sock = ssl.create_default_context().wrap_socket(raw, server_hostname=host)
     try:
         headers = {"Content-Type": "application/json", SIGNATURE: f"t={moment},v1={signed}"}
         connection.request("POST", f"{parts.path or '/'}{'?' + parts.query if parts.query else ''}", body, headers)
         status = connection.getresponse().status
-    except http.client.HTTPException as error:
+    except http_client.HTTPException as error:
         raise OSError(f"{host} answered no HTTP: {error}") from None
     finally:
         connection.close()
@@ -151,8 +152,6 @@ def _place(to: str) -> tuple[str, int]:
 
 
 def _address(host: str, port: int, internal: bool) -> str:
-    import ipaddress
-
     found = [str(each[4][0]) for each in socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)]
     for each in found:
         if not internal and not ipaddress.ip_address(each.partition("%")[0]).is_global:
