@@ -195,6 +195,18 @@ def test_a_history_that_begins_with_an_unreleased_version_shows_nothing_before_i
     assert lake["n.t__history"].count() == 1
 
 
+def test_an_undo_in_one_version_leaves_what_another_has_quarantined(lake: headwater.Catalog) -> None:
+    bad = [{"id": None}, {"id": 1}]
+    table = lake.create_stream_table("n.t", {"id": "int64"}, keys="id")
+    table.ingest(bad, source="feed")
+    second = table.table_versions.create("2", schema={"id": "int64", "w": "double"}, keys="id")
+    second.ingest([*bad, {"id": 2}], source="feed")
+    assert second.undo(source="feed").quarantined == 1
+    assert (second.count(), table.count(), lake["n.t__quarantine"].count()) == (0, 1, 1)
+    assert table.undo(source="feed").quarantined == 1
+    assert lake["n.t__quarantine"].count() == 0
+
+
 def test_a_publish_and_a_landing_that_an_activation_overtakes_go_to_the_version_they_see(
     lake: headwater.Catalog, tmp_path: Path
 ) -> None:
