@@ -228,6 +228,7 @@ def _activate(root: str, id: str, times: int) -> None:
         store.run(lambda tx: tx.activate_table_version(T, id))
 
 
+@pytest.mark.long
 def test_processes_that_activate_and_append_never_leave_two_active(store: Metastore, tmp_path: Path) -> None:
     store.run(lambda tx: tx.create_table_version(T, "2"))
     context = multiprocessing.get_context("spawn")
