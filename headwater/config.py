@@ -30,8 +30,7 @@ from headwater.metastore import Metastore
 from headwater.metastore.commit.slot_rebuild import check_not_lost, is_metastore
 from headwater.metastore.records.layout import TXNS
 from headwater.references import OWN_KINDS, SPARK_PREFIX, check_foreign, followed
-from headwater.registries.layout import DIRECTORY_MARKER
-from headwater.registries.refusals import check_finished, is_directory
+from headwater.registries.layout import DIRECTORY_MARKER, check_finished, is_directory
 from headwater.store import is_file_uri, is_local, is_there, open_store
 from headwater.store.seam import OWN_FOLDER
 

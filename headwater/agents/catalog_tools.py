@@ -130,7 +130,7 @@ class CatalogTools:
         found: pa.Table = serving.search(
             vector=vector, text=text, column=arguments["column"], k=arguments["limit"], filter=arguments["where"],
             columns=arguments["columns"],
-        )  # fmt: skip
+        ).to_arrow()  # fmt: skip
         rows = _rows(found, short=arguments["columns"] is None)
         return AgentAnswer().rows("rows", rows, NARROW, arguments["limit"]).text()
 

@@ -6,8 +6,9 @@ catalog["prod.users"].to_arrow()
 """
 
 from headwater.catalog.catalog import Catalog
+from headwater.catalog.results import TableSearch, TableVersion, WriteResult
 from headwater.catalog.streams import CatalogStream
-from headwater.catalog.table import CatalogTable, TableVersion
+from headwater.catalog.table import CatalogTable
 from headwater.verbs.object_verbs import CatalogObject
 
-__all__ = ["Catalog", "CatalogObject", "CatalogStream", "CatalogTable", "TableVersion"]
+__all__ = ["Catalog", "CatalogObject", "CatalogStream", "CatalogTable", "TableSearch", "TableVersion", "WriteResult"]

@@ -16,7 +16,8 @@ from lance_namespace import LanceNamespace
 
 from headwater import notebook
 from headwater.arguments import check_options, checked
-from headwater.catalog.table_parts import Branches, Indices, NamedVersions, Tags, depth, hybrid, search_request
+from headwater.catalog.results import TableSearch, TableVersion, WriteResult, depth, search_request, written
+from headwater.catalog.table_parts import Branches, Indices, NamedVersions, Tags
 from headwater.errors import (
     InvalidInputError,
     InvalidTableStateError,
@@ -63,15 +64,6 @@ _LEAVES: dict[pa.DataType, str] = {
     **{getattr(pa, f"{sign.lower()}{bits}")(): f"{sign}{bits}" for sign in ("Int", "UInt") for bits in (8, 16, 32, 64)},
 }
 _UNITS = {"s": "Second", "ms": "Millisecond", "us": "Microsecond", "ns": "Nanosecond"}
-
-
-@dataclass(frozen=True)
-class TableVersion:
-    """One version of a table, the time of its commit, and in words what it changed, where the catalog recorded that."""
-
-    version: int
-    time: datetime | None
-    change: str | None = None
 
 
 @checked
@@ -190,10 +182,11 @@ class CatalogTable(Frames):
         filter: str | None = None,
         columns: Sequence[str] | None = None,
         **options: Any,
-    ) -> pa.Table:
+    ) -> TableSearch:
         """The `k` rows nearest to a vector (with `_distance`), or best for a text (with `_score`), best first.
 
-        With both, the two searches are joined by their ranks (`_relevance`). `query` is the one or the other.
+        With both, the two searches are joined by their ranks (`_relevance`). `query` is the one or the other. More can
+        be said step by step: `search(vector).where("price < 10").limit(3).to_pandas()`.
         `limit` is another name of `k`, which is 10 when neither is given.
         `options` are those of the protocol's QueryTable, such as nprobes, refine_factor, distance_type.
         """
@@ -205,25 +198,24 @@ class CatalogTable(Frames):
             raise InvalidInputError("A search needs a vector or a text.")
         k = depth(k, limit)
         asked = {"column": column, "k": k, "filter": filter, "columns": columns, **options}
-        if vector is not None and text is not None:
-            return hybrid(lambda **one: self._read(**search_request(**{**asked, **one})).read_all(), vector, text, k)
-        return self._read(**search_request(vector=vector, text=text, **asked)).read_all()
+        search_request(vector, text, **asked)  # what is wrong with it is said at once
+        return TableSearch(self._read, vector, text, asked)
 
     # Rows in
 
-    def append(self, data: Any) -> None:
+    def append(self, data: Any) -> WriteResult:
         """Append rows, with columns by name. InvalidInput (13) for a value that the column's type cannot hold."""
         request = build(api.InsertIntoTableRequest, mode="append", **self._now("append to"))
-        write_rows(self.namespace, "insert_into_table", request, reader_of(data))
+        return written(write_rows(self.namespace, "insert_into_table", request, reader_of(data)))
 
-    def overwrite(self, data: Any) -> None:
+    def overwrite(self, data: Any) -> WriteResult:
         """Replace all rows by these, as the next version."""
         request = build(api.InsertIntoTableRequest, mode="overwrite", **self._now("overwrite"))
-        write_rows(self.namespace, "insert_into_table", request, reader_of(data))
+        return written(write_rows(self.namespace, "insert_into_table", request, reader_of(data)))
 
-    def upsert(self, data: Any, on: str | Sequence[str]) -> None:
+    def upsert(self, data: Any, on: str | Sequence[str]) -> WriteResult:
         """Update the rows whose key exists, and insert the others."""
-        self.merge(data, on, update=True, insert=True)
+        return self.merge(data, on, update=True, insert=True)
 
     def merge(
         self,
@@ -233,7 +225,7 @@ class CatalogTable(Frames):
         update: bool | str = False,
         insert: bool = False,
         delete: bool | str = False,
-    ) -> None:
+    ) -> WriteResult:
         """Merge rows by key: update rows that match, insert new ones, delete those that `data` lacks.
 
         `update` and `delete` can be a SQL condition: only rows that meet it.
@@ -248,21 +240,24 @@ class CatalogTable(Frames):
             when_not_matched_by_source_delete_filt=delete if isinstance(delete, str) else None,
             **self._now("merge into"),
         )
-        write_rows(self.namespace, "merge_insert_into_table", request, reader_of(data))
+        return written(write_rows(self.namespace, "merge_insert_into_table", request, reader_of(data)))
 
-    def update(self, values: Mapping[str, Any] | None = None, where: str | None = None, **expressions: str) -> int:
-        """Set columns of the rows that `where` keeps, by default of all rows. Return the number of rows.
+    def update(
+        self, values: Mapping[str, Any] | None = None, where: str | None = None, **expressions: str
+    ) -> WriteResult:
+        """Set columns of the rows that `where` keeps, by default of all rows.
 
         `values` are values; `expressions` are SQL: `update({"name": "Ada"}, where="id = 1")`, `update(n="n + 1")`.
         """
         updates = [[name, _assigned(name, value)] for name, value in (values or {}).items()]
         updates += [[name, _expression(name, text)] for name, text in expressions.items()]
         request = build(api.UpdateTableRequest, updates=updates, predicate=where, **self._now("update"))
-        return int(self.namespace.update_table(request).updated_rows or 0)
+        return written(self.namespace.update_table(request))
 
-    def delete(self, where: str) -> None:
+    def delete(self, where: str) -> WriteResult:
+        """Delete the rows that a SQL condition keeps."""
         request = build(api.DeleteFromTableRequest, predicate=where, **self._now("delete from"))
-        self.namespace.delete_from_table(request)
+        return written(self.namespace.delete_from_table(request))
 
     # Time
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import importlib.metadata
 import importlib.util
+import os
 import platform
 import re
 import subprocess
@@ -39,10 +40,28 @@ BROKEN_EXIT = 1
 
 
 def init(args: argparse.Namespace) -> int:
+    if args.folder is not None:
+        if args.catalog != "pipeline":
+            raise InvalidInputError("--from is of `headwater init pipeline --from FOLDER`.")
+        return _init_pipeline(args)
     told = {"impl": args.impl} if args.impl is not None else {}
     found = resolve(args.catalog, {**args.target.properties, **told})
     kind = make(found)
     show_record({"catalog": found.shown, "kind": kind}, args.json)
+    return 0
+
+
+def _init_pipeline(args: argparse.Namespace) -> int:
+    """Write a first pipeline file in the working directory; one that is there stays."""
+    from headwater.pipeline.first_file import first_file
+
+    text = first_file(args.folder, os.getcwd())
+    try:
+        with open("pipeline.toml", "x", encoding="utf-8") as file:
+            file.write(text)
+    except FileExistsError:
+        raise InvalidInputError("There is a pipeline.toml here already: move it away, or edit it.") from None
+    show_record({"file": "pipeline.toml"}, args.json)
     return 0
 
 
@@ -270,3 +289,23 @@ def _storage(target: Target) -> Line:
         return _line("storage", OK, f"{target.shown} creates only what is not there")
     except LanceNamespaceError as error:
         return _line("storage", BROKEN, str(error), "name a catalog that is there, or mend the storage")
+
+
+def simulate(args: argparse.Namespace) -> int:
+    """Simulate runs. One alone prints its history; of many, only those that break a promise do, shrunk."""
+    from headwater.testing import simulation  # not part of what other verbs load
+
+    broken = 0
+    for seed in range(args.seed, args.seed + args.runs):
+        profile = (
+            args.profile if args.profile != "mixed" else sorted(simulation.PROFILES)[seed % len(simulation.PROFILES)]
+        )
+        found = simulation.simulate(simulation.Settings(seed, args.steps, profile))
+        if found.violations:
+            broken += 1
+            found = simulation.shrink(found)
+        if found.violations or args.runs == 1:
+            print("\n".join(simulation.readable(found.lines)))
+    if args.runs > 1:
+        print(f"{args.runs} runs of {args.profile} from seed {args.seed}: {broken} broke a promise.")
+    return 1 if broken else 0

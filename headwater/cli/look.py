@@ -252,11 +252,24 @@ def namespace_record(found: Lookups, id: Sequence[str]) -> dict[str, Any]:
         "name": format_name(id),
         "id": list(id),
         "kind": "namespace",
+        "level": len(id),
+        "tables_at_level": None if id else _level_of(found),
         "comment": properties.pop(COMMENT, None),
         "namespaces": [child.name for child in children if not child.is_table],
         "tables": [child.name for child in children if child.is_table],
         "properties": properties,
     }
+
+
+def _level_of(found: Lookups) -> int | None:
+    """Return N if every table of the catalog is at level N; None if they are at several, or there is none."""
+    levels, waiting = set[int](), list[tuple[str, ...]]([()])
+    while waiting and len(levels) < 2:
+        id = waiting.pop()
+        children = found.children(id)
+        levels |= {len(id) + 1} if any(child.is_table for child in children) else set()
+        waiting += [(*id, child.name) for child in children if not child.is_table]
+    return levels.pop() if len(levels) == 1 else None
 
 
 def table_record(table: Any) -> dict[str, Any]:
@@ -329,6 +342,8 @@ def _lines(record: Mapping[str, Any]) -> list[str]:
             names = record[key]
             shown = f": {visible(', '.join(names[:SHOWN_NAMES]))}{_more(names, SHOWN_NAMES)}" if names else ""
             lines.append(f"{key} ({len(names)}){shown}")
+        if record["tables_at_level"] is not None:
+            lines.append(f"every table is at level {record['tables_at_level']}")
     else:
         lines += _table_lines(record)
     properties = list(record["properties"].items())

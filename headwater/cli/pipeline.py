@@ -1,8 +1,9 @@
-"""The verbs of the pipeline: run, ingest, publish, backfill, maintain, undo, lineage (grammar/pipeline.py)."""
+"""The verbs of the pipeline, from `run` to `lineage` (grammar/run.py)."""
 
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import signal
 import sys
@@ -18,20 +19,23 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, Ti
 
 from headwater.catalog import Catalog
 from headwater.catalog.transactions import metastore_of
-from headwater.cli.output import show, size
+from headwater.cli.output import confirm, show, show_record, show_records, size
 from headwater.config import ENGINE_KEYS, load_profile
 from headwater.errors import InvalidInputError
 from headwater.imports import when_used
 from headwater.pipeline import jobs, keeping
+from headwater.pipeline.checking import check_pipeline, try_views
 from headwater.pipeline.exporting import export_lineage
 from headwater.pipeline.grammar import Pipeline, read_pipeline
 from headwater.pipeline.lineage import DOWNSTREAM, UPSTREAM, downstream, drawing, open_lineage, upstream
 from headwater.pipeline.planning import WAITS, Plan, place_of
 from headwater.pipeline.progress import NOBODY, Teller
+from headwater.pipeline.run_records import run_of, runs
 from headwater.pipeline.running import plan_pipeline, run_pipeline
 from headwater.pipeline.watching import SignalledStop, watch, watch_pipeline
 from headwater.references import SPARK_PREFIX
 from headwater.spark.failures import naming_failures
+from headwater.streams.log.checks import Check
 from headwater.streams.sources.files import SourceFile
 from headwater.streams.sources.formats import check_format, options_of
 from headwater.wording import many
@@ -48,8 +52,12 @@ def _open(args: argparse.Namespace) -> Catalog:
 
 
 def run(args: argparse.Namespace) -> int:
-    pipeline = read_pipeline(args.file)
+    pipeline = read_pipeline(args.file, args.env)
     pipeline = replace(pipeline, engine=pipeline.engine.chosen(args.engine, args.master, os.environ))
+    if args.check:
+        check_pipeline(pipeline, _say)
+        show({"checked": pipeline.file} if args.json else f"{pipeline.file} can be run.", args.json)
+        return 0
     if args.plan:
         _, plan = plan_pipeline(pipeline, args.select, args.full_refresh, args.again, _say)
         places = [place_of(step, pipeline) for step in plan.steps]
@@ -65,6 +73,29 @@ def run(args: argparse.Namespace) -> int:
     else:
         show("\n".join([*(_line(each) for each in done.reports), _ended(done.plan, done.seconds)]), False)
     return 0
+
+
+def try_file(args: argparse.Namespace) -> int:
+    """Run the tests of a pipeline file; exit 1 if one fails."""
+    pipeline = read_pipeline(args.file, args.env)
+    engine = pipeline.engine.chosen(args.engine, args.master, os.environ)
+    results = []
+    if engine.is_spark and pipeline.tests:
+        from headwater.spark.engine_session import engine_session
+
+        with engine_session(engine, say=_say) as session:
+            results = try_views(pipeline, session)
+    else:
+        results = try_views(pipeline)
+    if args.json:
+        show_records(({**asdict(each), "passed": each.passed} for each in results), True)
+    for each in () if args.json else results:
+        lines = [f"{'passed' if each.passed else 'FAILED':7} {each.name} ({each.view})"]
+        lines += [f"        lacks {row}" for row in each.lacks] + [f"        has   {row}" for row in each.extra]
+        show("\n".join([*lines, *([f"        {each.error}"] if each.error else [])]), False)
+    if not results:
+        _say(f"{pipeline.file} has no [[test]].")
+    return 0 if all(each.passed for each in results) else 1
 
 
 def _watch_pipeline(args: argparse.Namespace, pipeline: Pipeline) -> int:
@@ -251,6 +282,55 @@ def undo(args: argparse.Namespace) -> int:
         return jobs.undo(spark, catalog, args.table, args.source, args.file, args.digest)
 
     return _job(args, f"undo {args.table or args.source}", act)
+
+
+def quarantine(args: argparse.Namespace) -> int:
+    if args.retry and args.drop:
+        raise InvalidInputError("Say one of --retry and --drop.")
+    table = jobs.log_of(_open(args), args.table)
+    chosen = {"reason": args.reason, "source": args.source}
+    if args.retry:
+        checks: dict[str, Any] = {"checks": _checks(args.pipeline, args.table)} if args.pipeline else {}
+        done = table.retry_quarantined(**chosen, **checks)
+        told = f"{many(done.rows, 'row')} taken again, {done.quarantined:,} stay, position {done.position}"
+        show(asdict(done) if args.json else f"{args.table}: {told}", args.json)
+    elif args.drop:
+        confirm(args, f"This drops rows from the quarantine of {args.table}.")
+        dropped = table.drop_quarantined(**chosen)
+        show({"dropped": dropped} if args.json else f"{args.table}: {many(dropped, 'row')} dropped", args.json)
+    else:
+        rows = table.quarantine().select(["reason", "column", "source", "row", "position", "time"]).to_pylist()
+        kept = [row for row in rows if all(each in (None, row[name]) for name, each in chosen.items())]
+        shown = ({**row, "time": row["time"].isoformat(timespec="seconds")} for row in kept)
+        show_records(shown, args.json, "the quarantine is empty")
+    return 0
+
+
+def _checks(file: str, table: str) -> Sequence[Check]:
+    """Return the expectations that a pipeline file has of a table."""
+    found = {spec.name: spec.checks for spec in read_pipeline(file).tables}
+    if table not in found:
+        raise InvalidInputError(f"{file} has no table {table!r}: {', '.join(found)}.")
+    return found[table]
+
+
+def show_runs(args: argparse.Namespace) -> int:
+    if args.action not in (None, "show") or (args.action == "show") != (args.id is not None):
+        raise InvalidInputError("`headwater runs` is followed by nothing, or by show ID.")
+    catalog = _open(args)
+    if args.action == "show":
+        found = run_of(catalog, args.id)
+        show_record(_run_shown({**found, "steps": json.loads(found["steps"])}), args.json)
+        return 0
+    named = ("run", "pipeline", "state", "began", "seconds", "rows", "quarantined", "late", "who", "where", "error")
+    shown = ({name: _run_shown(row)[name] for name in named} for row in runs(catalog, args.pipeline, args.limit))
+    show_records(shown, args.json, "no pipeline has run in this catalog")
+    return 0
+
+
+def _run_shown(row: Mapping[str, Any]) -> dict[str, Any]:
+    times = {name: row[name].isoformat(timespec="seconds") for name in ("began", "ended") if row[name] is not None}
+    return {**row, **times}
 
 
 def lineage(args: argparse.Namespace) -> int:

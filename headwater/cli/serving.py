@@ -9,8 +9,7 @@ from typing import Any
 
 from lance_namespace import LanceNamespace
 
-from headwater.adapter import AdaptedNamespace
-from headwater.adapter.adapted import check_answers
+from headwater.adapter import AdaptedNamespace, check_answers
 from headwater.cli.output import confirm, show
 from headwater.cli.target import properties_of, say
 from headwater.clock import Clock, SystemClock
@@ -21,8 +20,18 @@ from headwater.names import format_name
 from headwater.namespace.abilities import abilities_of
 from headwater.namespace.vending import ScopedSettings
 from headwater.references import read_secret
-from headwater.rest.auth.keys import KeyRecord, change_key, create_key, list_keys, revoke_key
-from headwater.rest.auth.roles import ROLES, define_role, defined_roles, names_of, remove_role
+from headwater.rest.auth.keys import (
+    ROLES,
+    KeyRecord,
+    change_key,
+    create_key,
+    define_role,
+    defined_roles,
+    list_keys,
+    names_of,
+    remove_role,
+    revoke_key,
+)
 from headwater.rest.settings import MIB, JwtSettings, Limits, Settings
 from headwater.store import Store, open_store
 

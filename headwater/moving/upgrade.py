@@ -28,12 +28,12 @@ from headwater.metastore import Metastore, Transaction
 from headwater.metastore.records.layout import FORMAT_KEY, is_own_folder
 from headwater.model import Add, CatalogObject, Change, Namespace, Replace, Table, Version
 from headwater.names import ROOT, ObjectId, object_id
-from headwater.namespace.locations import is_place
 from headwater.namespace.properties import DirectoryProperties, parse_properties
 from headwater.namespace.registry_kinds import open_registry
 from headwater.namespace.versions import TableVersions
+from headwater.registries.folders import is_place
 from headwater.registries.layout import DIRECTORY_MARKER, UPGRADE_MARKER
-from headwater.registries.manifest.freshness import freshness_of
+from headwater.registries.manifest.format import freshness_of
 from headwater.registries.manifest.state import READER_FLAGS, UPGRADED, UPGRADING, WRITER_FLAGS
 from headwater.registries.manifest.table import ManifestTable
 from headwater.registries.metastore import MetastoreRegistry

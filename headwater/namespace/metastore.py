@@ -33,9 +33,9 @@ from headwater.namespace.transactions.ref_changes import RefEdit, RefFiles, chan
 from headwater.namespace.versions import VersionProblem
 from headwater.namespace.versions.maintenance import unfinished_drop
 from headwater.namespace.versions.ranges import KeepPolicy
+from headwater.registries.layout import check_finished, check_metastore
 from headwater.registries.metastore import MetastoreRegistry
 from headwater.registries.metastore.mapping import RecordedRefs, has_stream, ref_record_of
-from headwater.registries.refusals import check_finished, check_metastore
 from headwater.store import open_store
 from headwater.streams.definition import Definition
 from headwater.streams.layout import DELTA

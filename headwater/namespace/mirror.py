@@ -25,7 +25,7 @@ from headwater.model import Table
 from headwater.names import DELIMITER, ROOT
 from headwater.namespace.versions import TableVersions
 from headwater.registries.layout import MANIFEST, MIRROR_MARKER
-from headwater.registries.manifest.freshness import freshness_of
+from headwater.registries.manifest.format import freshness_of
 from headwater.registries.manifest.state import (
     MANAGEMENT,
     MIRROR,

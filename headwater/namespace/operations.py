@@ -21,7 +21,9 @@ from headwater.errors import (
 from headwater.model import Add, Change, Move, Namespace, Remove, Replace, Table
 from headwater.names import DELIMITER, ROOT, ObjectId, check_new_name, is_name, nameable
 from headwater.namespace import plans
-from headwater.namespace.locations import (
+from headwater.namespace.plans import CreateMode, DropBehavior, DropMode, Facts, Plan
+from headwater.paging import after, check_limit, token_after
+from headwater.registries.folders import (
     check_location,
     check_place,
     is_folder_of,
@@ -30,8 +32,6 @@ from headwater.namespace.locations import (
     stored_metadata,
     table_uri,
 )
-from headwater.namespace.plans import CreateMode, DropBehavior, DropMode, Facts, Plan
-from headwater.paging import after, check_limit, token_after
 from headwater.registry import Kind, Markers, Registry
 from headwater.retry import ATTEMPTS, retry
 from headwater.store import Store
@@ -253,7 +253,7 @@ class Operations:
         """Error 19 for a folder without a version that nobody declared (early document, "Table Existence")."""
         if not only_declared and not self.has_data(table):
             raise InvalidTableStateError(
-                f"The folder {table.location!r} exists, but it holds no Lance table: create the table, or drop it."
+                f"The folder {table.location!r} does not comply with the Lance table format: create it, or drop it."
             )
 
     def run(self, ids: Iterable[ObjectId], plan: Plan[Answer], seen: bool = True, newest: bool = False) -> Answer:

@@ -10,9 +10,9 @@ from headwater.namespace.operations import Operations
 from headwater.namespace.properties import DirectoryProperties
 from headwater.namespace.versions.operations import TableVersions
 from headwater.registries.compat import CompatRegistry
+from headwater.registries.layout import check_directory
 from headwater.registries.listing import ListingRegistry
 from headwater.registries.manifest import ManifestRegistry
-from headwater.registries.refusals import check_directory
 from headwater.registry import Registry
 from headwater.store import Store, open_store
 

@@ -3,6 +3,8 @@
 pipeline.toml -- grammar --> Pipeline -- facts, planning --> Plan -- running --> jobs --> stream tables of a catalog
 """
 
+from headwater.pipeline.checking import check_pipeline, try_views
+from headwater.pipeline.first_file import first_file
 from headwater.pipeline.grammar import Pipeline, parse_pipeline, read_pipeline
 from headwater.pipeline.jobs import Report, backfill, ingest, publish, undo
 from headwater.pipeline.keeping import index, maintain
@@ -18,7 +20,9 @@ __all__ = [
     "Run",
     "Step",
     "backfill",
+    "check_pipeline",
     "export",
+    "first_file",
     "import_files",
     "index",
     "ingest",
@@ -28,6 +32,7 @@ __all__ = [
     "publish",
     "read_pipeline",
     "run_pipeline",
+    "try_views",
     "undo",
     "watch",
     "watch_pipeline",

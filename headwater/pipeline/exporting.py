@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from headwater.errors import InvalidInputError, ServiceUnavailableError
-from headwater.namespace.vending.tokens import WITHOUT_REDIRECTS
+from headwater.namespace.vending.scoped import WITHOUT_REDIRECTS
 from headwater.references import follow
 
 TIMEOUT_S = 30.0

@@ -16,6 +16,7 @@ from headwater.catalog.streams import CatalogStream
 from headwater.catalog.transactions import metastore_of
 from headwater.errors import InvalidInputError
 from headwater.names import object_id, parse_name
+from headwater.pipeline.columns import infer_columns
 from headwater.pipeline.grammar import Pipeline, Source, TableSpec, ViewSpec, naming_section
 from headwater.pipeline.planning import Facts, FileFact, KnownIndex, TableFact, inputs_of
 from headwater.sql.slicing import NotInSlicesError, slicing_of
@@ -24,7 +25,8 @@ from headwater.streams.definition import DERIVED, Definition, Derived, derived_o
 from headwater.streams.log.source_ledger import LedgerEntry
 from headwater.streams.rows.column_types import common
 from headwater.streams.serving.user_functions import is_there
-from headwater.streams.sources.files import SourceFile, find_files
+from headwater.streams.sources.debezium import PLAIN, DebeziumChange, messages, parse
+from headwater.streams.sources.files import SourceFile, find_files, read_lines, read_rows
 from headwater.tables.indices import index_type
 
 INPUTS = "view.inputs"
@@ -50,6 +52,32 @@ def gather(catalog: Catalog, pipeline: Pipeline, there: bool, identities: Mappin
     }
     whole = {view.name: why_not_in_slices(view, tables) for view in pipeline.views if view.name in tables}
     return Facts(files, found, functions, whole)
+
+
+def inferred(pipeline: Pipeline, spec: TableSpec, storage: Mapping[str, str]) -> pa.Schema | None:
+    """The columns of the first file of a table's sources that has rows with values."""
+    there = False
+    for source in pipeline.sources:
+        if source.into != spec.name:
+            continue
+        for file in find_files(located(pipeline, source), storage, required=False):
+            there = True
+            if not file.size:
+                continue
+            found = infer_columns(first_rows(file, source.format), spec.keys, spec.sequence)
+            leave = source.options.get("op_column", "op") if source.format == "op" else None
+            if any(field.name != leave for field in found):
+                return pa.schema([field for field in found if field.name != leave])
+    if there:
+        raise InvalidInputError(f"No file of {spec.name} has a row that tells its columns: write the table's schema.")
+    return None
+
+
+def first_rows(file: SourceFile, format: str) -> Any:
+    if format != "debezium":
+        return read_rows(file, Definition(()))[0]
+    found = [parse(message) for message in messages(read_lines(file), PLAIN) if not hasattr(message, "text")]
+    return [row for change in found if isinstance(change, DebeziumChange) if (row := change.after or change.before)]
 
 
 def why_not_in_slices(view: ViewSpec, tables: Mapping[str, Any]) -> str:

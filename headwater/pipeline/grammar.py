@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
+import re
 import tomllib
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -18,6 +20,7 @@ import pyarrow as pa
 
 from headwater.errors import InvalidInputError, TableColumnNotFoundError
 from headwater.pipeline.columns import parse_columns
+from headwater.pipeline.hooks import Hooks, check_hooks
 from headwater.sql.spark_parser import names_in, parse_condition, parse_query
 from headwater.streams.definition import DERIVED, define
 from headwater.streams.log.checks import EXPECT, Check
@@ -28,14 +31,22 @@ from headwater.tables.indices import index_type
 from headwater.wording import did_you_mean
 from headwater.work.engines import PipelineEngine, parse_engine
 
-SECTIONS = ("pipeline", "source", "table", "view", "publish")
-PIPELINE = ("name", "catalog", "engine", "master", "spark")
+SECTIONS = ("pipeline", "source", "table", "view", "publish", "test")
+ENV = "env"
+HOOKS = ("on_failure", "on_quarantine", "hook_secret", "hook_internal")
+PIPELINE = ("name", "catalog", "engine", "master", "spark", *HOOKS)
 SOURCE = ("name", "path", "format", "into")
 TABLE = ("schema", "keys", "sequence_by", "lateness", "contract", "stored_as_scd_type", *EXPECT, "columns", "index")
 COLUMN = ("function", "inputs", "type", "version")
 INDEX = ("column", "type")
 VIEW = ("sql", "keys")
 PUBLISH = ("tables",)
+TEST = ("name", "view", "given", "expect")
+DEFAULTS = ("keys", "sequence_by", "lateness", "contract", "stored_as_scd_type", *EXPECT)
+"""Names that [table] itself may give, for every table of the file."""
+SQL = ("sql", *EXPECT)
+"""Names whose texts are SQL: nothing is put into them."""
+_VARIABLE = re.compile(r"\$\{([A-Za-z_]\w*)\}", re.ASCII)
 
 
 @dataclass(frozen=True)
@@ -80,6 +91,16 @@ class ViewSpec:
 
 
 @dataclass(frozen=True)
+class ViewTest:
+    """A test of a view: rows of tables, by name, and the rows that the view has of them."""
+
+    name: str
+    view: str
+    given: Mapping[str, Sequence[Mapping[str, Any]]]
+    expect: Sequence[Mapping[str, Any]]
+
+
+@dataclass(frozen=True)
 class Pipeline:
     """A pipeline file. Paths in it are relative to `folder`, where the file is."""
 
@@ -94,13 +115,15 @@ class Pipeline:
     digest: str = ""
     """Of all that the file says."""
     engine: PipelineEngine = field(default_factory=PipelineEngine)
+    hooks: Hooks = field(default_factory=Hooks)
+    tests: tuple[ViewTest, ...] = ()
 
     def table(self, name: str) -> TableSpec:
         return next(table for table in self.tables if table.name == name)
 
 
-def read_pipeline(path: str | Path) -> Pipeline:
-    """The pipeline of a file; InvalidInput (13) says what is wrong in it."""
+def read_pipeline(path: str | Path, env: str | None = None) -> Pipeline:
+    """The pipeline of a file, with its overlay `env`; InvalidInput (13) says what is wrong in it."""
     file = Path(path)
     try:
         text = file.read_text(encoding="utf-8")
@@ -110,18 +133,71 @@ def read_pipeline(path: str | Path) -> Pipeline:
         raise InvalidInputError(f"The pipeline file {file} cannot be read: {error.strerror}.") from None
     except UnicodeDecodeError as error:
         raise InvalidInputError(f"The pipeline file {file} cannot be read: {error}.") from None
-    found = parse_pipeline(text, file.resolve().parent, file.name)
+    found = parse_pipeline(text, file.resolve().parent, file.name, env, os.environ)
     tables = (replace(table, properties=with_folder(table.properties, found.folder)) for table in found.tables)
     return replace(found, tables=tuple(tables))
 
 
-def parse_pipeline(text: str, folder: Path, shown: str = "pipeline.toml") -> Pipeline:
+def parse_pipeline(
+    text: str,
+    folder: Path,
+    shown: str = "pipeline.toml",
+    env: str | None = None,
+    environment: Mapping[str, str] | None = None,
+) -> Pipeline:
+    """The pipeline of a text. `environment`: the values of `${NAME}`."""
     try:
         values = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
         raise InvalidInputError(f"{shown} is not TOML: {error}.") from None
     with naming_section(shown):
+        values = _filled(_overlaid(values, env), environment or {})
         return replace(_pipeline(values, folder, shown), digest=_digest(values))
+
+
+def _overlaid(values: Mapping[str, Any], env: str | None) -> dict[str, Any]:
+    """The file with an overlay of it, [env.NAME], laid over; sources are named in it: [env.NAME.source.orders]."""
+    overlays = _section(values, ENV)
+    found = {name: value for name, value in values.items() if name != ENV}
+    for name, each in overlays.items():
+        _known(_mapping(each, f"[env.{name}]"), SECTIONS[:-1], f"[env.{name}]")
+    if env is None:
+        return found
+    if env not in overlays:
+        known = ", ".join(overlays) or "none"
+        raise InvalidInputError(f"There is no [env.{env}].{did_you_mean(env, list(overlays))} The file has: {known}.")
+    over = dict(overlays[env])
+    sources = [dict(each) for each in _list(found.get("source", []), "[[source]]")]
+    for name, each in _mapping(over.pop("source", {}), f"[env.{env}.source]").items():
+        mine = [source for source in sources if source.get("name") == name]
+        if not mine:
+            raise InvalidInputError(f"[env.{env}.source.{name}]: the file has no source of that name.")
+        mine[0].update(_mapping(each, f"[env.{env}.source.{name}]"))
+    return {**_merged(found, over), **({"source": sources} if sources else {})}
+
+
+def _merged(below: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
+    found = dict(below)
+    for name, value in over.items():
+        both = isinstance(value, Mapping) and isinstance(found.get(name), Mapping)
+        found[name] = _merged(found[name], value) if both else value
+    return found
+
+
+def _filled(value: Any, environment: Mapping[str, str]) -> Any:
+    """A value with the variables of the environment that its texts name, but for SQL and the rows of tests."""
+    if isinstance(value, Mapping):
+        kept = (*SQL, "test")
+        return {name: each if name in kept else _filled(each, environment) for name, each in value.items()}
+    if isinstance(value, list):
+        return [_filled(each, environment) for each in value]
+    return _VARIABLE.sub(lambda found: _variable(found[1], environment), value) if isinstance(value, str) else value
+
+
+def _variable(name: str, environment: Mapping[str, str]) -> str:
+    if name not in environment:
+        raise InvalidInputError(f"${{{name}}} is not set: export {name}, or write the value.")
+    return environment[name]
 
 
 def _digest(values: Mapping[str, Any]) -> str:
@@ -139,13 +215,11 @@ def naming_section(where: str) -> Iterator[None]:
 
 
 def _pipeline(values: Mapping[str, Any], folder: Path, file: str) -> Pipeline:
-    _known(values, SECTIONS, "a pipeline file")
+    _known(values, (*SECTIONS, ENV), "a pipeline file")
     head = _section(values, "pipeline")
     _known(head, PIPELINE, "[pipeline]")
     sources = tuple(_source(place, each) for place, each in enumerate(_list(values.get("source", []), "[[source]]"), 1))
-    written = {name: _table(name, each) for name, each in _section(values, "table").items()}
-    for source in sources:  # a table that only a source names has nothing of its own to say
-        written.setdefault(source.into, TableSpec(source.into))
+    written = _tables(_section(values, "table"), [source.into for source in sources])
     views = tuple(_view(name, each) for name, each in _section(values, "view").items())
     _distinct([each.name for each in sources], "source")
     both = [name for name in written if any(name == view.name for view in views)]
@@ -162,7 +236,41 @@ def _pipeline(values: Mapping[str, Any], folder: Path, file: str) -> Pipeline:
     name = _text(head.get("name"), "[pipeline] name")
     spark = _mapping(head.get("spark", {}), "[pipeline.spark]")
     engine = parse_engine(head.get("engine"), head.get("master"), spark, "[pipeline]")
-    return Pipeline(name, catalog, folder, sources, tuple(written.values()), views, tables, file, engine=engine)
+    found, hooks = tuple(written.values()), _hooks(head)
+    tests = tuple(_test(n, each, views) for n, each in enumerate(_list(values.get("test", []), "[[test]]"), 1))
+    return Pipeline(name, catalog, folder, sources, found, views, tables, file, engine=engine, hooks=hooks, tests=tests)
+
+
+def _hooks(head: Mapping[str, Any]) -> Hooks:
+    texts = [_text(head[name], f"[pipeline] {name}") if name in head else "" for name in HOOKS[:3]]
+    internal = head.get("hook_internal", False)
+    if not isinstance(internal, bool):
+        raise InvalidInputError("[pipeline] hook_internal is true or false.")
+    hooks = Hooks(texts[0], texts[1], texts[2], internal)
+    with naming_section("[pipeline]"):
+        check_hooks(hooks)
+    return hooks
+
+
+def _tables(section: Mapping[str, Any], fed: Sequence[str]) -> dict[str, TableSpec]:
+    """The tables of a file, also those that only a source names: what [table] says itself is said of each."""
+    defaults = {name: value for name, value in section.items() if name in TABLE}
+    _known(defaults, DEFAULTS, "[table]")
+    own = {name: each for name, each in section.items() if name not in TABLE}
+    own |= {name: {} for name in fed if name not in own}
+    return {name: _table(name, _merged(defaults, _mapping(each, f'[table."{name}"]'))) for name, each in own.items()}
+
+
+def _test(place: int, values: Any, views: Sequence[ViewSpec]) -> ViewTest:
+    where = f"[[test]] number {place}"
+    _known(values, TEST, where)
+    name, view = (_text(values.get(each), f"{where}: {each}") for each in ("name", "view"))
+    known = [each.name for each in views]
+    if view not in known:
+        raise InvalidInputError(f"{where}: {view!r} is no view of this file.{did_you_mean(view, known)}")
+    given = _mapping(values.get("given", {}), f"{where}: given")
+    rows = {table: _list(each, f"{where}: given.{table}") for table, each in given.items()}
+    return ViewTest(name, view, rows, _list(values.get("expect"), f"{where}: expect"))
 
 
 def _source(place: int, values: Any) -> Source:

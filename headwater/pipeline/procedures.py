@@ -10,7 +10,7 @@ from typing import Any
 from headwater.catalog.transactions import metastore_of
 from headwater.pipeline.jobs import ingest, publish, stream_of, undo
 from headwater.spark.catalog import Connection
-from headwater.spark.stream_ddl import catalog_at
+from headwater.spark.stream_writes import catalog_at
 from headwater.tables.handle import TableHandle
 from headwater.work import Runner
 

@@ -18,8 +18,7 @@ from headwater.catalog.streams import CatalogStream
 from headwater.catalog.transactions import metastore_of
 from headwater.config import load_profile
 from headwater.errors import ConcurrentModificationError, InvalidInputError, LanceNamespaceError
-from headwater.pipeline.columns import infer_columns
-from headwater.pipeline.facts import gather, located, moment_of, schema_of, storage_of, wanted_properties
+from headwater.pipeline.facts import gather, inferred, moment_of, schema_of, storage_of, wanted_properties
 from headwater.pipeline.grammar import Pipeline, TableSpec, ViewSpec, naming_section
 from headwater.pipeline.jobs import (
     Report,
@@ -47,6 +46,7 @@ from headwater.pipeline.planning import (
     make_plan,
 )
 from headwater.pipeline.progress import NOBODY, Teller
+from headwater.pipeline.run_records import RunRecord, record_failure, recorded
 from headwater.pipeline.view_tables import MadeView, make_anew, remember
 from headwater.pipeline.views import Say, ViewMoment, check_view, make_view
 from headwater.spark.failures import naming_failures
@@ -54,8 +54,7 @@ from headwater.streams.definition import Definition, Derived, define, derived_of
 from headwater.streams.log.checks import try_checks
 from headwater.streams.rows.column_types import common
 from headwater.streams.serving.user_functions import beside, planned_identity
-from headwater.streams.sources.debezium import PLAIN, DebeziumChange, messages, parse
-from headwater.streams.sources.files import SourceFile, find_files, read_lines, read_rows
+from headwater.streams.sources.files import find_files
 from headwater.streams.sources.intake import Intake
 from headwater.wording import many
 from headwater.work import Runner, runner_of
@@ -153,14 +152,23 @@ def run_pipeline(
     ended with the run.
     """
     began = time.perf_counter()
-    catalog, plan = plan_pipeline(pipeline, select, full_refresh, again)
-    if plan_id is not None and plan.id != plan_id:
-        raise ConcurrentModificationError(
-            f"The plan {plan_id} does not hold any more: something changed since, and the plan is {plan.id} now. "
-            "Look at it with --plan, then run that one."
-        )
-    with opened_engine(pipeline, catalog, spark, say, plan.steps) as session:
-        return carry_out(pipeline, catalog, plan, session, say, tell, began=began)
+    catalog, _ = open_catalog(pipeline)
+    try:
+        catalog, plan = plan_pipeline(pipeline, select, full_refresh, again)
+        if plan_id is not None and plan.id != plan_id:
+            raise ConcurrentModificationError(
+                f"The plan {plan_id} does not hold any more: something changed since, and the plan is {plan.id} now. "
+                "Look at it with --plan, then run that one."
+            )
+    except LanceNamespaceError as error:
+        record_failure(pipeline, catalog, error, say)
+        raise
+    pipeline = replace(pipeline, engine=pipeline.engine.chosen(None, None, os.environ))
+    with (
+        recorded(pipeline, catalog, plan.id, say, bool(plan.steps)) as record,
+        opened_engine(pipeline, catalog, spark, say, plan.steps) as session,
+    ):
+        return carry_out(pipeline, catalog, plan, session, say, tell, began=began, record=record)
 
 
 @contextmanager
@@ -188,13 +196,17 @@ def carry_out(
     failed: Failed | None = None,
     is_ended: Callable[[], bool] = lambda: False,
     began: float | None = None,
+    record: RunRecord | None = None,
 ) -> Run:
-    """Do the steps of a plan in a session. With `failed` a step that fails is reported to it, and the others go on."""
+    """Do the steps of a plan in a session. With `failed` a step that fails is reported to it, and the others go on.
+
+    `record`: gets the reports of the steps, also of a run that fails.
+    """
     began = time.perf_counter() if began is None else began
-    clock = metastore_of(catalog.namespace).clock
-    run = {"pipeline": pipeline.name, "run": clock.uuid(), "plan": plan.id}
+    record = RunRecord(pipeline, catalog, plan.id) if record is None else record
+    run = {"pipeline": pipeline.name, "run": record.id, "plan": plan.id}
     runner = runner_of(spark, None if tell is NOBODY else tell, pipeline.engine.driver_rows)
-    running = _Running(pipeline, catalog, runner, run, say, tell, failed, is_ended)
+    running = _Running(pipeline, catalog, runner, run, say, tell, failed, is_ended, record.reports)
     for name in plan.waiting:
         say(f"{name} waits: {WAITS}")
     for name, files in plan.undone.items():
@@ -287,36 +299,10 @@ def _is_view(running: _Running, step: Step) -> bool:
 
 
 def _definition(running: _Running, spec: TableSpec) -> Definition | None:
-    schema = spec.schema if spec.schema is not None else _inferred(running.pipeline, spec, storage_of(running.catalog))
+    schema = spec.schema if spec.schema is not None else inferred(running.pipeline, spec, storage_of(running.catalog))
     if schema is None:
         return None
     return define(schema, spec.keys, spec.sequence, (), spec.properties)
-
-
-def _inferred(pipeline: Pipeline, spec: TableSpec, storage: Mapping[str, str]) -> pa.Schema | None:
-    """The columns of the first file of a table's sources that has rows with values."""
-    there = False
-    for source in pipeline.sources:
-        if source.into != spec.name:
-            continue
-        for file in find_files(located(pipeline, source), storage, required=False):
-            there = True
-            if not file.size:
-                continue
-            found = infer_columns(_first_rows(file, source.format), spec.keys, spec.sequence)
-            leave = source.options.get("op_column", "op") if source.format == "op" else None
-            if any(field.name != leave for field in found):
-                return pa.schema([field for field in found if field.name != leave])
-    if there:
-        raise InvalidInputError(f"No file of {spec.name} has a row that tells its columns: write the table's schema.")
-    return None
-
-
-def _first_rows(file: SourceFile, format: str) -> Any:
-    if format != "debezium":
-        return read_rows(file, Definition(()))[0]
-    found = [parse(message) for message in messages(read_lines(file), PLAIN) if not hasattr(message, "text")]
-    return [row for change in found if isinstance(change, DebeziumChange) if (row := change.after or change.before)]
 
 
 def _alter(running: _Running, step: Step) -> None:

@@ -52,7 +52,7 @@ def land_by_spark(
         check_named(view, frame.columns)
         few = _few_rows(runner, catalog, view, inputs, frame)
         if few is not None:
-            return land(catalog, view, few, anew)._replace(engine=BY_SPARK)
+            return land(catalog, view, few, anew, BY_SPARK)
         frame = frame.persist(StorageLevel.DISK_ONLY)  # it is looked at twice, and may be as large as its inputs
         until.callback(frame.unpersist)
         total, distinct = _counted(frame, view)

@@ -62,7 +62,7 @@ class MadeView(NamedTuple):
     engine: str
 
 
-def land(catalog: Catalog, view: ViewSpec, rows: pa.Table, anew: bool = False) -> MadeView:
+def land(catalog: Catalog, view: ViewSpec, rows: pa.Table, anew: bool = False, engine: str = EMBEDDED) -> MadeView:
     """Make the view's table hold these rows: only what differs becomes changes. It is created when it is not there."""
     check_named(view, rows.schema.names)
     check_keys(view, rows)
@@ -70,7 +70,7 @@ def land(catalog: Catalog, view: ViewSpec, rows: pa.Table, anew: bool = False) -
     before = stream.position
     with naming_section(f"The view {view.name}"):
         landed = stream.ingest(rows, "snapshot", VIEW_SOURCE, strict=True, allow_empty=True)
-    return MadeView(stream, landed, before, EMBEDDED)
+    return MadeView(stream, landed, before, engine)
 
 
 def view_table(catalog: Catalog, view: ViewSpec, schema: pa.Schema, anew: bool = False) -> CatalogStream:

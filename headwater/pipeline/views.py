@@ -55,7 +55,7 @@ def make_view(
     `spark`: a session, a runner of one with its own `driver_rows`, or None, which computes in this process.
     """
     runner = runner_of(spark)
-    with _naming(view):
+    with naming_view(view):
         if view.name in catalog and not anew:
             try:
                 return _in_slices(catalog, view, moment, runner)
@@ -69,24 +69,26 @@ def check_view(view: ViewSpec, schemas: Mapping[str, pa.Schema], runner: Runner)
 
     `schemas`: the columns of its tables so far. A run may add columns and widen them, so what these tell is no error.
     """
-    with _naming(view):
+    with naming_view(view):
         if runner.spark is not None:
             from headwater.pipeline.spark_views import check_sql
 
             check_sql(runner.spark, view.sql, schemas)
             return
         with opened() as engine, suppress(SqlError):
-            _run(engine, view.sql, {name: schema.empty_table() for name, schema in schemas.items()})
+            run_sql(engine, view.sql, {name: schema.empty_table() for name, schema in schemas.items()})
 
 
 @contextmanager
-def _naming(view: ViewSpec) -> Iterator[None]:
-    """Name the view in errors of its SQL."""
+def naming_view(view: ViewSpec, refuses: bool = True) -> Iterator[None]:
+    """Name the view in errors of its SQL; without `refuses` what only Spark can run stays an error of the parser."""
     try:
         yield
     except SqlError as error:
         raise InvalidInputError(f"The SQL of the view {view.name} cannot be run: {error}") from None
     except UnsupportedSqlError as error:
+        if not refuses:
+            raise
         told = f"The SQL of the view {view.name} cannot be run. {error}: use --engine spark."
         raise UnsupportedOperationError(told) from None
 
@@ -98,10 +100,10 @@ def _in_slices(catalog: Catalog, view: ViewSpec, moment: ViewMoment, runner: Run
         run: Run = partial(spark_views.slice_by_spark, runner.spark)
         return land_slices(catalog, moment.catalog, view, moment.inputs, run, BY_SPARK, runner.driver_rows)
     with opened() as engine:
-        return land_slices(catalog, moment.catalog, view, moment.inputs, partial(_run, engine), EMBEDDED, None)
+        return land_slices(catalog, moment.catalog, view, moment.inputs, partial(run_sql, engine), EMBEDDED, None)
 
 
-def _run(engine: EmbeddedEngine, query: Any, tables: Mapping[str, Any]) -> pa.Table:
+def run_sql(engine: EmbeddedEngine, query: Any, tables: Mapping[str, Any]) -> pa.Table:
     for name, table in tables.items():
         engine.add(name, table)
     return engine.query(query)
@@ -120,7 +122,7 @@ def as_a_whole(catalog: Catalog, view: ViewSpec, moment: ViewMoment, runner: Run
     columns = _named(view, schemas)
     tables = {name: at[name].to_arrow(columns.get(name)) for name in inputs}
     with opened() as engine:
-        rows = _run(engine, view.sql, tables)
+        rows = run_sql(engine, view.sql, tables)
     return land(catalog, view, rows, anew)
 
 

@@ -24,6 +24,7 @@ from headwater.pipeline.grammar import Pipeline
 from headwater.pipeline.jobs import Report, ingest_found, open_lake, publish, stream_of
 from headwater.pipeline.planning import Plan
 from headwater.pipeline.progress import NOBODY, Teller
+from headwater.pipeline.run_records import recorded
 from headwater.pipeline.running import Run, carry_out, open_catalog, opened_engine, plan_pipeline
 from headwater.streams.sources.files import SourceFile, find_files
 from headwater.streams.sources.formats import check_format
@@ -148,11 +149,18 @@ class Resident:
         self._lock = threading.Lock()
         self._counts: Counter[tuple[str, str, str]] = Counter()
         self._looked_ms = 0
+        self._errors: list[str] = []
+
+    def begin(self) -> tuple[list[str], list[str]]:
+        """Begin a round: return the list that gets its errors, and the errors of the round before."""
+        before, self._errors = self._errors, []
+        return self._errors, before
 
     def failed(self, about: str, error: LanceNamespaceError) -> None:
         """Report a failure, once while it stays the same."""
         with self._lock:
             self._counts["failures", "", ""] += 1
+        self._errors.append(str(error))
         self._report(about, str(error))
 
     def _report(self, about: str, why: str) -> None:
@@ -242,11 +250,16 @@ def _rounds(
 ) -> Iterator[Run]:
     """Run a pipeline until `stop` is set; raise ServiceUnavailable (17) if the session has ended meanwhile."""
     while True:
+        errors, known = memory.begin()
         catalog, plan = _planned(pipeline, select, memory)
+        steps = plan.steps if plan is not None else ()
         reports: tuple[Report, ...] = ()
-        if plan is not None and plan.steps:
-            done = carry_out(pipeline, catalog, plan, spark, say, tell, memory.failed, stop.is_set)
-            reports = done.reports
+        with recorded(pipeline, catalog, plan.id if plan else "", say, bool(steps), errors, known) as record:
+            if plan is not None and steps:
+                ended = memory.failed, stop.is_set
+                done = carry_out(pipeline, catalog, plan, spark, say, tell, *ended, record=record)
+                reports = done.reports
+        if steps:
             yield done
         if is_gone(spark):
             raise ServiceUnavailableError("The session has ended: another one is started.")

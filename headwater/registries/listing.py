@@ -36,12 +36,11 @@ from headwater.registries.layout import (
     MAX_FOLDER_BYTES,
     RESERVED_MARKER,
     TABLE_SUFFIX,
+    check_directory,
     is_reserved,
 )
-from headwater.registries.manifest.format import parse_manifest
-from headwater.registries.manifest.freshness import freshness_of
+from headwater.registries.manifest.format import freshness_of, parse_manifest
 from headwater.registries.manifest.state import parse_settings
-from headwater.registries.refusals import check_directory
 from headwater.registry import Capabilities, Kind, Registry
 from headwater.store import KeyExistsError, KeyNotFoundError, PutMode, Store
 from headwater.tables.layout import VERSIONS, discard_files, discard_folder, has_version, manifest_name

@@ -19,8 +19,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from headwater.clock import Clock
 from headwater.namespace.abilities import abilities_of
 from headwater.namespace.vending import Keep, Own, Scoped, Vendor
-from headwater.rest.auth.audit import Audit
-from headwater.rest.auth.gate import Gate
+from headwater.rest.auth.gate import Audit, Gate
 from headwater.rest.call import Call
 from headwater.rest.dispatch import Dispatcher
 from headwater.rest.endpoint import Endpoint, NameLookups

@@ -15,8 +15,7 @@ from typing import IO, Any
 import pyarrow as pa
 
 from headwater.errors import InvalidInputError, ServiceUnavailableError
-from headwater.rest.pressure import Holding
-from headwater.rest.settings import Limits
+from headwater.rest.settings import Holding, Limits
 
 Receive = Callable[[], Awaitable[Any]]
 Run = Callable[..., Awaitable[Any]]

@@ -15,8 +15,8 @@ from urllib.parse import quote
 from headwater.errors import UnauthenticatedError
 from headwater.names import DELIMITER, ROOT, ObjectId
 from headwater.rest.body import BodySpool
-from headwater.rest.pressure import Holding
 from headwater.rest.routes import NO_ROUTE, Route
+from headwater.rest.settings import Holding
 
 if TYPE_CHECKING:
     from headwater.rest.auth.access import Caller

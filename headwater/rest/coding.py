@@ -17,7 +17,7 @@ import msgspec
 from lance_namespace import LanceNamespace
 from pydantic import BaseModel, ValidationError
 
-from headwater.adapter.adapted import TABLE_WORK, AdaptedNamespace
+from headwater.adapter import TABLE_WORK, AdaptedNamespace
 from headwater.errors import InvalidInputError
 from headwater.names import DELIMITER, ROOT, ObjectId, check_delimiter, parse
 from headwater.namespace.requests import PageRequest, with_ignore_missing

@@ -19,11 +19,10 @@ from headwater.namespace.abilities import CatalogAbilities
 from headwater.rest.body import FREE, DisconnectedError, read_body
 from headwater.rest.call import KEY, SESSION, Call
 from headwater.rest.dispatch import LOOKUPS, Dispatcher
-from headwater.rest.pressure import Holding, Quota
 from headwater.rest.reply import Reply
 from headwater.rest.routes import BodyKind, WorkPlace
 from headwater.rest.sending import SlowReaders, send_reply, unless_gone, until_gone
-from headwater.rest.settings import Limits
+from headwater.rest.settings import Holding, Limits, Quota
 from headwater.rest.work import needs_worker
 
 MAX_WAIT_SECONDS = 30.0

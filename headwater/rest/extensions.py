@@ -22,8 +22,8 @@ from headwater.metastore.state.index import NAMED
 from headwater.names import ROOT, ObjectId
 from headwater.namespace.data.describe import describe_exact
 from headwater.rest.auth.access import OWNER, Caller, undo_needs
+from headwater.rest.auth.keys import names_of, role_of
 from headwater.rest.auth.object_rights import Projection
-from headwater.rest.auth.roles import names_of, role_of
 from headwater.rest.body import BodySpool
 from headwater.rest.call import Call
 from headwater.rest.coding import implements

@@ -25,17 +25,15 @@ from headwater.errors import (
     UnauthenticatedError,
     place_of,
 )
-from headwater.rest.auth.audit import Audit
-from headwater.rest.auth.gate import Gate
+from headwater.rest.auth.gate import Audit, Gate
 from headwater.rest.body import DisconnectedError
 from headwater.rest.call import KEY, Call, call_of
 from headwater.rest.origin import address_of, check_site, networks
-from headwater.rest.pressure import Buckets, Running
 from headwater.rest.remote_client import is_remote, refused, reroute
 from headwater.rest.reply import RouteError, refusal
 from headwater.rest.routes import Match, RouteTable
 from headwater.rest.sending import Run, send_reply
-from headwater.rest.settings import Settings
+from headwater.rest.settings import Buckets, Running, Settings
 from headwater.rest.status_pages import Metrics
 
 access_log = logging.getLogger("headwater.access")

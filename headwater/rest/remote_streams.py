@@ -180,6 +180,14 @@ class RemoteStream(Frames):
     def quarantine(self) -> pa.Table:
         return self._rows(requests.QueryStreamQuarantine)
 
+    def retry_quarantined(self, reason: str | None = None, source: str | None = None) -> LandingReport:
+        """As `StreamTable.retry_quarantined`, judged by the checks that the rows landed under."""
+        report: LandingReport = self._ask(requests.RetryStreamQuarantine, reason=reason, source=source)
+        return report
+
+    def drop_quarantined(self, reason: str | None = None, source: str | None = None) -> int:
+        return int(self._ask(requests.DropStreamQuarantine, reason=reason, source=source))
+
     def deltas(self, after: int = 0) -> list[Delta]:
         return list(self._ask(requests.ListStreamDeltas, after=after))
 

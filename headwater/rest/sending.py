@@ -17,8 +17,8 @@ from starlette.types import Receive, Send
 from headwater.errors import LanceNamespaceError, ServiceUnavailableError
 from headwater.rest.body import DisconnectedError
 from headwater.rest.call import Call
-from headwater.rest.pressure import Holding, Quota
 from headwater.rest.reply import CHUNK, Reply
+from headwater.rest.settings import Holding, Quota
 
 Run = Callable[..., Coroutine[Any, Any, Any]]
 _closing: set[asyncio.Task[Any]] = set()

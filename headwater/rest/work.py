@@ -17,7 +17,7 @@ import pyarrow as pa
 from lance_namespace import LanceNamespace
 from pydantic import BaseModel
 
-from headwater.adapter.adapted import ANSWERED, AdaptedNamespace
+from headwater.adapter import ANSWERED, AdaptedNamespace
 from headwater.decoding.arrow import read_stream
 from headwater.errors import InternalError
 from headwater.names import ObjectId

@@ -24,8 +24,7 @@ from headwater.spark.fresh import opened
 from headwater.spark.jobs import JOBS
 from headwater.spark.protocol import Append, Commit
 from headwater.spark.stream import commit_batch
-from headwater.spark.stream_ddl import catalog_at
-from headwater.spark.stream_writes import check_reads, commit_created, commit_events, land_batch
+from headwater.spark.stream_writes import catalog_at, check_reads, commit_created, commit_events, land_batch
 from headwater.spark.wire_values import Range, WireScan, table_of
 from headwater.tables.commit.committer import (
     TableCommitter,

@@ -56,7 +56,7 @@ from headwater.spark.protocol import (
     SetProperty,
 )
 from headwater.spark.served_streams import ServedStreams, server_option
-from headwater.spark.stream_ddl import alter_stream, check_provider, create_stream, stage_stream, written_properties
+from headwater.spark.stream_writes import alter_stream, check_provider, create_stream, stage_stream, written_properties
 from headwater.spark.wire_values import Fold, table_of
 from headwater.streams.definition import Definition
 from headwater.tables.columns import alter as columns
@@ -136,6 +136,8 @@ class Connection:
         try:
             return self.committer.open(table)
         except NoDataError:
+            # Error 19 for a folder that is no Lance table, which is listed (early document, "Table Existence").
+            self.client.describe_table(DescribeTableRequest(id=list(table.id.names), load_detailed_metadata=True))
             raise TableNotFoundError(f"The table {table.name!r} holds no data at its location.") from None
 
     def load_table(self, id: list[str], version: str | None = None, micros: int | None = None) -> dict[str, Any]:

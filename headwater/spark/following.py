@@ -26,9 +26,8 @@ from headwater.spark.wire_values import Offset, Range, WireScan, WireTable
 from headwater.streams.definition import Definition
 from headwater.streams.layout import LANCE
 from headwater.streams.log.log_files import Share
-from headwater.streams.reading.change_feed import INSERT, changes, grouped, walked
+from headwater.streams.reading.change_feed import INSERT, changes, grouped, readers, set_reader, walked
 from headwater.streams.reading.position_views import collected, view_at
-from headwater.streams.reading.readers import readers, set_reader
 from headwater.streams.reading.scan_tasks import read_touched, read_untouched
 from headwater.streams.serving.copy_rows import filtered
 from headwater.streams.serving.serving_copy import Lake, open_version

@@ -8,10 +8,9 @@ from typing import Any
 
 from headwater.imports import exp
 from headwater.sql import functions, operators
-from headwater.sql.casts import Term, call, cast, text_literal, to_common
+from headwater.sql.casts import Scope, ScopeColumn, Term, call, cast, field_of, text_literal, to_common
 from headwater.sql.functions import AGGREGATES, WINDOWS
 from headwater.sql.operators import PARTS
-from headwater.sql.scopes import Scope, ScopeColumn, field_of
 from headwater.sql.spark_parser import SqlError, UnsupportedSqlError
 from headwater.sql.sql_types import (
     BIGINT,

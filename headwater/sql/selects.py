@@ -13,10 +13,9 @@ import pyarrow as pa
 
 from headwater.imports import exp
 from headwater.names import format_name
-from headwater.sql.casts import Term, to_common
+from headwater.sql.casts import Relation, Scope, ScopeColumn, Term, to_common
 from headwater.sql.expression_translation import MAX_TEXT, Expressions
 from headwater.sql.functions import AGGREGATES
-from headwater.sql.scopes import Relation, Scope, ScopeColumn
 from headwater.sql.spark_parser import SqlError, UnsupportedSqlError
 from headwater.sql.sql_types import BOOLEAN, kind_of, quoted
 

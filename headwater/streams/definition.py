@@ -22,8 +22,7 @@ from headwater.errors import InvalidInputError, TableColumnNotFoundError
 from headwater.metastore.records.deltas import log_retention
 from headwater.streams.fold.events import Rules
 from headwater.streams.fold.watermark import parse_lateness
-from headwater.streams.log.checks import Check, checks_of
-from headwater.streams.property_names import check_property_names
+from headwater.streams.log.checks import Check, check_property_names, checks_of
 from headwater.streams.rows.column_types import can_be_kept, can_be_key, can_be_sequence, parse_type, widens
 from headwater.tables.columns.fields import ROW_ADDRESS, ROW_ID
 from headwater.tables.partitions import MAX_GROUPS, PartitionField, partitioned, partitioning, value_text

@@ -31,10 +31,11 @@ from headwater.streams.log.statements import (
     prepare_rows,
     repeatable,
 )
-from headwater.streams.log.undo import LandedPart, TakenOut, landed_from, take_out
+from headwater.streams.log.undo import LandedPart, TakenOut, landed_by, landed_from, take_out
+from headwater.streams.quarantine_queue import QuarantineQueue
+from headwater.streams.reading.change_feed import collectable
 from headwater.streams.reading.position_views import Published, view_at
-from headwater.streams.reading.readers import collectable
-from headwater.streams.reading.table_reads import Path, StreamReads
+from headwater.streams.reading.table_reads import Path
 from headwater.streams.rows.input_rows import Given, given
 from headwater.streams.serving.backfills import (
     forget_backfill,
@@ -73,7 +74,7 @@ def landing(method: Method) -> Method:
 
 
 @checked
-class StreamTable(StreamReads):
+class StreamTable(QuarantineQueue):
     """A change log and its serving copy under one name. Cheap to make.
 
     Every call reads the newest state, or what its session reads; inside a transaction its writes join that.
@@ -341,7 +342,7 @@ class StreamTable(StreamReads):
             }
 
             def choose(parts: Sequence[LandedPart]) -> Sequence[LandedPart]:
-                return landed_from(parts, **how) if txn is None else [p for p in parts if p.delta.txn == txn]
+                return landed_from(parts, **how) if txn is None else landed_by(parts, txn)
 
             return take_out(tx, self._snapshot(), stream, choose)
 

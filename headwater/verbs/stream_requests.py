@@ -134,6 +134,17 @@ class QueryStreamQuarantine(StreamRequest, frozen=True, kw_only=True):
     """Arguments of QueryStreamQuarantine."""
 
 
+class RetryStreamQuarantine(StreamRequest, frozen=True, kw_only=True):
+    """Arguments of RetryStreamQuarantine: of the rows, those of a reason, and of a source or file (all)."""
+
+    reason: str | None = None
+    source: str | None = None
+
+
+class DropStreamQuarantine(RetryStreamQuarantine, frozen=True, kw_only=True):
+    """Arguments of DropStreamQuarantine."""
+
+
 class CommitStreamReader(StreamRequest, frozen=True, kw_only=True):
     """Arguments of CommitStreamReader."""
 

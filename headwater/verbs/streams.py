@@ -303,6 +303,18 @@ def quarantine(session: VerbSession, request: requests.QueryStreamQuarantine) ->
     return _table(session, request).quarantine().to_reader()
 
 
+@verb(f"{_PATH}quarantine/retry", _WRITE, WorkPlace.LONG, _IN)
+def retry_quarantine(session: VerbSession, request: requests.RetryStreamQuarantine) -> LandingReport:
+    """Take the rows out of the quarantine that fit now; the others stay, and `quarantined` counts them."""
+    return _table(session, request).retry_quarantined(request.reason, request.source)
+
+
+@verb(f"{_PATH}quarantine/drop", _WRITE, sessions=_IN, field="dropped")
+def drop_quarantine(session: VerbSession, request: requests.DropStreamQuarantine) -> int:
+    """Drop rows of the quarantine."""
+    return _table(session, request).drop_quarantined(request.reason, request.source)
+
+
 @verb(f"{_PATH}commit_reader", _WRITE, WorkPlace.SERVER, _IN, field="position")
 def commit_reader(session: VerbSession, request: requests.CommitStreamReader) -> int:
     """Record the position up to which a reader has read."""

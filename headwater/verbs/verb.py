@@ -21,7 +21,7 @@ Ability = TypeVar("Ability")
 
 
 class Permission(Flag):
-    """A right that a verb or route may need of its caller; a role is a set of these (rest/auth/roles.py)."""
+    """A right that a verb or route may need of its caller; a role is a set of these (rest/auth/keys.py)."""
 
     DESCRIBE = auto()
     SELECT = auto()

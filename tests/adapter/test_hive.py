@@ -35,6 +35,7 @@ SETTINGS = {
     "hive.async.log.enabled": "false",
     "hive.metastore.schema.verification": "false",
     "datanucleus.schema.autoCreateAll": "true",
+    "datanucleus.connectionPoolingType": "none",
     "javax.jdo.option.ConnectionURL": "jdbc:derby:memory:metastore;create=true",
 }
 START_SECONDS = 120

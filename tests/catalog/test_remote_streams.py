@@ -99,6 +99,9 @@ def test_missing_is_not_null_and_values_that_do_not_fit_are_judged_as_on_disk(ei
     )
     assert (report.rows, report.quarantined) == (1, 2)
     assert sorted(orders.quarantine().column("reason").to_pylist()) == ["bad_value", "null_key"]
+    retried = orders.retry_quarantined(reason="bad_value")
+    assert (retried.rows, retried.quarantined, orders.drop_quarantined(reason="null_key")) == (0, 1, 1)
+    assert orders.quarantine().column("reason").to_pylist() == ["bad_value"]
     with pytest.raises(InvalidInputError, match="nope"):
         orders.upsert([{"id": 3, "nope": 1}])
     with pytest.raises(InvalidInputError, match="append"):

@@ -41,8 +41,9 @@ CHANGES = {
     "rename_table snapshot unalias undo undrop",
     CatalogTable: "add_columns append cast_columns clean_up create_index delete delete_versions drop_columns merge "
     "optimize overwrite rename_columns restore set_metadata update upsert",
-    CatalogStream: "append apply backfill commit_reader compact create create_index delete drop_reader evolve ingest "
-    "ingest_file ingest_files land_together publish run set_properties take undo update_indices upsert",
+    CatalogStream: "append apply backfill commit_reader compact create create_index delete drop_quarantined "
+    "drop_reader evolve ingest ingest_file ingest_files land_together publish retry_quarantined run set_properties "
+    "take undo update_indices upsert",
 }
 ALONE = {Catalog: "close collect run transaction", CatalogTable: "", CatalogStream: "collect"}
 """What is no change of what the catalog holds, or cannot be taken back: not in a transaction."""

@@ -9,13 +9,12 @@ from pathlib import Path
 import pytest
 
 from headwater.cli import main
-from headwater.cli.completion import candidates
 from headwater.cli.grammar import COMMANDS, COMMON, GROUPS, SHOWN
 from headwater.cli.grammar.run import FORMATS
-from headwater.cli.main import runner
+from headwater.cli.main import candidates, runner
 from headwater.cli.parsing import overview, parser_of
 from headwater.errors import ERRORS
-from headwater.rest.auth.roles import PERMISSIONS, ROLES
+from headwater.rest.auth.keys import PERMISSIONS, ROLES
 from headwater.streams.sources import formats
 
 CLI = (Path(__file__).parents[2] / "docs" / "cli.md").read_text()

@@ -79,6 +79,8 @@ def test_a_table_and_a_namespace_are_shown_in_a_few_lines(look: Cli) -> None:
     assert look.json("show", "prod")["tables"] == ["a.b", "animals"]
     assert "owner = ann" in look.ok("show", "prod")
     assert look.json("show")["namespaces"] == ["prod"]
+    assert "every table is at level 2" in look.ok("show")
+    assert [look.json("show", *name)["level"] for name in ((), ("prod",))] == [0, 1]
 
 
 def test_a_table_of_many_columns_is_shown_in_24_lines(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:

@@ -17,7 +17,7 @@ import pytest
 
 import headwater
 from headwater.cli import housekeeping, main
-from headwater.cli.completion import SCRIPTS, candidates
+from headwater.cli.main import SCRIPTS, candidates
 from headwater.rest.server import start_in_thread
 from headwater.spark.java_runtime import found_java, wheel_runtime
 from tests.cli.running import Cli

@@ -16,7 +16,7 @@ import pytest
 from headwater import Catalog
 from headwater.cli import main
 from headwater.cli.change import FIELDS
-from headwater.cli.grammar.change import PROTOCOL, ranges
+from headwater.cli.grammar.verbs import PROTOCOL, ranges
 from headwater.cli.output import plain
 from headwater.errors import ERRORS
 from headwater.rest.routes import BY_OPERATION

@@ -74,7 +74,7 @@ def test_a_folder_of_junk_is_there_and_not_declared(tmp_path: Path, mode: str) -
     (folder / "notes.txt").write_text("junk")
     assert declared(catalog, "x") is False
     assert catalog.list_tables(api.ListTablesRequest()).tables == ["x"]
-    with pytest.raises(InvalidTableStateError, match="holds no Lance table"):
+    with pytest.raises(InvalidTableStateError, match="does not comply with the Lance table format"):
         catalog.describe_table(api.DescribeTableRequest(id=["x"], load_detailed_metadata=True))
     with pytest.raises(InvalidTableStateError):
         insert(catalog, "x")

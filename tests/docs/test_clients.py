@@ -25,7 +25,7 @@ from tests.docs.blocks import FENCE, ROOT
 
 PAGE = ROOT / "docs" / "clients.md"
 PINS = Path(__file__).parents[2] / "requirements" / "clients.txt"
-HEAVY = ("Ray", "Daft")
+HEAVY = ("Ray", "Ray and Spark over one root", "Daft")
 OTHER_SPARK = "lance-spark"
 """It needs another PySpark: tests/interop/test_lance_spark.py runs it."""
 PORTS = ("http://127.0.0.1:8080", "http://127.0.0.1:8081")

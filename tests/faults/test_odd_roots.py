@@ -21,8 +21,8 @@ from headwater.errors import (
 )
 from headwater.model import Add, Namespace
 from headwater.names import ObjectId
-from headwater.namespace.locations import check_location, table_uri
 from headwater.registries import folders
+from headwater.registries.folders import check_location, table_uri
 from headwater.store import is_local, local_path
 from headwater.testing.namespace_suite import ROWS, ipc
 

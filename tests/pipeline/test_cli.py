@@ -68,3 +68,37 @@ def test_files_are_taken_published_and_kept_house_by_verbs_of_their_own(
         assert told in capsys.readouterr().out
     assert main(["publish", lake]) == 5
     assert main(["run", str(shop.folder / "missing.toml")]) == 5
+
+
+def test_refused_rows_are_shown_taken_again_by_a_mended_file_and_dropped(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def call(*arguments: str) -> list[Any]:
+        assert main([*arguments, "--json"]) == 0
+        return [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+
+    def write(limit: int) -> str:
+        file = tmp_path / "pipeline.toml"
+        file.write_text(
+            f"""[pipeline]\nname = "q"\ncatalog = "lake"\nengine = "embedded"
+[[source]]\nname = "files"\npath = "in/*.json"\ninto = "raw.t"
+[table."raw.t"]\nkeys = ["id"]\nexpect_or_drop = {{small = "n < {limit}"}}"""
+        )
+        return str(file)
+
+    (tmp_path / "in").mkdir()
+    (tmp_path / "in" / "1.json").write_text('{"id": 1, "n": 1}\n{"id": 2, "n": 20}\n{"id": 3, "n": 300}\n')
+    lake = str(tmp_path / "lake")
+    call("run", write(10))
+    shown = call("quarantine", lake, "raw.t")
+    assert [row["reason"] for row in shown] == ["check:small"] * 2
+    assert [row["row"] for row in shown] == ['{"id": 2, "n": 20}', '{"id": 3, "n": 300}']
+    assert shown[0]["source"] == str(tmp_path / "in" / "1.json")
+    assert call("quarantine", lake, "raw.t", "--retry")[0]["rows"] == 0
+    done = call("quarantine", lake, "raw.t", "--retry", "--pipeline", write(100))[0]
+    assert (done["rows"], done["quarantined"]) == (1, 1)
+    assert main(["quarantine", lake, "raw.t", "--drop"]) == 2
+    assert call("quarantine", lake, "raw.t", "--drop", "--yes", "--reason", "check:small") == [{"dropped": 1}]
+    assert call("quarantine", lake, "raw.t") == []
+    assert main(["quarantine", lake, "raw.t", "--retry", "--drop"]) == 5
+    assert "Say one of" in capsys.readouterr().err

@@ -122,7 +122,7 @@ def test_a_name_with_a_dot_in_it_is_written_in_quotes_everywhere(tmp_path: Path)
     assert main(["run", str(tmp_path / "p.toml")]) == 0
     catalog = Catalog(str(tmp_path / "lake"))
     catalog.create_namespace("other", {"maintain.compact": "yes"})
-    assert [catalog[name].name for name in catalog] == ['raw."a.b"', 'raw."v.w"']
+    assert [catalog[name].name for name in catalog] == ['raw."a.b"', 'raw."v.w"', "system.runs"]
     assert catalog[["raw", "v.w"]].to_arrow().to_pylist() == [{"id": 1, "text": "a"}]
     assert upstream(catalog, 'raw."v.w"').related[0].table == 'raw."a.b"'
     assert [part.table for part in maintain(None, catalog).parts] == ['raw."a.b"', 'raw."v.w"']

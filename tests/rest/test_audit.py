@@ -14,7 +14,7 @@ import pytest
 from headwater import DirectoryNamespace
 from headwater.clock import SystemClock
 from headwater.errors import InvalidInputError
-from headwater.rest.auth.audit import Audit
+from headwater.rest.auth.gate import Audit
 from headwater.rest.auth.keys import create_key
 from headwater.rest.settings import Settings
 from tests.rest.samples import Serve

@@ -7,7 +7,7 @@ import shlex
 from pathlib import Path
 
 from headwater.cli.grammar import COMMANDS
-from headwater.rest.auth.roles import PERMISSIONS, ROLES, names_of
+from headwater.rest.auth.keys import PERMISSIONS, ROLES, names_of
 from headwater.rest.extensions import EXTENSIONS
 from headwater.rest.routes import ROUTES, Match, RouteTable
 from headwater.rest.settings import Limits

@@ -12,8 +12,7 @@ import pytest
 
 from headwater import Catalog, MetastoreNamespace
 from headwater.clock import SystemClock
-from headwater.rest.auth.keys import create_key
-from headwater.rest.auth.roles import names_of
+from headwater.rest.auth.keys import create_key, names_of
 from headwater.rest.extensions import EXTENSIONS
 from headwater.rest.routes import NOTHING, BodyKind, Permission, Route, RouteTarget
 from headwater.rest.server import start_in_thread

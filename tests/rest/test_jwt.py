@@ -26,7 +26,7 @@ from headwater.errors import InvalidInputError, ServiceUnavailableError, Unauthe
 from headwater.names import ROOT, ObjectId
 from headwater.rest.auth.access import Grant
 from headwater.rest.auth.jwt import JwtVerifier, grants_of, read_keys
-from headwater.rest.auth.roles import ROLES
+from headwater.rest.auth.keys import ROLES
 from headwater.rest.routes import Permission
 from headwater.rest.settings import JwtSettings, Settings
 from tests.rest.samples import Serve

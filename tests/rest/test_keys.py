@@ -18,8 +18,17 @@ from headwater.names import ROOT, ObjectId
 from headwater.namespace.requests import RenameNamespaceRequest
 from headwater.rest.auth.access import NAMING, Caller, Grant, needs
 from headwater.rest.auth.gate import FRESH_MS
-from headwater.rest.auth.keys import change_key, create_key, list_keys, revoke_key
-from headwater.rest.auth.roles import ROLES, define_role, defined_roles, parse_role, remove_role
+from headwater.rest.auth.keys import (
+    ROLES,
+    change_key,
+    create_key,
+    define_role,
+    defined_roles,
+    list_keys,
+    parse_role,
+    remove_role,
+    revoke_key,
+)
 from headwater.rest.call import Call
 from headwater.rest.extensions import ALL_ROUTES
 from headwater.rest.routes import BY_OPERATION, Permission

@@ -17,8 +17,7 @@ from headwater import DirectoryNamespace
 from headwater.clock import SystemClock
 from headwater.errors import ServiceUnavailableError, ThrottlingError
 from headwater.rest.auth.keys import create_key
-from headwater.rest.pressure import Buckets, Holding, Quota, Running
-from headwater.rest.settings import Limits, Settings
+from headwater.rest.settings import Buckets, Holding, Limits, Quota, Running, Settings
 from tests.rest.samples import Serve, ipc
 
 

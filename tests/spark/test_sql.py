@@ -14,6 +14,7 @@ from pyspark.sql import Row, SparkSession
 
 from headwater import DirectoryNamespace
 from headwater.testing.namespace_suite import ipc
+from tests.spark.catalogs import learn
 
 
 def rows(spark: SparkSession, query: str) -> list[tuple[Any, ...]]:
@@ -190,3 +191,16 @@ def test_properties_given_to_create_table_are_shown_and_what_is_set_is_shown_aft
     assert rows(spark, f"SHOW TBLPROPERTIES {ns}.t ('c')") == [("c", "4")]
     spark.sql(f"ALTER TABLE {ns}.t UNSET TBLPROPERTIES ('b')")
     assert shown() == {"a": "3", "c": "4"}
+
+
+def test_a_folder_that_is_no_lance_table_is_listed_and_not_read(spark: SparkSession, tmp_path: Path) -> None:
+    """The early document, "Table Existence"."""
+    for name in ("empty", "notes"):
+        (tmp_path / "early" / name).mkdir(parents=True)
+    (tmp_path / "early" / "notes" / "a.txt").write_text("mine")
+    learn(spark, "early", root=str(tmp_path / "early"), impl="dir", layout="early")
+    assert {row[1] for row in rows(spark, "SHOW TABLES IN early")} == {"empty", "notes"}
+    for name in ("empty", "notes"):
+        with pytest.raises(Exception, match="does not comply with the Lance table format"):
+            rows(spark, f"SELECT * FROM early.{name}")
+    assert [path.name for path in (tmp_path / "early" / "notes").iterdir()] == ["a.txt"]

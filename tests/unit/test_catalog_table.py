@@ -15,6 +15,7 @@ import pyarrow as pa
 import pytest
 
 from headwater import Catalog, CatalogTable, DirectoryNamespace
+from headwater.catalog.results import WriteResult
 from headwater.catalog.table import sql_type
 from headwater.catalog.table_parts import index_type_of
 from headwater.errors import (
@@ -78,8 +79,8 @@ def test_a_library_that_is_not_there_is_named(table: CatalogTable, monkeypatch: 
 
 
 def test_rows_are_updated_by_values_and_by_expressions(table: CatalogTable) -> None:
-    assert table.update({"name": "it's"}, where="id = 1") == 1
-    assert table.update(id="id * 10") == 3
+    assert table.update({"name": "it's"}, where="id = 1").updated == 1
+    assert table.update(id="id * 10").updated == 3
     table.update({"name": None}, where="id = 20")
     assert table.to_polars().sort("id").to_dicts() == [
         {"id": 10, "name": "it's"},
@@ -109,7 +110,7 @@ def test_a_column_of_any_type_is_set_to_a_python_value(catalog: Catalog) -> None
     table = catalog.create_table("t", schema=pa.schema({name: kind for name, (kind, _) in values.items()}))
     table.append([dict.fromkeys(values)])
     told = {name: value for name, (_, value) in values.items()}
-    assert table.update(told) == 1
+    assert table.update(told).updated == 1
     assert table.to_arrow().to_pylist() == [told]
     table.update({"vector": numpy.array([2.5, 3.5])})
     assert table.to_arrow()["vector"].to_pylist() == [[2.5, 3.5]]
@@ -375,3 +376,30 @@ def test_a_mistake_is_a_named_error_without_a_path(
     assert str(tmp_path) not in str(caught.value)
     assert ".rs:" not in str(caught.value)
     assert "LanceError" not in str(caught.value)
+
+
+def test_a_search_is_described_step_by_step_and_run_once(tmp_path: Path) -> None:
+    rows = pa.table(
+        {"id": [1, 2, 3, 4], "vector": pa.array([[float(n), 0.0] for n in range(4)], pa.list_(pa.float32(), 2))}
+    )
+    table = Catalog(str(tmp_path / "lake")).create_table("t", rows)
+    search = table.search([0.0, 0.0]).where("id > 1").where("id < 4").limit(2)
+    assert [row["id"] for row in search] == [row["id"] for row in search.to_list()] == [2, 3]
+    assert search.select(["id", "_distance"]).to_arrow().column_names == ["id", "_distance"]
+    assert search.to_arrow() is search.to_arrow()
+    assert (search.num_rows, len(search), search["id"].to_pylist()) == (2, 2, [2, 3])
+    worst = table.search([0.0, 0.0]).limit(1).rerank(lambda found: found["_distance"].to_pylist())
+    assert worst.to_list()[0] | {"vector": None} == {"id": 4, "vector": None, "_distance": 9.0, "_relevance": 9.0}
+    with pytest.raises(InvalidInputError, match="2 numbers for 4 rows"):
+        table.search([0.0, 0.0]).rerank(lambda found: [1.0, 2.0]).to_arrow()
+    with pytest.raises(InvalidInputError):
+        table.search([0.0, 0.0]).limit(0).to_arrow()
+
+
+def test_a_write_says_which_version_it_made_and_what_became_of_the_rows(tmp_path: Path) -> None:
+    table = Catalog(str(tmp_path / "lake")).create_table("t", pa.table({"id": [1, 2]}))
+    assert table.append(pa.table({"id": [3]})) == WriteResult(2, inserted=1)
+    assert table.upsert(pa.table({"id": [3, 4]}), on="id") == WriteResult(3, inserted=1, updated=1, deleted=0)
+    assert table.delete("id > 2") == WriteResult(4, deleted=2)
+    assert table.update({"id": 9}, where="id = 1") == WriteResult(5, updated=1)
+    assert table.overwrite(pa.table({"id": [7]})) == WriteResult(6, inserted=1)

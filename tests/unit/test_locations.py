@@ -9,7 +9,7 @@ import pytest
 from headwater.errors import InvalidInputError
 from headwater.model import Namespace, Table
 from headwater.names import ObjectId
-from headwater.namespace.locations import MAX_LOCATION_BYTES, check_location, check_place, table_uri
+from headwater.registries.folders import MAX_LOCATION_BYTES, check_location, check_place, table_uri
 from headwater.registries.layout import table_folder
 from headwater.registries.manifest.queue import decode_changes
 from headwater.registries.manifest.rows import RowIndex

@@ -21,7 +21,7 @@ SECOND = Version(ObjectId(("prod", "users", "2")), "_versions/2")
         ([Add(SPACE)], "create namespace prod"),
         ([Add(USERS), Add(SECOND)], "create table prod.users"),
         ([RequireTable(USERS, 1), Add(SECOND)], "version 2 of prod.users"),
-        ([Add(replace(SECOND, change="append 3 rows to prod.users"))], "append 3 rows to prod.users (version 2)"),
+        ([Add(replace(SECOND, message="append 3 rows to prod.users"))], "append 3 rows to prod.users (version 2)"),
         ([Replace(USERS, replace(USERS, properties={"a": "b"}))], "alter table prod.users"),
         ([Replace(USERS, replace(USERS, location="b"))], "replace table prod.users"),
         ([Replace(SECOND, SECOND)], "replace version 2 of prod.users"),

@@ -17,8 +17,17 @@ from hypothesis import strategies as st
 from headwater.errors import InvalidInputError
 from headwater.namespace.vending import FileAccess, Keep, Own, vend
 from headwater.namespace.vending.decision import places_of
-from headwater.namespace.vending.scoped import Folder, azure_sas, cel_text, gcs_boundary, iam_text, s3_policy
-from headwater.namespace.vending.tokens import AwsKeys, check_endpoint, signed_headers
+from headwater.namespace.vending.scoped import (
+    AwsKeys,
+    Folder,
+    azure_sas,
+    cel_text,
+    check_endpoint,
+    gcs_boundary,
+    iam_text,
+    s3_policy,
+    signed_headers,
+)
 
 HOSTILE = (
     "*", "?", "a*b", "${aws:username}", "$", "a$b", "${*}", '"', "'", "\\", "x' || true || '", '","Resource":"*', "é",

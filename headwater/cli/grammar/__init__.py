@@ -1,8 +1,7 @@
 """Every verb of the command line."""
 
-from headwater.cli.grammar.change import CHANGE, PROTOCOL
-from headwater.cli.grammar.look import HERE, LOOK, TIME
 from headwater.cli.grammar.run import PIPELINE, RUN, SERVING
+from headwater.cli.grammar.verbs import CHANGE, HERE, LOOK, PROTOCOL, TIME
 from headwater.cli.grammar.words import COMMON, GROUPS, Arg, Command
 
 SHOWN = (*LOOK, *CHANGE, *TIME, *PIPELINE, *RUN, *SERVING, *PROTOCOL)

@@ -20,7 +20,11 @@ from headwater.cli.grammar.words import (
 RUN = (
     Command(
         "init", "run", "make an empty catalog, also in a folder with other things", "housekeeping:init",
-        (arg("--impl", about="metastore (default) or dir"),), "one object: catalog, kind",
+        (
+            arg("--impl", about="metastore (default) or dir"),
+            arg("--from", about="of `init pipeline`: write pipeline.toml for this folder", dest="folder"),
+        ),
+        "one object: catalog, kind; of `init pipeline` file",
     ),
     Command(
         "upgrade", "run", "turn a directory catalog into a metastore, in place",
@@ -89,11 +93,23 @@ RUN = (
         (), "one object a line: check, state, what, todo",
     ),
     Command(
+        "simulate", "run", "run processes of a catalog with faults, by a seed; exit 1 on a broken promise",
+        "housekeeping:simulate",
+        (
+            arg("--seed", about="the seed of the first run (1)", type=number, default=1),
+            arg("--runs", about="this many runs, with the seeds that follow (1)", type=number, default=1),
+            arg("--steps", about="operations of all clients of a run (40)", type=number, default=40),
+            arg("--profile", about="commits, versions or mixed (commits)", default="commits",
+                choices=("commits", "versions", "mixed")),
+        ),
+        catalog=False,
+    ),
+    Command(
         "mcp", "run", "serve read-only tools for agents over MCP, on stdio", "housekeeping:mcp",
         (arg("--timeout", about="seconds that a call may take (30, the most)", type=float),),
     ),
     Command(
-        "completion", "run", "print the completion script of a shell: bash, zsh or fish", "completion:script",
+        "completion", "run", "print the completion script of a shell: bash, zsh or fish", "main:script",
         (arg("shell", about="bash, zsh or fish", choices=("bash", "zsh", "fish")),), catalog=False,
     ),
     Command(
@@ -213,6 +229,7 @@ FORMATS = ("rows", "op", "debezium", "snapshot")
 NAMED_TABLES = arg("tables", about="stream tables, such as raw.orders", nargs="*")
 TABLES = arg("tables", about="stream tables, such as raw.orders (all)", nargs="*")
 JSON = arg("--json", about="print JSON", action="store_true")
+ENV = arg("--env", about="with the overlay [env.NAME] of the file", metavar="NAME")
 _REPORT = "one object: what the job did, as the Python API reports it"
 
 PIPELINE = (
@@ -220,6 +237,7 @@ PIPELINE = (
         "run", "pipeline", "run a pipeline file: ingest, publish, compute what is new", "pipeline:run",
         (
             arg("file", about="a pipeline file, such as pipeline.toml"),
+            ENV, arg("--check", about="only check the file: no data, no catalog", action="store_true"),
             arg("--plan", about="only show the steps, the reasons, and the plan's id", action="store_true"),
             arg("--plan-id", about="do exactly the plan of this id, or nothing"),
             arg("--select", about="only this one (repeatable)", action="append", default=[], metavar="TABLE"),
@@ -231,6 +249,11 @@ PIPELINE = (
             *ENGINE, JSON,
         ),
         "one object: run, plan, reports; with --plan the plan", catalog=False,
+    ),
+    Command(
+        "test", "pipeline", "run the tests of views in a pipeline file", "pipeline:try_file",
+        (arg("file", about="a pipeline file, such as pipeline.toml"), ENV, *ENGINE, JSON),
+        "one object a test: name, view, lacks, extra, error, passed", catalog=False,
     ),
     Command(
         "ingest", "pipeline", "ingest change data from files into a stream table", "pipeline:ingest",
@@ -272,6 +295,29 @@ PIPELINE = (
     Command(
         "maintain", "pipeline", "compact stream tables, and delete logs past retention", "pipeline:maintain",
         (TABLES, *ENGINE), _REPORT,
+    ),
+    Command(
+        "runs", "pipeline", "list the runs of pipelines, or show one with its steps", "pipeline:show_runs",
+        (
+            arg("action", about="show, to see one run", nargs="?"),
+            arg("id", about="the id of a run, or its beginning", nargs="?"),
+            arg("--pipeline", about="only the runs of this pipeline", metavar="NAME"),
+            arg("--limit", about="this many, the newest (20)", type=number, default=20),
+        ),
+        "one object a line: run, pipeline, state, began, seconds, rows, quarantined, late, who, where, error; "
+        "of show one object",
+        like=(),
+    ),
+    Command(
+        "quarantine", "pipeline", "show rows that were refused; take or drop them", "pipeline:quarantine",
+        (
+            TABLE, arg("--retry", about="take those again that fit now", action="store_true"),
+            arg("--drop", about="drop them", action="store_true"),
+            arg("--reason", about="only the rows with this reason, such as bad_value"),
+            arg("--source", about="only the rows of this source or file"),
+            arg("--pipeline", about="with --retry: judge by the expectations of this file", metavar="FILE"), YES,
+        ),
+        "one object a row: row, reason, column, source, time, position; with --retry or --drop one object: the counts",
     ),
     Command(
         "lineage", "pipeline", "show the sources of a table, or the tables made from it", "pipeline:lineage",

@@ -144,7 +144,7 @@ class Collection:
             self.snapshots.settle(revision)
         boundary = self._boundary(index)
         garbage, earlier = self._look(index, boundary)
-        self._secure(index.boundary, boundary, garbage.listed)
+        self._secure(index, boundary, garbage.listed)
         if garbage.doomed:
             self._own.append(self._write(garbage.doomed, log.clock.uuid()))
         if boundary > index.boundary:
@@ -185,14 +185,15 @@ class Collection:
         doomed = pending_by(self.log, index, boundary, earlier.values())
         return Garbage(self.log, listed, doomed, self.before_ms), list(earlier)
 
-    def _secure(self, first: int, last: int, listed: Sequence[Entry]) -> None:
-        """Write and sync the log files of slots that are about to give up their bodies, on a local disk.
+    def _secure(self, index: SlotIndex, last: int, listed: Sequence[Entry]) -> None:
+        """Write and sync the log files of slots that are about to give up their bodies: nothing could do it later.
 
-        They are written without a sync, so a power cut may have taken them; from then on no slot could bring them back.
+        A repair may have failed on the way. On a local disk the files are written without a sync, so that a power cut
+        may have taken those too that are marked as published.
         """
-        store = self.log.store
+        store, first = self.log.store, index.boundary
         if store.abilities.path is None:
-            return
+            first = max(first, index.published)
         sizes = {entry.key: entry.size for entry in listed}
         for number in range(first + 1, last + 1):
             files = list(files_of_slot(number, self.log.read_slot(number)))

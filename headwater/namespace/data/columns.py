@@ -25,6 +25,9 @@ from lance_namespace import (
     UpdateTableSchemaMetadataRequest,
     UpdateTableSchemaMetadataResponse,
 )
+from lance_namespace_urllib3_client.models.add_columns_entry import AddColumnsEntry
+from lance_namespace_urllib3_client.models.alter_columns_entry import AlterColumnsEntry
+from lance_namespace_urllib3_client.models.update_field_metadata_entry import UpdateFieldMetadataEntry
 
 from headwater.errors import (
     ConcurrentModificationError,
@@ -32,7 +35,6 @@ from headwater.errors import (
     UnsupportedOperationError,
 )
 from headwater.imports import lance
-from headwater.namespace.data.models import AddColumnsEntry, AlterColumnsEntry, UpdateFieldMetadataEntry
 from headwater.namespace.data.schema import text_metadata, type_from_json
 from headwater.table_refs import check_version
 from headwater.tables.columns import alter as columns

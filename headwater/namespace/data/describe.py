@@ -22,6 +22,10 @@ from lance_namespace import (
     GetTableStatsResponse,
     LanceNamespace,
 )
+from lance_namespace_urllib3_client.models.fragment_stats import FragmentStats
+from lance_namespace_urllib3_client.models.fragment_summary import FragmentSummary
+from lance_namespace_urllib3_client.models.json_arrow_schema import JsonArrowSchema
+from lance_namespace_urllib3_client.models.table_basic_stats import TableBasicStats
 
 from headwater.errors import (
     InvalidInputError,
@@ -31,7 +35,6 @@ from headwater.errors import (
 )
 from headwater.imports import lance
 from headwater.names import ObjectId, format_name
-from headwater.namespace.data.models import FragmentStats, FragmentSummary, JsonArrowSchema, TableBasicStats
 from headwater.namespace.data.refs import tag_version
 from headwater.namespace.data.schema import schema_to_json
 from headwater.tables.commit.history import MAX_VERSIONS_SEARCHED, find

@@ -6,17 +6,15 @@ import math
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
+from lance_namespace_urllib3_client.models.boolean_query import BooleanQuery as BooleanModel
+from lance_namespace_urllib3_client.models.boost_query import BoostQuery as BoostModel
+from lance_namespace_urllib3_client.models.fts_query import FtsQuery
+from lance_namespace_urllib3_client.models.match_query import MatchQuery as MatchModel
+from lance_namespace_urllib3_client.models.phrase_query import PhraseQuery as PhraseModel
+from lance_namespace_urllib3_client.models.query_table_request_full_text_query import QueryTableRequestFullTextQuery
 
 from headwater.errors import InvalidInputError
 from headwater.imports import lance
-from headwater.namespace.data.models import BooleanQuery as BooleanModel
-from headwater.namespace.data.models import BoostQuery as BoostModel
-from headwater.namespace.data.models import (
-    FtsQuery,
-    QueryTableRequestFullTextQuery,
-)
-from headwater.namespace.data.models import MatchQuery as MatchModel
-from headwater.namespace.data.models import PhraseQuery as PhraseModel
 from headwater.tables.columns.fields import require_field
 
 if TYPE_CHECKING:

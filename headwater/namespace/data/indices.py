@@ -18,10 +18,10 @@ from lance_namespace import (
     ListTableIndicesRequest,
     ListTableIndicesResponse,
 )
+from lance_namespace_urllib3_client.models.index_content import IndexContent
 
 from headwater.errors import InvalidInputError
 from headwater.imports import lance
-from headwater.namespace.data.models import IndexContent
 from headwater.namespace.data.query import DISTANCES
 from headwater.paging import page
 from headwater.tables import indices

@@ -19,11 +19,11 @@ from lance_namespace import (
     QueryTableRequest,
     QueryTableResponse,
 )
+from lance_namespace_urllib3_client.models.query_table_request_columns import QueryTableRequestColumns
 
 from headwater.errors import InvalidInputError
 from headwater.imports import lance
 from headwater.namespace.data.fulltext import full_text_query
-from headwater.namespace.data.models import QueryTableRequestColumns
 from headwater.namespace.requests import check_vectors
 from headwater.tables.columns.fields import SYSTEM_COLUMNS, dimension, find_field, is_multivector, require_field
 from headwater.tables.expressions import check_sql

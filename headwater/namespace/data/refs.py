@@ -22,6 +22,8 @@ from lance_namespace import (
     UpdateTableTagRequest,
     UpdateTableTagResponse,
 )
+from lance_namespace_urllib3_client.models.branch_contents import BranchContents
+from lance_namespace_urllib3_client.models.tag_contents import TagContents
 
 from headwater.errors import (
     InvalidInputError,
@@ -32,7 +34,6 @@ from headwater.errors import (
     TableVersionNotFoundError,
 )
 from headwater.metastore.records.ref_record import RefTarget
-from headwater.namespace.data.models import BranchContents, TagContents
 from headwater.paging import page
 from headwater.table_refs import MAIN, check_branch, check_tag, check_version
 from headwater.tables.handle import TableHandle

@@ -10,11 +10,13 @@ import json
 from typing import Any
 
 import pyarrow as pa
+from lance_namespace_urllib3_client.models.json_arrow_data_type import JsonArrowDataType
+from lance_namespace_urllib3_client.models.json_arrow_field import JsonArrowField
+from lance_namespace_urllib3_client.models.json_arrow_schema import JsonArrowSchema
 
 from headwater.decoding.bounds import MAX_DEPTH
 from headwater.errors import InvalidInputError, TableSchemaValidationError
 from headwater.imports import lance
-from headwater.namespace.data.models import JsonArrowDataType, JsonArrowField, JsonArrowSchema
 
 PLAIN: dict[str, pa.DataType] = {
     "null": pa.null(), "bool": pa.bool_(), "int8": pa.int8(), "int16": pa.int16(), "int32": pa.int32(),

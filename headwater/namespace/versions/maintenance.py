@@ -13,13 +13,12 @@ from headwater.lance_manifest import MEM_WAL
 from headwater.metastore.records.objects import Removal
 from headwater.model import Add, CatalogObject, Change, Remove, Table, Version
 from headwater.names import ObjectId
-from headwater.namespace.locations import is_place
 from headwater.namespace.versions.file_removal import find_leftovers, free_files, lost_files
 from headwater.namespace.versions.managed import ManagedVersions
 from headwater.namespace.versions.operations import TableVersions, require_managed
 from headwater.namespace.versions.ranges import KeepPolicy, check_policy, choose_outdated
 from headwater.namespace.versions.stored_versions import VersionLine, is_staged, staged_version
-from headwater.registries.folders import folder_status
+from headwater.registries.folders import folder_status, is_place
 from headwater.registries.layout import is_reserved
 from headwater.table_refs import read_refs
 from headwater.tables.handle import unread_rows

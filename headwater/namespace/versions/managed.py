@@ -33,7 +33,7 @@ from headwater.names import ObjectId
 from headwater.namespace.plans import plan_next_version
 from headwater.namespace.versions.same_rows import changed_rows
 from headwater.namespace.versions.stored_versions import SCHEMES, VersionLine, is_staged
-from headwater.registries.refusals import fed_by_its_log
+from headwater.registries.layout import fed_by_its_log
 from headwater.registry import VersionRecords
 from headwater.store import KeyNotFoundError, Store, claim, is_same_file
 from headwater.tables.commit.exact import hide
@@ -112,8 +112,10 @@ class ManagedVersions:
             target = f"{UNRECORDED}/{line.table.location}/{key.rsplit('/', 1)[-1]}"
             try:
                 self.store.put(target, self.store.get(key))
+                if not self._is_unrecorded(line, number):
+                    break  # A writer has committed the version meanwhile, and puts its own manifest there.
                 self.store.delete(key)
-            except LanceNamespaceError:
+            except (LanceNamespaceError, KeyNotFoundError):
                 break  # No permission to write, or another process was faster: nothing of ours is lost.
             moved.append(target)
             id = line.table.id.child(str(number))
@@ -140,12 +142,21 @@ class ManagedVersions:
         return number > found.known.newest
 
     def secure(self, staged: StagedVersion) -> None:
-        """Before the commit: no record may survive a power cut that its manifest does not survive."""
+        """Before the commit: no record may survive a power cut that its manifest does not survive.
+
+        The sync of its folder makes the final names there durable that were given before: only these may be recorded,
+        and only of these may the staged manifests go.
+        """
+        path, location = staged.version.manifest_path, staged.line.table.location
         with self._lock:
-            named = set(self._finalized)
-        self.store.sync([staged.line.key(staged.version.manifest_path)])
+            beside = [item for item in self._finalized.values() if item.line.table.location == location]
+        self.store.sync([staged.line.key(path)])
+        if path.startswith(f"{STAGED}/"):
+            return  # a transaction hides its manifests in another folder
         with self._lock:
-            self._durable |= named
+            self._durable |= {item.staged.id for item in beside}
+        for item in beside:
+            self.records.finalized(item.line.table, item.staged.number)
 
     def plan(self, staged: StagedVersion, newest: int) -> list[Change]:
         """The record of a version that follows the newest one: errors 13 (rows of a log), 14."""
@@ -291,7 +302,7 @@ class ManagedVersions:
         final = line.key(line.manifest(version.number, version.naming_scheme))
         if claim(self.store, line.key(version.manifest_path), final, data, durable=False):
             return
-        if self.store.get(final) == data:
+        if self.store.get_all([final])[0] == data:  # None: another process has just set aside what was there
             return
         if not self.records.is_newest:
             raise _reused(line, version)
@@ -311,7 +322,6 @@ class ManagedVersions:
         final = replace(version, manifest_path=path, e_tag=entry.etag if entry else None)
         with self._lock:
             self._finalized[version.id] = Finalized(line, version, final)
-        self.records.finalized(line.table, version.number)
         return final
 
     def _tidy(self, staged: Sequence[StagedVersion]) -> None:

@@ -12,7 +12,6 @@ from headwater.lance_manifest import CHANGE
 from headwater.model import Table
 from headwater.names import ObjectId
 from headwater.namespace.composition import ComposedNamespace
-from headwater.namespace.locations import is_place
 from headwater.namespace.plans import check_properties
 from headwater.namespace.requests import parse_request
 from headwater.namespace.versions.batch import (
@@ -33,6 +32,7 @@ from headwater.namespace.versions.maintenance import (
 )
 from headwater.namespace.versions.operations import FoundVersion, NewVersion
 from headwater.namespace.versions.ranges import parse_ranges
+from headwater.registries.folders import is_place
 from headwater.tables.commit.compaction import optimize
 from headwater.tables.layout import empty_trash
 

@@ -21,7 +21,6 @@ from headwater.errors import (
 from headwater.lance_manifest import change_made, committed_ms, manifest_digest, read_contents
 from headwater.model import Change, Table, Version
 from headwater.names import ObjectId, format_name
-from headwater.namespace.locations import require_place, table_uri
 from headwater.namespace.plans import plan_forget_versions, same_table, taken
 from headwater.namespace.versions.managed import ManagedVersions, StagedVersion
 from headwater.namespace.versions.ranges import VersionRange, choose_deleted
@@ -38,6 +37,7 @@ from headwater.namespace.versions.stored_versions import (
 )
 from headwater.namespace.versions.writer_queue import WriterTurns
 from headwater.paging import after, check_limit, token_after
+from headwater.registries.folders import require_place, table_uri
 from headwater.registry import Registry, VersionRecords
 from headwater.retry import ATTEMPTS, retry
 from headwater.store import Store

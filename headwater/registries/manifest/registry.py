@@ -11,7 +11,7 @@ from headwater.errors import ConcurrentModificationError, InvalidInputError
 from headwater.model import CatalogObject, Change, Known, Namespace, Table
 from headwater.names import DELIMITER, ROOT, ObjectId
 from headwater.registries.folders import FolderMarkers
-from headwater.registries.manifest.freshness import freshness_of
+from headwater.registries.manifest.format import freshness_of
 from headwater.registries.manifest.queue import GroupCommit, Request, Ticket, Turns, turn
 from headwater.registries.manifest.rows import RowIndex
 from headwater.registries.manifest.state import ROOT_PROPERTY, ManifestSnapshot, RowDifference

@@ -13,10 +13,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from headwater.errors import CorruptFileError, InvalidInputError, UnsupportedOperationError
-from headwater.registries.layout import MANIFEST
+from headwater.registries.layout import MANIFEST, unfinished_upgrade
 from headwater.registries.manifest.format import Manifest, live_rows
 from headwater.registries.manifest.rows import Codec, Row
-from headwater.registries.refusals import unfinished_upgrade
 
 CHANGES = "headwater.changes"
 """The transaction property that holds a commit's change, for those who follow it without reading data files."""

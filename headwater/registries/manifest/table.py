@@ -21,8 +21,7 @@ from headwater.errors import ConcurrentModificationError, CorruptFileError, Inte
 from headwater.imports import lance
 from headwater.names import ObjectId
 from headwater.registries.layout import MANIFEST
-from headwater.registries.manifest.format import FragmentFile, Manifest, parse_manifest
-from headwater.registries.manifest.freshness import freshness_of
+from headwater.registries.manifest.format import FragmentFile, Manifest, freshness_of, parse_manifest
 from headwater.registries.manifest.rows import SCHEMA, Codec, Row
 from headwater.registries.manifest.state import (
     MANAGED,

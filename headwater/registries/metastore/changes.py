@@ -27,6 +27,7 @@ from headwater.model import (
     Version,
 )
 from headwater.names import ObjectId, format_name
+from headwater.registries.layout import fed_by_its_log
 from headwater.registries.metastore.mapping import (
     find,
     has_stream,
@@ -38,7 +39,6 @@ from headwater.registries.metastore.mapping import (
     texts,
     version_of,
 )
-from headwater.registries.refusals import fed_by_its_log
 from headwater.streams.stream_lookup import drop_stream, followers, rename_stream
 
 

@@ -27,6 +27,7 @@ from headwater.metastore.records.serving_copy import LANCE_FORMAT
 from headwater.metastore.sessions import PresentSession, Session
 from headwater.model import Add, CatalogObject, Change, Namespace, Replace, RequireRefs, Table, Version
 from headwater.names import ROOT, ObjectId
+from headwater.registries.layout import fed_by_its_log
 from headwater.registries.metastore.changes import TransactionChanges, summary
 from headwater.registries.metastore.mapping import (
     NOT_FOUND,
@@ -39,7 +40,6 @@ from headwater.registries.metastore.mapping import (
     texts,
     with_newest,
 )
-from headwater.registries.refusals import fed_by_its_log
 from headwater.registry import Capabilities, Kind, Registry
 from headwater.retry import ATTEMPTS, retry
 

@@ -22,7 +22,7 @@ from headwater.clock import Clock
 from headwater.errors import InvalidInputError, LanceNamespaceError, ServiceUnavailableError, UnauthenticatedError
 from headwater.names import ROOT, ObjectId, object_id, parse
 from headwater.rest.auth.access import Caller, Grant
-from headwater.rest.auth.roles import ROLES, union
+from headwater.rest.auth.keys import ROLES, union
 from headwater.rest.routes import Permission
 from headwater.rest.settings import ASYMMETRIC, JwtSettings
 

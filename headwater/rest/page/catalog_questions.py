@@ -8,6 +8,7 @@ number of them, a thread reads the others, and the answer says how many are left
 from __future__ import annotations
 
 import threading
+from abc import ABC, abstractmethod
 from collections import Counter
 from dataclasses import dataclass
 from typing import Any
@@ -177,7 +178,7 @@ def _in_columns(text: str, low: str) -> str:
     return f"column {name}" if low in name else f"comment of {name}"
 
 
-class _Kept:
+class _Kept(ABC):
     """Values of a metastore's objects by their keys at a slot.
 
     Some are read while a visitor waits, and the others by a thread.
@@ -201,13 +202,13 @@ class _Kept:
             self._reader = threading.Thread(target=self._read_all, args=(metastore,), name="page", daemon=True)
             self._reader.start()
 
+    @abstractmethod
     def begin(self, state: Snapshot, changed: set[str] | None) -> set[str]:
         """Return the keys to read. `changed`: those that may have changed; None: all are read anew."""
-        raise NotImplementedError
 
+    @abstractmethod
     def read(self, metastore: Metastore, state: Snapshot, key: str, found: Object | None) -> None:
         """Keep the values of an object; None if it is gone."""
-        raise NotImplementedError
 
     def _changed(self, metastore: Metastore, now: int) -> set[str] | None:
         """The keys of what was committed since; None when it takes less to begin anew."""

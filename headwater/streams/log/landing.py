@@ -30,7 +30,7 @@ from headwater.streams.layout import BATCH, LANCE, TRUNCATES, log_file
 from headwater.streams.log.batches import REFUSE, Bad, EventBatch, shape
 from headwater.streams.log.checks import DROP, Check, judge, with_own
 from headwater.streams.log.log_files import LogFile, bucket_count, divides, encode_events, highest_of
-from headwater.streams.log.quarantine import Quarantined, RejectedRows, quarantine, write_rejected
+from headwater.streams.log.quarantine import RETRY_OF, Quarantined, RejectedRows, quarantine, write_rejected
 from headwater.streams.log.source_ledger import Ledger, LedgerEntry
 from headwater.streams.reading.position_views import watermark_at
 from headwater.streams.rows.hashing import content_digest
@@ -71,6 +71,8 @@ class BatchOrigin:
     token: str | None = None
     file: str | None = None
     digest: str | None = None
+    retry_of: str | None = None
+    """Of rows that are taken again out of the quarantine: the transaction that they came with."""
 
     def __post_init__(self) -> None:
         for name, text in (("source", self.source), ("token", self.token)):
@@ -79,7 +81,7 @@ class BatchOrigin:
 
     @property
     def recorded(self) -> bool:
-        return self.token is not None or self.file is not None
+        return self.retry_of is None and (self.token is not None or self.file is not None)
 
 
 @dataclass
@@ -159,7 +161,7 @@ class Landing:
         landed = Landed(rows, count, appended, batch=batch, checks=self._failed)
         landed.too_late = self._too_late(stream, batch)
         if count:
-            own = [write_rejected(self._store, self._clock, stream.home, bad)] if bad else []
+            own = write_rejected(self._store, self._clock, stream.home, bad, self._checks) if bad else []
             quarantine(tx, stream, [*self._rejected, *own], self._origin_properties())
         if ledger is not None:  # also of a batch without effect: a repeat may have one, and must not
             self._remember(tx, ledger, landed, digest, after)
@@ -257,7 +259,8 @@ class Landing:
         return "delete" if log.properties["deletes"] == log.rows else UPSERT
 
     def _origin_properties(self) -> dict[str, str]:
-        found = {"source": self._origin.source, "file": self._origin.file, "token": self._origin.token}
+        known = self._origin
+        found = {"source": known.source, "file": known.file, "token": known.token, RETRY_OF: known.retry_of}
         return {name: text for name, text in found.items() if text is not None}
 
     def _write(self, stream: Stream, batch: EventBatch) -> Iterator[Written]:
@@ -323,7 +326,7 @@ def rejected(batch: EventBatch, data: Given, origin: BatchOrigin) -> Iterator[Qu
     """The bad rows of a batch as the quarantine keeps them."""
     for bad in batch.bad:
         row = as_json(data.row(bad.index))
-        yield Quarantined(row, bad.reason, bad.column, origin.file or origin.source)
+        yield Quarantined(row, bad.reason, bad.column, origin.file or origin.source, kind=data.kind(bad.index))
 
 
 def digest_of_batch(batch: EventBatch, bad: Sequence[Quarantined]) -> str:

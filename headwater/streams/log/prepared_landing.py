@@ -75,7 +75,7 @@ def prepare(
         "digest": taken.digest,
         "rows": len(batch.events),
         "deletes": int(taken.data.delete_mask.sum()),
-        "rejected": write_rejected(store, clock, stream.home, bad).to_json() if bad else None,
+        "rejected": [each.to_json() for each in write_rejected(store, clock, stream.home, bad, checks)] if bad else [],
         "files": [
             [values, [file.path, file.rows, file.bytes], [log.rows, log.properties]] for values, file, log in written
         ],
@@ -99,7 +99,7 @@ class PreparedLanding(Landing):
     ) -> None:
         super().__init__(metastore, path, Given({}, 0), verb, None, strict, origin, joins=joins)
         self._prepared = prepared
-        self._rejected = [RejectedRows.from_json(each) for each in (prepared["rejected"],) if each is not None]
+        self._rejected = [RejectedRows.from_json(each) for each in prepared["rejected"]]
         self._failed = dict(prepared["checks"])
         self._of = tuple(prepared["of"])
         self._evolved = from_properties(prepared["evolved"]) if prepared["evolved"] is not None else None

@@ -18,7 +18,10 @@ from headwater.store import Store
 from headwater.streams.definition import define, from_properties, to_properties
 from headwater.streams.fold.events import Events
 from headwater.streams.layout import DELTA, LANCE, QUARANTINE, log_file, sibling
+from headwater.streams.log.checks import Check
 from headwater.streams.log.log_files import encode_events, read_log
+from headwater.streams.rows.input_rows import UPSERT
+from headwater.streams.rows.row_keys import Codes
 from headwater.streams.stream_lookup import Stream, in_the_way, open_in
 
 TYPES: dict[str, Any] = {
@@ -34,6 +37,12 @@ ORIGIN = "origin"
 """The property of a delta of the quarantine that says which batch its rows came with: its source, file and token."""
 OF_VERSION = "of"
 """Another property of it: the version of the table that rejected the rows, if that is not the first."""
+RETRY_OF = "retry_of"
+"""The property of rows that were quarantined and taken again: the transaction that their batch came with."""
+QUEUE = "queue"
+"""The property of a delta that voids rows of a quarantine since they were taken again or dropped, by no undo."""
+KIND, CHECKS = "kind", "checks"
+"""Properties of a delta of the quarantine, for a retry: the kind of its rows, and the checks that they landed under."""
 
 
 @dataclass(frozen=True)
@@ -48,6 +57,7 @@ class Quarantined:
     column: str | None = None
     source: str | None = None
     position: int | None = None
+    kind: str = UPSERT
 
 
 @dataclass(frozen=True)
@@ -73,8 +83,12 @@ class RejectedRows:
 _DECODER = msgspec.json.Decoder(RejectedRows)  # learnt while it is imported, and not by two threads at once
 
 
-def write_rejected(store: Store, clock: Clock, home: str, rows: Sequence[Quarantined]) -> RejectedRows:
-    """Write rejected rows as a file in the directory `home` of a table. Nothing refers to it before a commit does."""
+def write_rejected(
+    store: Store, clock: Clock, home: str, rows: Sequence[Quarantined], checks: Sequence[Check] = ()
+) -> list[RejectedRows]:
+    """Write rejected rows in the directory `home` of a table, a file for each kind. Nothing refers to them before a
+    commit does. `checks`: those given with the call that rejected them.
+    """
     now = clock.now_ms() * 1000
     columns = {
         "row": [row.row for row in rows],
@@ -84,11 +98,24 @@ def write_rejected(store: Store, clock: Clock, home: str, rows: Sequence[Quarant
         "time": [now] * len(rows),
         "position": [row.position for row in rows],
     }
-    events = Events(pa.table(columns, schema=SCHEMA), np.zeros(len(rows), bool))
-    log = encode_events(define(SCHEMA), events, np.arange(len(rows)), 1)
+    table, kinds = pa.table(columns, schema=SCHEMA), np.array([row.kind for row in rows])
+    found = []
+    for kind in dict.fromkeys(kinds.tolist()):
+        places = np.flatnonzero(kinds == kind)
+        told = {KIND: kind, CHECKS: [[each.name, each.sql, each.action] for each in checks]}
+        found.append(write_rows(store, clock, home, table.take(places), places, told))
+    return found
+
+
+def write_rows(
+    store: Store, clock: Clock, home: str, rows: pa.Table, numbers: Codes, told: Mapping[str, Any]
+) -> RejectedRows:
+    """Write rows of a quarantine as a file. `numbers`: their order in their batch. `told`: properties of the delta."""
+    log = encode_events(define(SCHEMA), Events(rows, np.zeros(rows.num_rows, bool)), numbers, 1)
     key = log_file(home, clock.uuid())
     store.put(key, log.data)
-    return RejectedRows(rows[0], DataFile(key, log.rows, len(log.data)), log.properties)
+    first = rows.slice(0, 1).select(["row", "reason", "column", "source"]).to_pylist()[0]
+    return RejectedRows(Quarantined(**first), DataFile(key, log.rows, len(log.data)), {**log.properties, **told})
 
 
 def quarantine(
@@ -128,11 +155,16 @@ def with_positions(store: Store, kept: Stream, own: Sequence[Delta], log: Sequen
     standing = [delta for delta in own if delta.position not in voided]
     read = read_log(kept.definition, store, standing)
     positions = {delta.txn: delta.position for delta in log}
-    found = [positions.get(standing[number].txn) for number in read.deltas.tolist()]
+    found = [positions.get(batch_of(standing[number])) for number in read.deltas.tolist()]
     rows = read.events.rows.select(SCHEMA.names)
     place = SCHEMA.get_field_index("position")
     filled: Any = pc.coalesce(rows["position"], pa.array(found, pa.int64()))
     return rows.set_column(place, SCHEMA.field(place), filled)
+
+
+def batch_of(delta: Delta) -> str:
+    """Return the transaction that the rows of a delta came with first: those taken again keep it."""
+    return str(delta.properties.get(ORIGIN, delta.properties).get(RETRY_OF, delta.txn))
 
 
 def create(tx: Transaction, path: Sequence[str]) -> None:

@@ -18,7 +18,7 @@ from headwater.metastore.records.objects import Undone
 from headwater.streams.definition import from_properties
 from headwater.streams.fold.events import VERSION
 from headwater.streams.layout import QUARANTINE, sibling
-from headwater.streams.log.quarantine import OF_VERSION, ORIGIN, is_quarantine
+from headwater.streams.log.quarantine import OF_VERSION, ORIGIN, QUEUE, RETRY_OF, batch_of, is_quarantine
 from headwater.streams.log.source_ledger import FILE, TOKEN, LedgerEntry, give_back
 from headwater.streams.reading.position_views import all_published
 from headwater.streams.stream_lookup import Stream, open_in
@@ -31,6 +31,11 @@ class LandedPart(NamedTuple):
     origin: Mapping[str, Any]
     is_voided: bool
     is_quarantined: bool
+
+    @property
+    def txn(self) -> str:
+        """The transaction that it came with: rows that were taken again out of the quarantine keep it."""
+        return str(self.origin.get(RETRY_OF, self.delta.txn))
 
 
 class TakenOut(NamedTuple):
@@ -83,18 +88,20 @@ def take_out(tx: Transaction, log: Reading, stream: Stream, choose: Choice) -> T
     if beside is not None and bad:
         void(tx, log, beside, kept, bad)
     given = _give_back(tx, stream, parts, chosen)
-    _check_rows(stream, deltas, bad, given)
+    _check_rows(stream, deltas, chosen, given)
     if beside is not None and kept and kept[0].position > 1:
-        _check_kept(beside, {entry.txn for entry in given if entry.quarantined} - {delta.txn for delta in kept})
+        _check_kept(beside, {entry.txn for entry in given if entry.quarantined} - {batch_of(delta) for delta in kept})
     return TakenOut(made, len(own), sum(file.rows or 0 for delta in bad for file in delta.files))
 
 
 def void(
-    tx: Transaction, log: Reading, stream: Stream, deltas: Sequence[Delta], chosen: Sequence[Delta]
+    tx: Transaction, log: Reading, stream: Stream, deltas: Sequence[Delta], chosen: Sequence[Delta], **told: Any
 ) -> AppendedDelta:
-    """A delta that voids these of a log, of all that it has; 19 with the reason if it cannot."""
+    """A delta that voids these of a log, of all that it has; 19 with the reason if it cannot. `told`: properties."""
     _check(stream, deltas, chosen, log)
-    properties = {"voids": [delta.position for delta in chosen], "call": tx.deltas_made}
+    if stream.path[-1].endswith(QUARANTINE):
+        tx.last_position(stream.path, version=stream.version)  # its rows are taken out once: by an undo or by a retry
+    properties = {"voids": [delta.position for delta in chosen], "call": tx.deltas_made, **told}
     return tx.append_delta(stream.path, [], "append", version=stream.version, properties=properties)
 
 
@@ -108,9 +115,9 @@ def _give_back(
 ) -> list[LedgerEntry]:
     """Take back what the records of the sources say of the chosen: of whole transactions all of it."""
     places = {(part.is_quarantined, part.delta.position) for part in chosen}
-    left = {part.delta.txn for part in parts if (part.is_quarantined, part.delta.position) not in places}
-    whole = {part.delta.txn for part in chosen} - left
-    batches = {(part.delta.txn, name) for part in chosen if (name := _recorded_as(part.origin)) is not None}
+    left = {part.txn for part in parts if (part.is_quarantined, part.delta.position) not in places}
+    whole = {part.txn for part in chosen} - left
+    batches = {(part.txn, name) for part in chosen if (name := _recorded_as(part.origin)) is not None}
     sources = {str(part.origin.get("source") or "") for part in chosen}
     return [entry for each in sources for entry in give_back(tx, stream.path, stream.version, each, whole, batches)]
 
@@ -123,11 +130,13 @@ def _recorded_as(origin: Mapping[str, Any]) -> str | None:
     return f"{TOKEN}{token}" if token is not None else None
 
 
-def _check_rows(stream: Stream, deltas: Sequence[Delta], bad: Sequence[Delta], given: Sequence[LedgerEntry]) -> None:
-    """19 where what is quarantined came with rows of the table, or may have, and their deltas were collected."""
+def _check_rows(
+    stream: Stream, deltas: Sequence[Delta], chosen: Sequence[LandedPart], given: Sequence[LedgerEntry]
+) -> None:
+    """19 where what was quarantined came with rows of the table, or may have, and their deltas were collected."""
     if deltas and deltas[0].position == 1:
         return
-    for txn in {delta.txn for delta in bad} - {delta.txn for delta in deltas}:
+    for txn in {part.txn for part in chosen} - {delta.txn for delta in deltas}:
         entries = [entry for entry in given if entry.txn == txn]
         if not entries or any(entry.rows for entry in entries):
             raise InvalidTableStateError(
@@ -182,10 +191,14 @@ def undo_transaction(
         log: Reading = metastore.now() if within is None else within
         stream = open_in(tx, path, version)
         deltas = log.deltas(stream.path, version=stream.version)
-        chosen = [delta for delta in deltas if delta.txn == whose]
+        retried = {position for delta in deltas if QUEUE in delta.properties for position in delta.properties["voids"]}
+        found = [delta for delta in deltas if batch_of(delta) == whose]
+        chosen = [delta for delta in found if delta.position not in retried]
         given = give_back(tx, stream.path, stream.version, None, {whose})
         if chosen:
             void(tx, log, stream, deltas, chosen)
+        elif found:  # all of it left the quarantine
+            tx.last_position(stream.path, version=stream.version)
         elif any(entry.rows for entry in given):
             raise InvalidTableStateError(f"{stream.name} keeps no delta of what is to be undone: it was collected.")
         elif not given:
@@ -193,7 +206,7 @@ def undo_transaction(
                 f"What is to be undone in {stream.name} was undone already, or is itself an undo: ingest the rows "
                 "again."
             )
-        return bool(chosen)
+        return bool(found)
 
     return metastore.undo(txn, dry_run, void_in, restore, within, column_changes)
 
@@ -206,6 +219,11 @@ def column_changes(before: Mapping[str, Any], after: Mapping[str, Any]) -> Colum
     types = {column.id: column.type for column in was.columns}
     widened = {column.id for column in has.columns if types.get(column.id, column.type) != column.type}
     return ColumnChanges({column.id for column in has.columns if column.id >= was.next_id}, widened)
+
+
+def landed_by(parts: Sequence[LandedPart], txn: str) -> list[LandedPart]:
+    """Return the deltas that a transaction landed, and those that were retried of it."""
+    return [part for part in parts if part.txn == txn and not (part.is_quarantined and part.is_voided)]
 
 
 def landed_from(
@@ -232,11 +250,11 @@ def landed_from(
             not part.is_voided
             and (source is None or known.get("source") == source)
             and (files is None or known.get("file") in files)
-            and (among is None or (part.delta.txn, str(known.get("file"))) in among)
+            and (among is None or (part.txn, str(known.get("file"))) in among)
         )
 
     def whose(part: LandedPart) -> tuple[str, Any]:
-        return part.delta.txn, part.origin.get("source")
+        return part.txn, part.origin.get("source")
 
     of_batch = {*batches, *(whose(part) for part in parts if token is not None and part.origin.get("token") == token)}
 

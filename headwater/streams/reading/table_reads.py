@@ -21,10 +21,9 @@ from headwater.streams.layout import QUARANTINE, sibling
 from headwater.streams.log.quarantine import SCHEMA as QUARANTINE_SCHEMA
 from headwater.streams.log.quarantine import with_positions
 from headwater.streams.log.source_ledger import FILE, UNDONE, LedgerEntry, files_taken
-from headwater.streams.reading.change_feed import changes
+from headwater.streams.reading.change_feed import changes, drop_reader, forget, hand_out, handed, readers, set_reader
 from headwater.streams.reading.fresh_reads import count, read
 from headwater.streams.reading.position_views import Published, newest_published, view_at
-from headwater.streams.reading.readers import drop_reader, forget, hand_out, handed, readers, set_reader
 from headwater.streams.serving.compaction import coverage
 from headwater.streams.serving.derived_columns import Identify, renewed
 from headwater.streams.serving.publication import noted

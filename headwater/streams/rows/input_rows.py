@@ -28,6 +28,8 @@ FREE_CELLS = 1 << 24
 MAX_SPARSE = 64
 """Rows may have so many cells, or so many times the cells that they give: each is kept, the missing ones too."""
 Values = list[Any] | Any  # Python values, or an Arrow array
+UPSERT, DELETE, READ, TRUNCATE = "u", "d", "r", "t"
+"""The kinds of rows."""
 
 
 @dataclass(frozen=True)
@@ -56,6 +58,10 @@ class Given:
             if mask is None or mask[index]:
                 found[name] = values[index] if isinstance(values, list) else values[index].as_py()
         return found
+
+    def kind(self, index: int) -> str:
+        masks = ((self.truncates, TRUNCATE), (self.deletes, DELETE), (self.reads, READ))
+        return next((kind for mask, kind in masks if mask is not None and mask[index]), UPSERT)
 
     def take(self, indices: npt.NDArray[np.int64]) -> Given:
         columns = {

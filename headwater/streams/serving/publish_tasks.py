@@ -24,7 +24,7 @@ from headwater.streams.log.log_files import Logged, Share, bucket_count, narrowe
 from headwater.streams.log.quarantine import Quarantined, RejectedRows, write_rejected
 from headwater.streams.reading.position_views import PositionView, Published, read_tail
 from headwater.streams.rows.hashing import MODULUS
-from headwater.streams.rows.input_rows import as_json
+from headwater.streams.rows.input_rows import DELETE, READ, UPSERT, as_json
 from headwater.streams.rows.row_keys import Codes
 from headwater.streams.serving.derived_columns import with_derived
 from headwater.streams.serving.merge import appended, merged, refolded
@@ -175,7 +175,7 @@ def written(lake: Lake, work: Publish, dataset: Any, log: Logged, changes: Chang
         folded.watermark,
         int((folded.late & counted).sum()),
         int((folded.too_late & counted).sum()),
-        (write_rejected(lake.store, lake.clock, work.view.stream.home, passed),) if passed else (),
+        tuple(write_rejected(lake.store, lake.clock, work.view.stream.home, passed)) if passed else (),
         lines=encode_lines(definition, folded.lines),
     )
 
@@ -187,6 +187,7 @@ def _passed_over(
     nobody = np.zeros(len(counted), bool)
     unplaced = nobody if folded.unplaced is None else folded.unplaced & counted
     late = folded.late & counted & ~unplaced if definition.quarantines_late else nobody
+    reads = log.events.reads
     rows: list[Quarantined] = []
     for mask, reason in ((late, "late"), (unplaced, "late_partial"), (folded.too_late & counted, "too_late")):
         places = np.flatnonzero(mask)
@@ -194,7 +195,10 @@ def _passed_over(
         for row, place in zip(found, places.tolist(), strict=True):
             delta = view.tail[log.deltas[place]]
             source = delta.properties.get("file") or delta.properties.get("source")
-            rows.append(Quarantined(as_json(row), reason, None, source, int(log.positions[place])))
+            lacks = {name for name, mask in log.events.present.items() if not mask[place]}
+            text = as_json({name: value for name, value in row.items() if name not in lacks})
+            kind = DELETE if log.events.deletes[place] else READ if reads is not None and reads[place] else UPSERT
+            rows.append(Quarantined(text, reason, None, source, int(log.positions[place]), kind))
     return rows
 
 

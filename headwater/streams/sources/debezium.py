@@ -18,7 +18,7 @@ from headwater.errors import InvalidInputError
 from headwater.streams.definition import Definition
 from headwater.streams.log.quarantine import Quarantined
 from headwater.streams.rows.column_casts import cast_values
-from headwater.streams.rows.input_rows import as_json, as_table
+from headwater.streams.rows.input_rows import DELETE, READ, TRUNCATE, UPSERT, as_json, as_table
 from headwater.streams.sources.debezium_envelopes import (
     CREATES,
     OFFERED,
@@ -35,11 +35,7 @@ from headwater.streams.sources.debezium_envelopes import (
     offered,
 )
 from headwater.streams.sources.format_output import (
-    DELETE,
-    READ,
-    TRUNCATE,
     UNREADABLE,
-    UPSERT,
     RowsOfKeys,
     Taken,
     completed,

@@ -19,11 +19,10 @@ from headwater.errors import InvalidInputError
 from headwater.streams.definition import Definition
 from headwater.streams.log.quarantine import Quarantined
 from headwater.streams.rows.column_casts import cast_array, cast_values
-from headwater.streams.rows.input_rows import Given, as_json, from_rows, given
+from headwater.streams.rows.input_rows import DELETE, READ, TRUNCATE, Given, as_json, from_rows, given
 
 DELETES = frozenset(("delete", "d"))
 UPSERTS = frozenset(("insert", "update", "upsert", "c", "u", "r"))
-UPSERT, DELETE, READ, TRUNCATE = "u", "d", "r", "t"
 UNREADABLE = (msgspec.DecodeError, UnicodeError, RecursionError)
 """Errors of a decoder of a text that is no JSON, or hostile JSON."""
 

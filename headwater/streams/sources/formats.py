@@ -23,7 +23,7 @@ from headwater.streams.log.quarantine import Quarantined
 from headwater.streams.reading.change_feed import difference
 from headwater.streams.reading.fresh_reads import state_of_keys, whole_state
 from headwater.streams.reading.position_views import PositionView
-from headwater.streams.rows.input_rows import Given, as_json, given
+from headwater.streams.rows.input_rows import READ, Given, as_json, given
 from headwater.streams.rows.row_keys import KeyIndex
 from headwater.streams.serving.serving_copy import Lake
 from headwater.streams.sources.debezium import check_debezium, check_frame, take_debezium
@@ -47,7 +47,7 @@ def take_snapshot(
             "The snapshot is empty, which would delete every row: say allow_empty=True if it is so."
         )
     batch = shape(definition, rows, definition.contract) if rows.length else _nothing(definition)
-    bad = [Quarantined(as_json(rows.row(each.index)), each.reason, each.column) for each in batch.bad]
+    bad = [Quarantined(as_json(rows.row(each.index)), each.reason, each.column, kind=READ) for each in batch.bad]
     present = [name for name in batch.definition.schema.names if name in rows.columns] if rows.length else []
     # Columns that the snapshot lacks are not compared, and stay. Its rows are none before the other: none is too late.
     rules = replace(narrowed(batch.definition, present), lateness=None)

@@ -1,10 +1,12 @@
-"""`AdaptedNamespace`: another back end with the errors, models and pages of the protocol.
+"""Adapters of other back ends: any implementation of `lance_namespace` as a catalog of ours (`AdaptedNamespace`).
 
+name or class ── loading ── AdaptedNamespace ── the back end
+
+A missing operation is UnsupportedOperation (0), an error has a code of the protocol, and no failure is a 500.
 Implementations raise exceptions of their choice: `RuntimeError` for a missing name, an existing name, and a service
 that is down. Their texts are not parsed. The types in the exception chain decide, or else the names that the back end
-lists.
-Most back ends keep names and locations only. An operation on rows that a back end lacks is done on its Lance table.
-`open_adapted` opens a back end by its name or class, with one clear error at start.
+lists. Most back ends keep names and locations only. An operation on rows that a back end lacks is done on its Lance
+table. `open_adapted` opens a back end by its name or class, with one clear error at start.
 """
 
 from __future__ import annotations
@@ -93,6 +95,8 @@ def meant(namespace: LanceNamespace, operation: str, request: Any, error: Except
     id = ObjectId(tuple(getattr(request, "id", None) or ()))
     for each in _chain(error):
         kind = NAMED.get(type(each).__name__)
+        if kind is InvalidInputError:
+            return InvalidInputError(f"The back end refuses {operation} of {id}: {first_words(each)}.")
         if kind is not None:
             return kind(_sentence(kind, id, operation))
     seen = _looked(namespace, operation, id)
@@ -124,7 +128,6 @@ def _sentence(kind: type[LanceNamespaceError], id: ObjectId, operation: str) -> 
         TableAlreadyExistsError: f"There is a table {id} already.",
         PermissionDeniedError: f"The back end does not allow this server to {operation} {id}.",
         ThrottlingError: "The back end is asked too often: try again shortly.",
-        InvalidInputError: f"The back end refuses {operation} of {id} as it was asked.",
     }
     return said.get(kind, "The back end of this catalog cannot be reached now: try again shortly.")
 
@@ -223,9 +226,9 @@ class AdaptedNamespace(LanceNamespace):
         told = self.ask("describe_table", DescribeTableRequest(id=request.id))
         return getattr(data, operation)(self._handle(request.id, told), request, *rows)
 
-    def _handle(self, id: list[str], told: DescribeTableResponse) -> TableHandle:
+    def _handle(self, id: list[str] | None, told: DescribeTableResponse) -> TableHandle:
         uri, options, managed = str(told.location), dict(told.storage_options or {}), bool(told.managed_versioning)
-        return TableHandle(ObjectId(tuple(id)), uri, options, self if managed else None, managed=managed)
+        return TableHandle(ObjectId(tuple(id or ())), uri, options, self if managed else None, managed=managed)
 
     alter_table_add_columns = PassedOn()
     alter_table_alter_columns = PassedOn()

@@ -1,0 +1,120 @@
+"""The first pipeline file of a folder: a source and a table for each folder of files in it, with comments."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+
+from headwater.errors import InvalidInputError
+from headwater.pipeline.columns import ENVELOPE, infer_columns
+from headwater.pipeline.facts import first_rows
+from headwater.sql.sql_types import kind_of
+from headwater.streams.rows.column_types import parse_type
+from headwater.streams.rows.input_rows import given
+from headwater.streams.sources.files import find_files, read_lines
+
+LINES = (".json", ".jsonl", ".ndjson")
+ENDINGS = (*LINES, ".csv", ".parquet", ".arrow")
+HEAD = """# What to take in, and the tables and views it becomes. `headwater run pipeline.toml --check` checks it.
+[pipeline]
+name = "{name}"
+catalog = "./lake"                 # a path, an address or a profile; made by the first run
+engine = "embedded"                # in this process; leave this line out to run on Spark
+# on_failure = "./alert.sh"        # a command, or an https:// address with hook_secret = "env:NAME"
+"""
+SOURCE = """
+[[source]]
+name = "{name}"
+path = "{path}"
+{format}into = "raw.{name}"
+
+[table."raw.{name}"]
+{schema}
+{keys}
+{sequence}
+# expect_or_drop = {{ positive = "total >= 0" }}   # rows for which this is not TRUE go to the quarantine
+"""
+KEYS = "# keys = [...]                   # the columns that identify a row; without them rows are only appended"
+SEQUENCE = '# sequence_by = ["updated_at"]     # orders the changes of a key; without it what comes later wins'
+TAIL = """
+# [view."mart.totals"]
+# sql = "SELECT ... FROM raw.{name} GROUP BY ..."
+# keys = ["..."]                   # the columns that identify a row of the view
+"""
+
+
+def first_file(folder: str | os.PathLike[str], beside: str | os.PathLike[str]) -> str:
+    """Return a pipeline file for the files of a folder, as it is written in the folder `beside`."""
+    root = Path(folder)
+    if not root.is_dir():
+        raise InvalidInputError(f"There is no folder {os.fspath(folder)!r}.")
+    parts = [_source(root, *each, Path(beside)) for each in _groups(root)]
+    if not parts:
+        raise InvalidInputError(f"{root} has no file that can be taken: {', '.join(ENDINGS)}.")
+    name = _named(root.resolve().name)
+    return HEAD.format(name=name) + "".join(parts) + TAIL.format(name=_named(next(_groups(root))[0].resolve().name))
+
+
+def _groups(root: Path) -> Iterator[tuple[Path, str]]:
+    """Yield each folder with the ending of its files."""
+    for place, folders, files in os.walk(root):
+        folders.sort()
+        endings = sorted({Path(name).suffix for name in files} & set(ENDINGS))
+        for ending in endings[:1]:
+            yield Path(place), ending
+
+
+def _source(root: Path, folder: Path, ending: str, beside: Path) -> str:
+    pattern = str(folder / f"*{ending}")
+    file = next((each for each in find_files(pattern) if each.size), None)
+    if file is None:
+        raise InvalidInputError(f"{folder} has only empty files: its columns are not known yet.")
+    line = read_lines(file).partition("\n")[0] if ending in LINES else ""
+    is_debezium = '"op"' in line and ('"after"' in line or '"before"' in line)
+    rows = first_rows(file, "debezium" if is_debezium else "rows")
+    orders = next((name for name in ENVELOPE if is_debezium and f'"{name[1:]}"' in line), None)
+    schema = infer_columns(rows, (), () if orders is None else (orders,))
+    key = _key(rows)
+    return SOURCE.format(
+        name=_named(folder.resolve().name),
+        path=os.path.relpath(pattern, beside),
+        format='format = "debezium"\n' if is_debezium else "",
+        schema=_schema(schema),
+        keys=f'keys = ["{key}"]' if key else KEYS,
+        sequence=f'sequence_by = ["{orders}"]' if orders else SEQUENCE,
+    )
+
+
+def _schema(columns: pa.Schema) -> str:
+    """Return the line of the schema; without one it is as the first file has it."""
+    try:
+        for field in columns:
+            parse_type(str(kind_of(field.type)))
+    except InvalidInputError:
+        return "# schema = ...                     # as the first file has it"
+    shown = ", ".join(f"{_quoted(field.name)} {kind_of(field.type)}" for field in columns)
+    return f'schema = "{shown}"         # as the first file has it'
+
+
+def _key(rows: Any) -> str | None:
+    """Return the column that looks like a key: of its name, and with no value twice in the first rows."""
+    data = given(rows)
+    for name in sorted(data.columns, key=lambda name: (name.lower() != "id", not name.lower().endswith("id"))):
+        values = data.columns[name]
+        held = values if isinstance(values, list) else values.to_pylist()
+        is_plain = all(isinstance(value, (int, str)) for value in held)
+        if name.lower().endswith(("id", "key", "sku", "code")) and is_plain and None not in held:
+            return name
+    return None
+
+
+def _named(text: str) -> str:
+    return "".join(char if char.isalnum() and char.isascii() else "_" for char in text).strip("_").lower() or "source"
+
+
+def _quoted(name: str) -> str:
+    return name if name.isidentifier() else f"`{name}`"
