@@ -100,7 +100,7 @@ class MetastoreNamespace(RegisteredNamespace):
         )
 
     def _over(self, session: Session, metastore: Metastore | None = None, alike: bool = False) -> MetastoreNamespace:
-        """Return the same catalog in another session, or in the name of another author (`alike`)."""
+        """Return the same catalog in another session, or (`alike`) in the name of another author."""
         other = MetastoreNamespace.__new__(MetastoreNamespace)
         over = metastore or self.metastore
         other._stand(self._given, self.properties, over, self.clock, session.over(over), self, alike)

@@ -288,7 +288,8 @@ def fed_by(lake: Catalog, source: str | None, file: str | None) -> list[str]:
     deltas = {each.id.names: each.deltas() for each in streams.values()}
     found = []
     for name, each in streams.items():
-        parts = parts_of(deltas[each.id.names], deltas.get(sibling(each.id.names, QUARANTINE), ()))
+        beside, version = deltas.get(sibling(each.id.names, QUARANTINE), ()), each.version_id.rpartition("/")[2]
+        parts = parts_of(deltas[each.id.names], beside, version)
         if landed_from(parts, source=source, files=files):
             found.append(name)
     if not found:
