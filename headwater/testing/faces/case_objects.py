@@ -85,6 +85,12 @@ def an_alias(catalog: Catalog, base: str) -> None:
     catalog.alias(f"{base}.t", "other")
 
 
+def an_identified_part(catalog: Catalog, base: str) -> Facts:
+    """A stream table, and the key of its first partition."""
+    a_published_stream(catalog, base)
+    return {"key": next(each.key for each in catalog.objects(f"{base}.s") if each.kind == "partition")}
+
+
 def a_snapshot(catalog: Catalog, base: str) -> None:
     a_table(catalog, base)
     catalog.snapshot(f"{base}-end", [f"{base}.t"])
