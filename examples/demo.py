@@ -36,7 +36,7 @@ from headwater.pipeline.lineage import drawing, upstream
 from headwater.spark.engine_session import engine_session
 from headwater.wording import many
 from headwater.work import EMBEDDED
-from headwater.work.engines import PipelineEngine
+from headwater.work.tasks import PipelineEngine
 
 FOLDER = "headwater-demo"
 MASTER = "local[2]"

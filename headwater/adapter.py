@@ -58,6 +58,8 @@ from headwater.paging import all_pages, page
 from headwater.references import followed_all
 from headwater.tables.handle import TableHandle
 
+__all__ = ["AdaptedNamespace", "adapt", "open_adapted"]
+
 MAX_WORDS = 300
 MAKES_TABLE = frozenset({"create_table", "declare_table", "register_table", "create_empty_table"})
 NAMESPACES = frozenset(

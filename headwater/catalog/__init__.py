@@ -9,6 +9,6 @@ from headwater.catalog.catalog import Catalog
 from headwater.catalog.results import TableSearch, TableVersion, WriteResult
 from headwater.catalog.streams import CatalogStream
 from headwater.catalog.table import CatalogTable
-from headwater.verbs.object_verbs import CatalogObject
+from headwater.verbs.object_verbs import DescribedObject
 
-__all__ = ["Catalog", "CatalogObject", "CatalogStream", "CatalogTable", "TableSearch", "TableVersion", "WriteResult"]
+__all__ = ["Catalog", "CatalogStream", "CatalogTable", "DescribedObject", "TableSearch", "TableVersion", "WriteResult"]

@@ -13,7 +13,7 @@ from headwater.metastore import Locator
 from headwater.names import ObjectId, format_name
 from headwater.notebook import ShownList
 from headwater.verbs import catalog as verbs
-from headwater.verbs.object_verbs import CatalogObject, FindObject, ListObjects, ObjectPage
+from headwater.verbs.object_verbs import DescribedObject, FindObject, ListObjects, ObjectPage
 
 Name = str | Sequence[str]
 
@@ -30,30 +30,30 @@ class ObjectLookup(ABC):
     @abstractmethod
     def _id(self, name: Name) -> ObjectId: ...
 
-    def find(self, locator: str | Locator) -> CatalogObject:
+    def find(self, locator: str | Locator) -> DescribedObject:
         """Return the object of a locator or its Canonical String, such as `prod|users`. Aliases are names too.
 
         Below a table a locator goes on with its version; a stream's id and format; a partition's id and values; a
         position. Raises TableNotFound (4).
         """
-        found: CatalogObject = self._transport.call(FindObject(locator=str(locator)))
+        found: DescribedObject = self._transport.call(FindObject(locator=str(locator)))
         return found
 
-    def by_id(self, id: str) -> CatalogObject:
+    def by_id(self, id: str) -> DescribedObject:
         """Return the namespace or table of an immutable id, whatever its name is now, or another object by its `key`.
 
         Raises TableNotFound (4).
         """
-        found: CatalogObject = self._transport.call(FindObject(key=id))
+        found: DescribedObject = self._transport.call(FindObject(key=id))
         return found
 
-    def describe(self, name: Name) -> CatalogObject:
+    def describe(self, name: Name) -> DescribedObject:
         """Return a namespace or table with its immutable id, locator, aliases and properties."""
         return self.find(Locator(self._id(name).names))
 
-    def objects(self, name: Name = "") -> list[CatalogObject]:
+    def objects(self, name: Name = "") -> list[DescribedObject]:
         """Return the namespaces and tables of a namespace, or the versions, streams and partitions of a table."""
-        names, found, token = self._id(name).names, list[CatalogObject](), None
+        names, found, token = self._id(name).names, list[DescribedObject](), None
         while True:
             page: ObjectPage = self._transport.call(ListObjects(id=names, page_token=token))
             found, token = [*found, *page.objects], page.page_token

@@ -11,7 +11,6 @@ from typing import Any, ClassVar
 import lance
 import lance_namespace as api
 import pyarrow as pa
-import pyarrow.types as kinds
 from lance_namespace import LanceNamespace
 
 from headwater import notebook
@@ -33,6 +32,7 @@ from headwater.namespace.requests import build, parse_request
 from headwater.notebook import ShownList
 from headwater.paging import all_pages
 from headwater.streams.rows.column_types import parse_type
+from headwater.tables.columns.fields import sql_type
 from headwater.tables.expressions import assigned
 from headwater.tables.handle import TableHandle
 from headwater.tables.translate import translating
@@ -48,22 +48,6 @@ DESCRIBED = (
     "check_declared",
     "vend_credentials",
 )
-
-
-_LEAVES: dict[pa.DataType, str] = {
-    pa.bool_(): "Boolean",
-    pa.string(): "Utf8",
-    pa.large_string(): "LargeUtf8",
-    pa.binary(): "Binary",
-    pa.large_binary(): "LargeBinary",
-    pa.date32(): "Date32",
-    pa.date64(): "Date64",
-    pa.float16(): "Float16",
-    pa.float32(): "Float32",
-    pa.float64(): "Float64",
-    **{getattr(pa, f"{sign.lower()}{bits}")(): f"{sign}{bits}" for sign in ("Int", "UInt") for bits in (8, 16, 32, 64)},
-}
-_UNITS = {"s": "Second", "ms": "Millisecond", "us": "Microsecond", "ns": "Nanosecond"}
 
 
 @checked
@@ -434,26 +418,3 @@ def _new_column(name: str, what: str | pa.DataType) -> dict[str, Any]:
 
 def _time(millis: int | None) -> datetime | None:
     return None if millis is None else datetime.fromtimestamp(millis / 1000, UTC)
-
-
-def sql_type(kind: pa.DataType) -> str:
-    """Return a type as `arrow_cast` of SQL spells it; raise Unsupported (0) for one that SQL cannot name."""
-    leaf = _LEAVES.get(kind)
-    if leaf is not None:
-        return leaf
-    if isinstance(kind, pa.TimestampType):
-        zone = "None" if kind.tz is None else f'Some("{kind.tz}")'
-        return f"Timestamp({_UNITS[kind.unit]}, {zone})"
-    if isinstance(kind, (pa.Time32Type, pa.Time64Type)):
-        return f"Time{kind.bit_width}({_UNITS[kind.unit]})"
-    if isinstance(kind, pa.DurationType):
-        return f"Duration({_UNITS[kind.unit]})"
-    if isinstance(kind, (pa.Decimal128Type, pa.Decimal256Type)):
-        return f"Decimal{kind.bit_width}({kind.precision}, {kind.scale})"
-    if isinstance(kind, pa.FixedSizeListType):
-        return f"FixedSizeList({kind.list_size}, {sql_type(kind.value_type)})"
-    if isinstance(kind, pa.ListType):
-        return f"List({sql_type(kind.value_type)})"
-    if kinds.is_fixed_size_binary(kind):
-        return f"FixedSizeBinary({kind.byte_width})"
-    raise UnsupportedOperationError(f"An empty column of type {str(kind)[:200]} cannot be added: add it by its values.")

@@ -35,6 +35,7 @@ from headwater.spark.java_runtime import found_java, wheel_runtime
 from headwater.store import probe
 from headwater.wording import many
 
+pipeline_file = when_used("headwater.pipeline.first_file")
 moving = when_used("headwater.moving")
 BROKEN_EXIT = 1
 
@@ -53,9 +54,7 @@ def init(args: argparse.Namespace) -> int:
 
 def _init_pipeline(args: argparse.Namespace) -> int:
     """Write a first pipeline file in the working directory; one that is there stays."""
-    from headwater.pipeline.first_file import first_file
-
-    text = first_file(args.folder, os.getcwd())
+    text = pipeline_file.first_file(args.folder, os.getcwd())
     try:
         with open("pipeline.toml", "x", encoding="utf-8") as file:
             file.write(text)

@@ -7,7 +7,6 @@ lightly as `ls` does, and answered as the shell must read them: quoted.
 from __future__ import annotations
 
 import argparse
-import atexit
 import contextlib
 import gc
 import importlib
@@ -51,8 +50,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
             import_little(pandas=args.command.group != READS)
             if args.command.group == READS:
                 gc.set_threshold(FEWER_COLLECTIONS)  # most of what a short program makes are modules, which stay
-            atexit.register(gc.freeze)  # what is left at the end goes with the process: half a second of collecting
-        status = int(runner(args.command.runner)(args) or 0)
+        run = runner(args.command.runner)
+        if arguments is None:
+            gc.freeze()  # modules go with the process: to collect them at its end takes half a second
+        status = int(run(args) or 0)
         sys.stdout.flush()
         return status
     except LanceNamespaceError as error:

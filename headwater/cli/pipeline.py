@@ -25,9 +25,8 @@ from headwater.errors import InvalidInputError
 from headwater.imports import when_used
 from headwater.pipeline import jobs, keeping
 from headwater.pipeline.checking import check_pipeline, try_views
-from headwater.pipeline.exporting import export_lineage
 from headwater.pipeline.grammar import Pipeline, read_pipeline
-from headwater.pipeline.lineage import DOWNSTREAM, UPSTREAM, downstream, drawing, open_lineage, upstream
+from headwater.pipeline.lineage import DOWNSTREAM, UPSTREAM, downstream, drawing, export_lineage, open_lineage, upstream
 from headwater.pipeline.planning import WAITS, Plan, place_of
 from headwater.pipeline.progress import NOBODY, Teller
 from headwater.pipeline.run_records import run_of, runs
@@ -40,8 +39,8 @@ from headwater.streams.sources.files import SourceFile
 from headwater.streams.sources.formats import check_format, options_of
 from headwater.wording import many
 from headwater.work import Runner, runner_of
-from headwater.work.engines import PipelineEngine, parse_engine
 from headwater.work.runners import step_jobs
+from headwater.work.tasks import PipelineEngine, parse_engine
 
 engine_session = when_used("headwater.spark.engine_session")
 
@@ -81,9 +80,7 @@ def try_file(args: argparse.Namespace) -> int:
     engine = pipeline.engine.chosen(args.engine, args.master, os.environ)
     results = []
     if engine.is_spark and pipeline.tests:
-        from headwater.spark.engine_session import engine_session
-
-        with engine_session(engine, say=_say) as session:
+        with engine_session.engine_session(engine, say=_say) as session:
             results = try_views(pipeline, session)
     else:
         results = try_views(pipeline)

@@ -10,7 +10,6 @@ from functools import partial
 from typing import Any, TypeVar
 
 import lance_namespace as api
-from lance_namespace import InsertIntoTableRequest
 
 from headwater.clock import Clock, SystemClock
 from headwater.errors import InvalidInputError, LanceNamespaceError, UnsupportedOperationError
@@ -101,7 +100,7 @@ class MetastoreNamespace(RegisteredNamespace):
         )
 
     def _over(self, session: Session, metastore: Metastore | None = None, alike: bool = False) -> MetastoreNamespace:
-        """Return the same catalog in another session, or in the name of another author (`alike`)."""
+        """Return the same catalog in another session, or (`alike`) in the name of another author."""
         other = MetastoreNamespace.__new__(MetastoreNamespace)
         over = metastore or self.metastore
         other._stand(self._given, self.properties, over, self.clock, session.over(over), self, alike)
@@ -124,7 +123,7 @@ class MetastoreNamespace(RegisteredNamespace):
         return super().create_table_reader(request, reader)
 
     def insert_reader(self, request: Any, reader: Any) -> Any:
-        asked = parse_request(InsertIntoTableRequest, request)
+        asked = parse_request(api.InsertIntoTableRequest, request)
         if insert_mode(asked) != "append":
             return super().insert_reader(asked, reader)
         if self.session.collects_rows and branch_of(asked.branch) is None and asked.id:

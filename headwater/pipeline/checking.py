@@ -11,6 +11,7 @@ from typing import Any
 import pyarrow as pa
 
 from headwater.errors import InvalidInputError
+from headwater.imports import when_used
 from headwater.pipeline.columns import infer_columns
 from headwater.pipeline.grammar import Pipeline, TableSpec, ViewSpec, ViewTest, in_order, naming_section
 from headwater.pipeline.planning import inputs_of
@@ -23,6 +24,7 @@ from headwater.sql.spark_parser import UnsupportedSqlError, table_names
 from headwater.streams.definition import define
 from headwater.streams.rows.column_casts import cast_values
 
+spark_views = when_used("headwater.pipeline.spark_views")
 SHOWN = 5
 """So many rows of a difference are shown."""
 
@@ -76,9 +78,7 @@ def _columns(spec: TableSpec) -> pa.Schema | None:
 def try_views(pipeline: Pipeline, spark: Any = None) -> list[ViewTestResult]:
     """Run the tests of a file, in a session of Spark or, without one, in this process."""
     if spark is not None:
-        from headwater.pipeline.spark_views import slice_by_spark
-
-        return [_tested(pipeline, test, partial(slice_by_spark, spark)) for test in pipeline.tests]
+        return [_tested(pipeline, test, partial(spark_views.slice_by_spark, spark)) for test in pipeline.tests]
     results = []
     for test in pipeline.tests:
         with opened() as engine:  # one each: an engine keeps the tables of a test

@@ -2,6 +2,9 @@
 
 A file that makes the table evolve is committed with the change of the table. Tasks prepare the files after it again. If
 a part of a batch does, tasks prepare the other parts again with the columns that it adds.
+
+A batch of a streaming DataFrame is taken once. It is known by its query and its number, which Spark keeps in the
+checkpoint and repeats after a failure. The table records the batch in the transaction that lands its rows.
 """
 
 from __future__ import annotations
@@ -13,7 +16,7 @@ from functools import partial
 from typing import Any, TypeVar
 
 from headwater.catalog.streams import CatalogStream
-from headwater.errors import ConcurrentModificationError, error_for
+from headwater.errors import ConcurrentModificationError, InvalidInputError, error_for
 from headwater.metastore import Transaction
 from headwater.pipeline.progress import NOBODY, Teller
 from headwater.streams.definition import from_properties
@@ -237,3 +240,25 @@ def _of_frame(frame: Any, stream: CatalogStream, intake: Intake, runner: Runner)
             return _agreed(prepared, intake), 0
     view = view_at(snapshot, opened)
     return prepared(intake, view), view.position
+
+
+QUERY = "sql.streaming.queryId"
+"""The property of a job that names the streaming query it is of."""
+
+
+def ingest_stream(
+    frame: Any, stream: CatalogStream, intake: Intake, checkpoint: str | None, runner: Runner
+) -> tuple[LandingReport, int]:
+    """Take what a stream has now; the report, and how many batches that were."""
+    if checkpoint is None:
+        raise InvalidInputError("A streaming DataFrame needs checkpoint=..., where Spark keeps how far it has read.")
+    reports: list[LandingReport] = []
+
+    def take(batch: Any, number: int) -> None:
+        query = batch.sparkSession.sparkContext.getLocalProperty(QUERY)
+        reports.append(ingest_frame(batch, stream, replace(intake, token=f"{query}:{number}"), runner))
+
+    writer = frame.writeStream.foreachBatch(take).option("checkpointLocation", checkpoint)
+    writer.trigger(availableNow=True).start().awaitTermination()
+    new = [report for report in reports if not report.duplicate]
+    return (total(new) if new else LandingReport(stream.position)), len(new)

@@ -29,7 +29,7 @@ from headwater.streams.serving.user_functions import with_folder
 from headwater.streams.sources.formats import FORMATS, check_format
 from headwater.tables.indices import index_type
 from headwater.wording import did_you_mean
-from headwater.work.engines import PipelineEngine, parse_engine
+from headwater.work.tasks import PipelineEngine, parse_engine
 
 SECTIONS = ("pipeline", "source", "table", "view", "publish", "test")
 ENV = "env"
@@ -44,8 +44,8 @@ PUBLISH = ("tables",)
 TEST = ("name", "view", "given", "expect")
 DEFAULTS = ("keys", "sequence_by", "lateness", "contract", "stored_as_scd_type", *EXPECT)
 """Names that [table] itself may give, for every table of the file."""
-SQL = ("sql", *EXPECT)
-"""Names whose texts are SQL: nothing is put into them."""
+SQL = {"view": ("sql",), "table": tuple(EXPECT)}
+"""Names of sections whose texts are SQL: nothing is put into them."""
 _VARIABLE = re.compile(r"\$\{([A-Za-z_]\w*)\}", re.ASCII)
 
 
@@ -184,14 +184,17 @@ def _merged(below: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]
     return found
 
 
-def _filled(value: Any, environment: Mapping[str, str]) -> Any:
-    """A value with the variables of the environment that its texts name, but for SQL and the rows of tests."""
-    if isinstance(value, Mapping):
-        kept = (*SQL, "test")
-        return {name: each if name in kept else _filled(each, environment) for name, each in value.items()}
-    if isinstance(value, list):
-        return [_filled(each, environment) for each in value]
-    return _VARIABLE.sub(lambda found: _variable(found[1], environment), value) if isinstance(value, str) else value
+def _filled(values: Mapping[str, Any], environment: Mapping[str, str]) -> dict[str, Any]:
+    """The values with the variables of the environment that texts name, but for SQL and the rows of tests."""
+
+    def filled(value: Any, kept: Sequence[str]) -> Any:
+        if isinstance(value, Mapping):
+            return {name: each if name in kept else filled(each, kept) for name, each in value.items()}
+        if isinstance(value, list):
+            return [filled(each, kept) for each in value]
+        return _VARIABLE.sub(lambda found: _variable(found[1], environment), value) if isinstance(value, str) else value
+
+    return {name: each if name == "test" else filled(each, SQL.get(name, ())) for name, each in values.items()}
 
 
 def _variable(name: str, environment: Mapping[str, str]) -> str:

@@ -7,19 +7,26 @@ unless the file allows it: a file from elsewhere could otherwise reach services 
 from __future__ import annotations
 
 import hashlib
+import hmac
+import ipaddress
 import json
 import shlex
 import socket
+import subprocess
 import threading
-import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
+from headwater.clock import Clock
 from headwater.errors import InvalidInputError
+from headwater.imports import when_used
 from headwater.references import follow
+
+http_client, ssl = when_used("http.client"), when_used("ssl")
+"""Few runs have a hook to tell."""
 
 HTTPS = "https://"
 SIGNATURE = "Headwater-Signature"
@@ -39,7 +46,7 @@ class Hooks:
     internal: bool = False
 
 
-class RefusedError(Exception):
+class HookRefusedError(Exception):
     """A hook that would refuse another call too."""
 
 
@@ -50,28 +57,39 @@ def check_hooks(hooks: Hooks) -> None:
             raise InvalidInputError(f"{name} is an address without TLS: write https://..., or a command.")
         if to.startswith(HTTPS) and not hooks.secret:
             raise InvalidInputError(f"{name} is an address: hook_secret must name the key that signs its body.")
-        if not to.startswith(HTTPS):
-            try:
-                shlex.split(to)
-            except ValueError as error:
-                raise InvalidInputError(f"{name} is no command: {error}.") from None
+        try:
+            known = _place(to) if to.startswith(HTTPS) else shlex.split(to)
+        except ValueError as error:
+            what = "address" if to.startswith(HTTPS) else "command"
+            raise InvalidInputError(f"{name} is no {what}: {error}.") from None
+        if to and not all(known):
+            raise InvalidInputError(f"{name} is no address: it names no host.")
     if hooks.secret and not hooks.secret.startswith(("env:", "file:")):
         raise InvalidInputError("hook_secret is a reference, env:NAME or file:PATH: a pipeline file holds no secrets.")
 
 
-def notify(hooks: Hooks, to: str, message: Mapping[str, Any], folder: Path, say: Callable[[str], None]) -> bool:
+def notify(
+    hooks: Hooks, to: str, message: Mapping[str, Any], folder: Path, clock: Clock, say: Callable[[str], None]
+) -> bool:
     """Tell a hook, three times at most; say it if the hook cannot be told, and return False."""
     body = json.dumps(message, default=str).encode()
     why = ""
+
+    def act() -> None:
+        if to.startswith(HTTPS):
+            _post(hooks, to, body, clock.now_ms() // 1000)
+        else:
+            _call(to, body, folder)
+
     for wait in (0.0, *WAITS_S):
-        time.sleep(wait)
+        clock.sleep(wait)
         try:
-            _bounded(lambda: _post(hooks, to, body) if to.startswith(HTTPS) else _call(to, body, folder))
+            _bounded(act)
             return True
-        except RefusedError as error:
+        except HookRefusedError as error:
             why = str(error)
             break
-        except (OSError, InvalidInputError) as error:
+        except Exception as error:  # whatever a hook does, it fails no run
             why = f"{type(error).__name__}: {error}"
     say(f"The hook of {message['event']} was not told: {why}")
     return False
@@ -97,8 +115,6 @@ def _bounded(act: Callable[[], None]) -> None:
 
 
 def _call(command: str, body: bytes, folder: Path) -> None:
-    import subprocess
-
     words = shlex.split(command)
     try:
         done = subprocess.run(words, input=body, cwd=folder, capture_output=True, timeout=TIMEOUT_S, check=False)
@@ -109,38 +125,35 @@ def _call(command: str, body: bytes, folder: Path) -> None:
         raise OSError(f"{words[0]} ended with {done.returncode}: {told}")
 
 
-def _post(hooks: Hooks, to: str, body: bytes) -> None:
-    import hmac  # what only a hook needs is imported when one is told
-    import http.client
-    import ssl
-
-    parts = urlsplit(to)
-    host, port = parts.hostname or "", parts.port or 443
+def _post(hooks: Hooks, to: str, body: bytes, moment: int) -> None:
+    parts, (host, port) = urlsplit(to), _place(to)
     address = _address(host, port, hooks.internal)
-    moment = str(int(time.time()))
     secret = follow(hooks.secret, "hook_secret").encode()
     signed = hmac.new(secret, f"{moment}.".encode() + body, hashlib.sha256).hexdigest()
-    connection = http.client.HTTPSConnection(host, port, timeout=TIMEOUT_S)
+    connection = http_client.HTTPSConnection(host, port, timeout=TIMEOUT_S)
     raw = socket.create_connection((address, port), TIMEOUT_S)  # the address that was judged, not another of its name
     connection.sock = ssl.create_default_context().wrap_socket(raw, server_hostname=host)
     try:
         headers = {"Content-Type": "application/json", SIGNATURE: f"t={moment},v1={signed}"}
         connection.request("POST", f"{parts.path or '/'}{'?' + parts.query if parts.query else ''}", body, headers)
         status = connection.getresponse().status
-    except http.client.HTTPException as error:
+    except http_client.HTTPException as error:
         raise OSError(f"{host} answered no HTTP: {error}") from None
     finally:
         connection.close()
     if not 200 <= status < 300:
-        kind = OSError if status >= 500 or status in AGAIN else RefusedError
+        kind = OSError if status >= 500 or status in AGAIN else HookRefusedError
         raise kind(f"{host} answered {status}")
 
 
-def _address(host: str, port: int, internal: bool) -> str:
-    import ipaddress
+def _place(to: str) -> tuple[str, int]:
+    parts = urlsplit(to)
+    return parts.hostname or "", parts.port or 443
 
+
+def _address(host: str, port: int, internal: bool) -> str:
     found = [str(each[4][0]) for each in socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)]
     for each in found:
         if not internal and not ipaddress.ip_address(each.partition("%")[0]).is_global:
-            raise RefusedError(f"{host} is {each}, an internal address: hook_internal = true allows that")
+            raise HookRefusedError(f"{host} is {each}, an internal address: hook_internal = true allows that")
     return found[0]

@@ -22,10 +22,10 @@ from headwater.errors import (
     UnsupportedOperationError,
     error_for,
 )
-from headwater.pipeline.executors import ingest_files, ingest_frame
+from headwater.imports import when_used
+from headwater.pipeline.executors import ingest_files, ingest_frame, ingest_stream
 from headwater.pipeline.progress import NOBODY, Teller
 from headwater.pipeline.served import is_served, published_by_server, sorted_out, taken_by_server
-from headwater.pipeline.streaming import ingest_stream
 from headwater.rest.remote_streams import RemoteStream
 from headwater.streams.layout import QUARANTINE, sibling
 from headwater.streams.log.checks import Check
@@ -41,6 +41,7 @@ from headwater.verbs.stream_requests import RemotePublished
 from headwater.wording import many
 from headwater.work import Runner, Where, runner_of
 
+session = when_used("headwater.spark.session")
 MANY_LATE = 0.05
 """A run warns of a table that had a larger part of late rows, or of too late ones."""
 
@@ -287,7 +288,8 @@ def fed_by(lake: Catalog, source: str | None, file: str | None) -> list[str]:
     deltas = {each.id.names: each.deltas() for each in streams.values()}
     found = []
     for name, each in streams.items():
-        parts = parts_of(deltas[each.id.names], deltas.get(sibling(each.id.names, QUARANTINE), ()))
+        beside, version = deltas.get(sibling(each.id.names, QUARANTINE), ()), each.version_id.rpartition("/")[2]
+        parts = parts_of(deltas[each.id.names], beside, version)
         if landed_from(parts, source=source, files=files):
             found.append(name)
     if not found:
@@ -340,9 +342,7 @@ def open_lake(spark: Any, catalog: str | Catalog) -> Catalog:
         return catalog
     if spark is None:
         raise InvalidInputError(f"Without a Spark session {catalog!r} is no catalog: give a headwater.Catalog.")
-    from headwater.spark.session import configured
-
-    found = configured(catalog)
+    found = session.configured(catalog)
     return Catalog(found.shown, **{"impl": found.impl, **found.properties})
 
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 import json
 import os
 import socket
-import time
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
@@ -22,7 +21,9 @@ import pyarrow as pa
 from headwater.catalog import Catalog
 from headwater.catalog.streams import CatalogStream
 from headwater.catalog.transactions import metastore_of
+from headwater.clock import Clock
 from headwater.errors import InvalidInputError, LanceNamespaceError, TableNotFoundError
+from headwater.namespace.metastore import MetastoreNamespace
 from headwater.pipeline.grammar import Pipeline
 from headwater.pipeline.hooks import notify
 from headwater.pipeline.jobs import Report
@@ -76,17 +77,14 @@ class RunRecord:
     reports: list[Report] = field(default_factory=list)
     errors: list[str] = field(default_factory=list)
     is_begun: bool = False
-    _started: float = field(default_factory=time.perf_counter)
 
     def __post_init__(self) -> None:
         metastore = metastore_of(self.catalog.namespace)
         self.id = metastore.clock.uuid()
-        self._clock = metastore.clock
-        self._began = self._now()
+        self.clock = metastore.clock
+        self._started = self.clock.monotonic()
+        self._began = _now(self.clock)
         self._who = metastore.properties.author
-
-    def _now(self) -> datetime:
-        return datetime.fromtimestamp(self._clock.now_ms() / 1000, UTC)
 
     @property
     def did_something(self) -> bool:
@@ -106,8 +104,8 @@ class RunRecord:
             "pipeline": self.pipeline.name,
             "state": state,
             "began": self._began,
-            "ended": self._now() if is_over else None,
-            "seconds": round(time.perf_counter() - self._started, 3) if is_over else None,
+            "ended": _now(self.clock) if is_over else None,
+            "seconds": round(self.clock.monotonic() - self._started, 3) if is_over else None,
             "rows": sum(part.rows for part in parts if part.job == "ingest"),
             "quarantined": sum(part.quarantined for part in parts),
             "late": sum(part.late for part in parts),
@@ -172,9 +170,9 @@ def _ended(record: RunRecord, state: str, say: Say) -> None:
     hooks = record.pipeline.hooks
     told = {**row, "began": str(row["began"]), "ended": str(row["ended"]), "steps": json.loads(row["steps"])}
     if state == FAILED and hooks.on_failure:
-        notify(hooks, hooks.on_failure, {"event": "failure", **told}, record.pipeline.folder, say)
+        notify(hooks, hooks.on_failure, {"event": "failure", **told}, record.pipeline.folder, record.clock, say)
     if row["quarantined"] and hooks.on_quarantine:
-        notify(hooks, hooks.on_quarantine, {"event": "quarantine", **told}, record.pipeline.folder, say)
+        notify(hooks, hooks.on_quarantine, {"event": "quarantine", **told}, record.pipeline.folder, record.clock, say)
 
 
 def _written(record: RunRecord, state: str, say: Say) -> bool:
@@ -225,7 +223,7 @@ def runs(catalog: Catalog, pipeline: str | None = None, limit: int | None = None
         return []
     where = f"pipeline = {quoted(pipeline)}" if pipeline is not None else None
     found = catalog[RUNS].to_arrow(filter=where).sort_by([("began", "descending")]).slice(0, limit).to_pylist()
-    return [_shown(row) for row in found]
+    return [_shown(row, catalog) for row in found]
 
 
 def run_of(catalog: Catalog, id: str) -> dict[str, Any]:
@@ -249,20 +247,23 @@ def unended(catalog: Catalog) -> list[dict[str, Any]]:
     if not open_:
         return []
     found = table.to_arrow(filter=f"run IN ({', '.join(map(quoted, open_))})").to_pylist()
-    return [row for row in found if row["state"] == RUNNING and _shown(row)["state"] == KILLED]
+    return [row for row in found if row["state"] == RUNNING and _shown(row, catalog)["state"] == KILLED]
 
 
-def _shown(row: dict[str, Any]) -> dict[str, Any]:
+def _shown(row: dict[str, Any], catalog: Catalog) -> dict[str, Any]:
     """Return a row as it is: of a run that was killed nobody may have noted it yet."""
     if row["state"] != RUNNING:
         return row
-    number = int(str(row["process"]).partition("@")[0] or 0)
-    is_gone = (
-        _process(number) != row["process"]
-        if row["host"] == socket.gethostname()
-        else datetime.now(UTC) - row["began"] > FORGOTTEN
-    )
+    if row["host"] == socket.gethostname():
+        is_gone = _process(int(str(row["process"]).partition("@")[0] or 0)) != row["process"]
+    else:
+        here = catalog.namespace
+        is_gone = isinstance(here, MetastoreNamespace) and _now(here.clock) - row["began"] > FORGOTTEN
     return {**row, "state": KILLED} if is_gone else row
+
+
+def _now(clock: Clock) -> datetime:
+    return datetime.fromtimestamp(clock.now_ms() / 1000, UTC)
 
 
 def _process(number: int) -> str:

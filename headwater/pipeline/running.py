@@ -18,6 +18,7 @@ from headwater.catalog.streams import CatalogStream
 from headwater.catalog.transactions import metastore_of
 from headwater.config import load_profile
 from headwater.errors import ConcurrentModificationError, InvalidInputError, LanceNamespaceError
+from headwater.imports import when_used
 from headwater.pipeline.facts import gather, inferred, moment_of, schema_of, storage_of, wanted_properties
 from headwater.pipeline.grammar import Pipeline, TableSpec, ViewSpec, naming_section
 from headwater.pipeline.jobs import (
@@ -72,6 +73,7 @@ class Run:
     seconds: float = 0.0
 
 
+engine_session = when_used("headwater.spark.engine_session")
 Failed = Callable[[str, LanceNamespaceError], None]
 
 
@@ -180,9 +182,7 @@ def opened_engine(
     if not needed or (spark is None and not engine.is_spark):
         yield None
         return
-    from headwater.spark.engine_session import engine_session
-
-    with engine_session(engine, spark, metastore_of(catalog.namespace).location(), say) as session:
+    with engine_session.engine_session(engine, spark, metastore_of(catalog.namespace).location(), say) as session:
         yield session
 
 

@@ -17,6 +17,7 @@ import pyarrow as pa
 from headwater.catalog import Catalog
 from headwater.catalog.streams import CatalogStream
 from headwater.clock import unique_hex
+from headwater.imports import when_used
 from headwater.pipeline.executors import ingest_frame
 from headwater.pipeline.grammar import ViewSpec, naming_section
 from headwater.pipeline.view_tables import (
@@ -34,6 +35,9 @@ from headwater.streams.sources.intake import Intake
 from headwater.types import arrow_type, spark_schema
 from headwater.work import Runner
 
+pyspark = when_used("pyspark")
+sql_types = when_used("pyspark.sql.types")
+F = when_used("pyspark.sql.functions")
 LASTING = ("UNRESOLVED_ROUTINE", "WRONG_NUM_ARGS", "PARSE_", "INVALID_SQL_SYNTAX", "UNSUPPORTED_FEATURE")
 """Conditions of Spark's errors that no column which a table gets later can mend, by how their names begin."""
 OP = "__headwater_op"
@@ -44,8 +48,6 @@ def land_by_spark(
     runner: Runner, catalog: Catalog, view: ViewSpec, inputs: Mapping[str, Readable], anew: bool = False
 ) -> MadeView:
     """Make the view's table hold what its SQL gives now. SqlError: Spark does not take the SQL, or not compare it."""
-    from pyspark import StorageLevel
-
     spark = runner.spark
     frames = {name: partial(frame_of, spark, found, runner.cores) for name, found in inputs.items()}
     with ExitStack() as until, _asked(spark, view.sql, frames) as frame:
@@ -53,7 +55,8 @@ def land_by_spark(
         few = _few_rows(runner, catalog, view, inputs, frame)
         if few is not None:
             return land(catalog, view, few, anew, BY_SPARK)
-        frame = frame.persist(StorageLevel.DISK_ONLY)  # it is looked at twice, and may be as large as its inputs
+        # It is looked at twice, and may be as large as its inputs.
+        frame = frame.persist(pyspark.StorageLevel.DISK_ONLY)
         until.callback(frame.unpersist)
         total, distinct = _counted(frame, view)
         check_distinct(view, total, distinct)
@@ -87,9 +90,7 @@ def _schema(frame: Any) -> pa.Schema:
 
 def check_sql(spark: Any, sql: str, schemas: Mapping[str, pa.Schema]) -> None:
     """Raise SqlError for SQL that Spark refuses whatever columns its tables get, such as an unknown function."""
-    from pyspark.sql.types import StructType
-
-    kinds = {name: StructType.fromJson(spark_schema(schema)) for name, schema in schemas.items()}
+    kinds = {name: sql_types.StructType.fromJson(spark_schema(schema)) for name, schema in schemas.items()}
     try:
         with _asked(spark, sql, {name: partial(spark.createDataFrame, [], kind) for name, kind in kinds.items()}):
             return
@@ -101,11 +102,10 @@ def check_sql(spark: Any, sql: str, schemas: Mapping[str, pa.Schema]) -> None:
 
 def slice_by_spark(spark: Any, query: Any, tables: Mapping[str, pa.Table]) -> pa.Table:
     """Return what Spark SQL, as text or as a tree, gives of a few rows."""
-    from pyspark.sql.types import StructType
 
     def frame(table: pa.Table) -> Any:
         # PySpark reads no rows of a table whose first chunk is empty.
-        return spark.createDataFrame(table.combine_chunks(), StructType.fromJson(spark_schema(table.schema)))
+        return spark.createDataFrame(table.combine_chunks(), sql_types.StructType.fromJson(spark_schema(table.schema)))
 
     with _asked(spark, query_text(query), {name: partial(frame, table) for name, table in tables.items()}) as found:
         rows: pa.Table = found.toArrow()
@@ -115,8 +115,6 @@ def slice_by_spark(spark: Any, query: Any, tables: Mapping[str, pa.Table]) -> pa
 @contextmanager
 def _asked(spark: Any, sql: str, inputs: Mapping[str, Callable[[], Any]]) -> Any:
     """Yield what the SQL gives. Spark has no schemas for temporary views: each name becomes one without dots."""
-    from pyspark.errors import AnalysisException
-
     run = unique_hex(8)
     names = {name: f"__headwater_{run}_{place}" for place, name in enumerate(inputs)}
     try:
@@ -125,7 +123,7 @@ def _asked(spark: Any, sql: str, inputs: Mapping[str, Callable[[], Any]]) -> Any
         try:
             frame = spark.sql(with_tables(sql, names))
             kinds = [field.dataType.simpleString() for field in frame.schema]
-        except AnalysisException as error:
+        except pyspark.errors.AnalysisException as error:
             raise SqlError(f"Spark does not take it: {str(error).splitlines()[0][:300]}") from error
         if any("map<" in kind for kind in kinds):
             raise SqlError("Spark does not compare maps.")
@@ -137,8 +135,6 @@ def _asked(spark: Any, sql: str, inputs: Mapping[str, Callable[[], Any]]) -> Any
 
 def _counted(frame: Any, view: ViewSpec) -> tuple[int, int]:
     """Return the number of rows, and of different keys."""
-    from pyspark.sql import functions as F
-
     each = frame.groupBy(*(F.col(_quoted(name)) for name in view.keys)).agg(F.count(F.lit(1)).alias(NEW))
     total, distinct = each.agg(F.sum(NEW), F.count(F.lit(1))).collect()[0]
     return total or 0, distinct
@@ -146,12 +142,11 @@ def _counted(frame: Any, view: ViewSpec) -> tuple[int, int]:
 
 def _differences(runner: Runner, stream: CatalogStream, frame: Any, slot: int) -> Any:
     """Upserts of rows that are new or different, deletes of those that are not there any more."""
-    from pyspark.sql import functions as F
-    from pyspark.sql.types import StructType
-
     definition = stream.definition
     names = [name for name in frame.columns if name in definition.by_name]
-    kinds = StructType.fromJson(spark_schema(pa.schema([(name, definition.by_name[name].type) for name in names])))
+    kinds = sql_types.StructType.fromJson(
+        spark_schema(pa.schema([(name, definition.by_name[name].type) for name in names]))
+    )
     new = frame.select(*(F.col(_quoted(each.name)).cast(each.dataType).alias(each.name) for each in kinds))
     if not stream.position:
         return new.withColumn(OP, F.lit("u"))

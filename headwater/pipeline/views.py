@@ -17,6 +17,7 @@ import pyarrow as pa
 
 from headwater.catalog import Catalog
 from headwater.errors import InvalidInputError, UnsupportedOperationError
+from headwater.imports import when_used
 from headwater.pipeline.facts import schema_of
 from headwater.pipeline.grammar import ViewSpec
 from headwater.pipeline.slices import Run, land_slices
@@ -31,6 +32,8 @@ from headwater.sql.slicing import NotInSlicesError, slicing_of
 from headwater.sql.spark_parser import SqlError, UnsupportedSqlError, check_quotes
 from headwater.work import Runner, runner_of
 
+spark_views = when_used("headwater.pipeline.spark_views")
+table_frames = when_used("headwater.spark.table_frames")
 Say = Callable[[str], None]
 
 
@@ -71,9 +74,7 @@ def check_view(view: ViewSpec, schemas: Mapping[str, pa.Schema], runner: Runner)
     """
     with naming_view(view):
         if runner.spark is not None:
-            from headwater.pipeline.spark_views import check_sql
-
-            check_sql(runner.spark, view.sql, schemas)
+            spark_views.check_sql(runner.spark, view.sql, schemas)
             return
         with opened() as engine, suppress(SqlError):
             run_sql(engine, view.sql, {name: schema.empty_table() for name, schema in schemas.items()})
@@ -95,8 +96,6 @@ def naming_view(view: ViewSpec, refuses: bool = True) -> Iterator[None]:
 
 def _in_slices(catalog: Catalog, view: ViewSpec, moment: ViewMoment, runner: Runner) -> MadeView:
     if runner.spark is not None:
-        from headwater.pipeline import spark_views
-
         run: Run = partial(spark_views.slice_by_spark, runner.spark)
         return land_slices(catalog, moment.catalog, view, moment.inputs, run, BY_SPARK, runner.driver_rows)
     with opened() as engine:
@@ -115,10 +114,9 @@ def as_a_whole(catalog: Catalog, view: ViewSpec, moment: ViewMoment, runner: Run
     schemas = {name: schema_of(at[name]) for name in inputs}
     check_quotes(view.sql, (column for schema in schemas.values() for column in schema.names))
     if runner.spark is not None:
-        from headwater.pipeline.spark_views import land_by_spark
-        from headwater.spark.table_frames import readable
-
-        return land_by_spark(runner, catalog, view, {name: readable(at[name], moment.slot) for name in inputs}, anew)
+        held = {name: table_frames.readable(at[name], moment.slot) for name in inputs}
+        made: MadeView = spark_views.land_by_spark(runner, catalog, view, held, anew)
+        return made
     columns = _named(view, schemas)
     tables = {name: at[name].to_arrow(columns.get(name)) for name in inputs}
     with opened() as engine:

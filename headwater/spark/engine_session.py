@@ -32,7 +32,7 @@ from headwater.spark.session import own_settings
 from headwater.store import is_local, open_store
 from headwater.store.seam import OWN_FOLDER
 from headwater.streams.serving.serving_copy import CatalogLocation
-from headwater.work.engines import PipelineEngine
+from headwater.work.tasks import PipelineEngine
 
 pyspark = when_used("pyspark")
 Say = Callable[[str], None]

@@ -1,6 +1,6 @@
 """Verbs about the objects of the DeltaCAT model: found by locator or immutable id, and listed.
 
-Namespaces, tables, table versions, streams, partitions and deltas are one kind of answer (`CatalogObject`). All of it
+Namespaces, tables, table versions, streams, partitions and deltas are one kind of answer (`DescribedObject`). All of it
 is in the index of the metastore: only a delta may take a request to the storage.
 """
 
@@ -37,7 +37,7 @@ NOT_THERE = (1, 4, 11, 13)
 MAX_OBJECTS = 10_000
 
 
-class CatalogObject(msgspec.Struct, frozen=True, kw_only=True):
+class DescribedObject(msgspec.Struct, frozen=True, kw_only=True):
     """An object of the DeltaCAT model: a namespace, table, table_version, stream, partition or delta (`kind`).
 
     `id`: its Immutable ID. `key`: that of a namespace or table; of any other object the ids from its table down, joined
@@ -80,7 +80,7 @@ class ListObjects(ObjectRequest, frozen=True, kw_only=True):
 class ObjectPage(msgspec.Struct, frozen=True):
     """Objects in order, and the token of the next page."""
 
-    objects: list[CatalogObject]
+    objects: list[DescribedObject]
     page_token: str | None = None
 
 
@@ -89,7 +89,7 @@ LEARNT = msgspec.json.Decoder(ObjectPage)
 
 
 @verb("find", NOTHING, WorkPlace.SERVER, SessionKind.ANY)
-def find_object(session: VerbSession, request: FindObject) -> CatalogObject:
+def find_object(session: VerbSession, request: FindObject) -> DescribedObject:
     """Return the object of a locator, or of an immutable id. What the caller may not describe is not found (4)."""
     if (request.locator is None) == (request.key is None):
         raise InvalidInputError("FindObject takes a `locator` or a `key`, one of them.")
@@ -134,7 +134,7 @@ def _parts(state: Reading, path: tuple[str, ...]) -> Iterator[Object]:
             yield from state.partitions(path, version=version.id, stream=stream.id)
 
 
-def describe_objects(state: Reading, found: Iterable[Object | Delta]) -> Iterator[CatalogObject]:
+def describe_objects(state: Reading, found: Iterable[Object | Delta]) -> Iterator[DescribedObject]:
     """Yield objects as answers. The definition of a table version names the values of its partitions."""
     definitions: dict[str, Definition | None] = {}
 
@@ -159,7 +159,7 @@ def describe_objects(state: Reading, found: Iterable[Object | Delta]) -> Iterato
             more = {"path": each.path, "parts": tuple(map(part_text, each.parts)), "aliases": each.aliases}
             values = each.parts[1] if each.kind == "partition" else None
         properties = without_folders(each.properties) if STREAM in each.properties else each.properties
-        yield CatalogObject(
+        yield DescribedObject(
             kind=each.kind,
             id=each.id,
             key=each.key,

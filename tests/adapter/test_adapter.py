@@ -19,8 +19,7 @@ import pytest
 from lance.namespace import DirectoryNamespace, RestNamespace
 
 import headwater
-from headwater.adapter import AdaptedNamespace, open_adapted
-from headwater.adapter.adapted import check_answers
+from headwater.adapter import AdaptedNamespace, check_answers, open_adapted
 from headwater.cli import main
 from headwater.config import connect, open_catalog, resolve
 from headwater.errors import (

@@ -130,6 +130,7 @@ def test_in_a_transaction_a_version_is_made_activated_written_and_published_at_o
     assert catalog.verify() == []
 
 
+@pytest.mark.long
 def test_rows_that_wait_in_a_transaction_stay_with_the_version_they_were_for(catalog: headwater.Catalog) -> None:
     catalog.create_table("n.t", [{"id": 1}])
     catalog["n.t"].table_versions.create("2", [{"id": "x"}])
@@ -141,6 +142,7 @@ def test_rows_that_wait_in_a_transaction_stay_with_the_version_they_were_for(cat
     assert catalog.verify() == []
 
 
+@pytest.mark.long
 def test_a_name_moves_and_drops_and_comes_back_with_all_its_versions(catalog: headwater.Catalog) -> None:
     table = streamed(catalog)
     second = table.table_versions.create("2", schema=NEW, keys="id")
@@ -183,6 +185,7 @@ def test_the_history_by_its_name_is_that_of_the_active_version(lake: headwater.C
     assert lake.verify() == []
 
 
+@pytest.mark.long
 def test_a_history_that_begins_with_an_unreleased_version_shows_nothing_before_it_is_active(
     lake: headwater.Catalog,
 ) -> None:
@@ -193,6 +196,18 @@ def test_a_history_that_begins_with_an_unreleased_version_shows_nothing_before_i
     assert lake["n.t__history"].versions() == []
     lake["n.t"].table_versions.activate("2")
     assert lake["n.t__history"].count() == 1
+
+
+def test_an_undo_in_one_version_leaves_what_another_has_quarantined(lake: headwater.Catalog) -> None:
+    bad = [{"id": None}, {"id": 1}]
+    table = lake.create_stream_table("n.t", {"id": "int64"}, keys="id")
+    table.ingest(bad, source="feed")
+    second = table.table_versions.create("2", schema={"id": "int64", "w": "double"}, keys="id")
+    second.ingest([*bad, {"id": 2}], source="feed")
+    assert second.undo(source="feed").quarantined == 1
+    assert (second.count(), table.count(), lake["n.t__quarantine"].count()) == (0, 1, 1)
+    assert table.undo(source="feed").quarantined == 1
+    assert lake["n.t__quarantine"].count() == 0
 
 
 def test_a_publish_and_a_landing_that_an_activation_overtakes_go_to_the_version_they_see(
@@ -212,6 +227,7 @@ def test_a_publish_and_a_landing_that_an_activation_overtakes_go_to_the_version_
     assert lake.verify() == []
 
 
+@pytest.mark.long
 def test_collection_keeps_every_version_and_frees_a_dropped_one(lake: headwater.Catalog, tmp_path: Path) -> None:
     table = streamed(lake)
     lake.create_table("n.p", [{"id": 1}])
@@ -245,6 +261,7 @@ def test_a_deregistered_table_leaves_the_files_of_all_versions(lake: headwater.C
     assert all(place.exists() for place in places)
 
 
+@pytest.mark.long
 def test_an_undo_of_rows_in_a_version_that_is_not_active_says_what_to_do(lake: headwater.Catalog) -> None:
     lake.create_table("n.p", [{"id": 1}])
     lake["n.p"].append([{"id": 2}])
@@ -258,6 +275,7 @@ def test_an_undo_of_rows_in_a_version_that_is_not_active_says_what_to_do(lake: h
     assert rows(lake["n.p"]) == [{"id": 1}]
 
 
+@pytest.mark.long
 def test_a_catalog_with_a_version_keeps_it_when_it_travels(lake: headwater.Catalog) -> None:
     lake.create_table("n.p", [{"id": 1}])
     second = lake["n.p"].table_versions.create("2", [{"id": "x"}])
@@ -265,6 +283,7 @@ def test_a_catalog_with_a_version_keeps_it_when_it_travels(lake: headwater.Catal
     assert headwater.Catalog(there)["n.p"].to_arrow().to_pylist() == [{"id": "x"}]
 
 
+@pytest.mark.long
 def test_the_mirror_shows_the_active_version(lake: headwater.Catalog, tmp_path: Path) -> None:
     lake.create_table("n.p", [{"id": 1}])
     lake["n.p"].table_versions.create("2", [{"id": "x"}])

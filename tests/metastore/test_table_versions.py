@@ -17,6 +17,7 @@ from headwater.errors import (
 )
 from headwater.metastore import Metastore, Transaction
 from headwater.metastore.records.objects import lifecycle_of
+from headwater.store import Crash, CrashesAtStore, LocalStore, Store
 from tests.metastore.published_reader import read
 
 T = ["a", "t"]
@@ -193,12 +194,41 @@ def test_a_position_that_would_leave_a_gap_in_a_change_log_is_refused(store: Met
     assert [delta.position for delta in store.deltas(T)] == [1, 2, 3]
 
 
+@pytest.mark.parametrize("after", [False, True], ids=["before the write", "after the write"])
+def test_a_crash_at_any_step_of_an_activation_leaves_the_one_or_the_other_active(tmp_path: Path, after: bool) -> None:
+    def prepared(root: Path) -> Path:
+        made = Metastore(root)
+        made.run(lambda tx: (tx.create_namespace(["a"]), tx.create_table(T), tx.append_delta(T, ["one"])))
+        made.run(lambda tx: (tx.create_table_version(T, "2"), tx.append_delta(T, ["two"], version="2")))
+        return root
+
+    def activating(store: Store) -> None:
+        Metastore(store).run(lambda tx: tx.activate_table_version(T, "2"))
+
+    counting = CrashesAtStore(LocalStore(prepared(tmp_path / "count")), step=0)
+    activating(counting)
+    assert counting.writes > 2
+    outcomes = set()
+    for step in range(1, counting.writes + 1):
+        root = prepared(tmp_path / str(step))
+        with pytest.raises(Crash):
+            activating(CrashesAtStore(LocalStore(root), step, after))
+        survivor = Metastore(root)
+        outcomes.add(tuple(files(survivor)))
+        assert tuple(read(str(root))["a", "t"][3]) == tuple(files(survivor))
+        assert sorted(states(survivor).values()) in (["active", "deprecated"], ["active", "unreleased"])
+        assert survivor.verify() == []
+    assert ("two",) in outcomes
+    assert outcomes <= {("one",), ("two",)}
+
+
 def _activate(root: str, id: str, times: int) -> None:
     store = Metastore(root)
     for _ in range(times):
         store.run(lambda tx: tx.activate_table_version(T, id))
 
 
+@pytest.mark.long
 def test_processes_that_activate_and_append_never_leave_two_active(store: Metastore, tmp_path: Path) -> None:
     store.run(lambda tx: tx.create_table_version(T, "2"))
     context = multiprocessing.get_context("spawn")

@@ -35,8 +35,8 @@ from headwater.spark import java_runtime as java
 from headwater.spark.failures import failure
 from headwater.streams.serving.serving_copy import CatalogLocation
 from headwater.work import EMBEDDED, LocalRunner, Where
-from headwater.work.engines import ENGINES, SPARK, PipelineEngine
 from headwater.work.runners import step_jobs
+from headwater.work.tasks import ENGINES, SPARK, PipelineEngine
 from tests.pipeline.shop import Shop
 
 

@@ -19,9 +19,8 @@ from headwater.cli.main import main
 from headwater.cli.pipeline import Bar, Lines
 from headwater.errors import InvalidInputError, ServiceUnavailableError
 from headwater.pipeline import export, import_files, index, ingest, maintain, publish
-from headwater.pipeline.exporting import export_lineage
 from headwater.pipeline.keeping import Policy, policy_of
-from headwater.pipeline.lineage import open_lineage, upstream
+from headwater.pipeline.lineage import export_lineage, open_lineage, upstream
 from headwater.streams.serving import compaction
 
 

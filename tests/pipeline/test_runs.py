@@ -19,6 +19,7 @@ import pytest
 
 from headwater.catalog import Catalog
 from headwater.cli import main
+from headwater.clock import SystemClock
 from headwater.errors import LanceNamespaceError
 from headwater.pipeline import hooks as hooks_module
 from headwater.pipeline.grammar import parse_pipeline, read_pipeline
@@ -254,7 +255,7 @@ def test_a_command_that_fails_or_hangs_is_tried_three_times_and_told(tmp_path: P
         script.write_text(f"#!/bin/sh\n{text}\n")
         script.chmod(0o755)
         (tmp_path / "calls").write_text("")
-        assert not notify(Hooks(), "./hook.sh", {"event": "failure"}, tmp_path, said.append)
+        assert not notify(Hooks(), "./hook.sh", {"event": "failure"}, tmp_path, SystemClock(), said.append)
         assert len((tmp_path / "calls").read_text().split()) == 3
         assert why in said[-1] or "no answer" in said[-1]
 
@@ -289,14 +290,14 @@ def test_an_address_gets_a_signed_body_again_after_an_error_and_none_if_it_hangs
     threading.Thread(target=server.serve_forever, daemon=True).start()
     to, said = f"https://localhost:{server.server_address[1]}/hook?a=1", list[str]()
     allowed = Hooks(to, "", "env:HOOK_KEY", internal=True)
-    assert notify(allowed, to, {"event": "failure", "error": "é"}, tmp_path, said.append)
+    assert notify(allowed, to, {"event": "failure", "error": "é"}, tmp_path, SystemClock(), said.append)
     assert len(got) == 2
     body, signature = got[-1]
     moment, signed = (part.partition("=")[2] for part in signature.split(","))
     assert hmac.new(b"k", f"{moment}.".encode() + body, hashlib.sha256).hexdigest() == signed
     assert json.loads(body) == {"event": "failure", "error": "é"}
     began = time.monotonic()
-    assert not notify(allowed, to, {"event": "failure"}, tmp_path, said.append)
+    assert not notify(allowed, to, {"event": "failure"}, tmp_path, SystemClock(), said.append)
     assert time.monotonic() - began < 30
     assert "no answer" in said[-1] or "timed out" in said[-1]
     server.shutdown()
@@ -307,7 +308,7 @@ def test_an_address_gets_a_signed_body_again_after_an_error_and_none_if_it_hangs
 def test_an_internal_address_is_refused_at_once(tmp_path: Path, host: str) -> None:
     said: list[str] = []
     to = f"https://{host}/hook"
-    assert not notify(Hooks(to, "", "env:HOOK_KEY"), to, {"event": "failure"}, tmp_path, said.append)
+    assert not notify(Hooks(to, "", "env:HOOK_KEY"), to, {"event": "failure"}, tmp_path, SystemClock(), said.append)
     assert "internal address" in said[0]
 
 
@@ -318,6 +319,8 @@ def test_an_internal_address_is_refused_at_once(tmp_path: Path, host: str) -> No
         ('on_failure = "https://example.com"', "hook_secret must name"),
         ('on_failure = "https://example.com"\nhook_secret = "plain"', "holds no secrets"),
         ('on_quarantine = "echo \'x"', "no command"),
+        ('on_failure = "https://"\nhook_secret = "env:X"', "names no host"),
+        ('on_failure = "https://h:port"\nhook_secret = "env:X"', "no address"),
         ("hook_internal = 1", "true or false"),
         ('on_failur = "x"', "on_failure"),
     ],

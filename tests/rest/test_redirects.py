@@ -13,7 +13,7 @@ import lance_namespace as api
 import pytest
 
 from headwater import connect
-from headwater.pipeline.exporting import export_lineage
+from headwater.pipeline.lineage import export_lineage
 from headwater.spark.catalog import connect as connect_spark
 from headwater.verbs.catalog import ReadLog
 from tests.rest.samples import make

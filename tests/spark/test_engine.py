@@ -16,8 +16,8 @@ from headwater.pipeline import read_pipeline, run_pipeline
 from headwater.spark import engine_session as engines
 from headwater.spark.failures import naming_failures
 from headwater.streams.serving.serving_copy import CatalogLocation
-from headwater.work.engines import SPARK, PipelineEngine
 from headwater.work.runners import step_jobs
+from headwater.work.tasks import SPARK, PipelineEngine
 from tests.pipeline.shop import Shop
 
 

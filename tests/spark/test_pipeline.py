@@ -15,11 +15,22 @@ from pyspark.sql import SparkSession
 
 from headwater.catalog import Catalog
 from headwater.errors import InvalidInputError
-from headwater.pipeline import executors, index, ingest, jobs, publish, read_pipeline, run_pipeline
+from headwater.pipeline import (
+    executors,
+    index,
+    ingest,
+    jobs,
+    parse_pipeline,
+    publish,
+    read_pipeline,
+    run_pipeline,
+    try_views,
+)
 from headwater.streams.log.checks import Check
 from headwater.work import SparkRunner, runners
 from tests.pipeline.shop import Shop
 from tests.pipeline.source_database import create, follow
+from tests.pipeline.test_files import CASES, TEXT, VARIABLES
 
 
 @pytest.fixture(autouse=True)
@@ -217,3 +228,22 @@ def test_rows_of_a_frame_are_the_same_through_the_jar_and_through_the_workers_of
     assert by_jar == [True] * 7 + [False] * 7
     assert found[0] == found[1]
     assert (found[0][0][0][:2], len(found[0][1])) == ((40, 0), 35)
+
+
+def test_rows_that_executors_refused_are_retried_with_their_kind_and_views_are_tested_in_a_session(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    catalog = orders(tmp_path, **{"expect_or_drop.named": "name IS NOT NULL"})
+    table = catalog["raw.orders"]
+    table.upsert([{"id": 1, "at": 1, "name": "a"}, {"id": 2, "at": 1, "name": "b"}])
+    rows = [{"id": 1, "at": "x", "op": "delete"}, {"id": 2, "at": 2, "name": None, "op": "u"}]
+    (tmp_path / "1.json").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    report = ingest(spark, catalog, "raw.orders", str(tmp_path / "1.json"), format="op", name="s")
+    assert (report.quarantined, report.where and report.where.place) == (2, "executors")
+    table.set_properties({"expect_or_drop.named": None})
+    done = table.retry_quarantined()
+    assert (done.rows, done.quarantined) == (1, 1)
+    table.undo(source="s", file=str(tmp_path / "1.json"))
+    assert (table.quarantine().num_rows, {row["name"] for row in table.to_arrow().to_pylist()}) == (0, {"a", "b"})
+    pipeline = parse_pipeline(TEXT + CASES, tmp_path, environment=VARIABLES)
+    assert [each.passed for each in try_views(pipeline, spark)] == [True] * 4

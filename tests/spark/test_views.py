@@ -21,7 +21,7 @@ from headwater.pipeline.view_tables import MadeView, remember
 from headwater.pipeline.views import ViewMoment, make_view
 from headwater.spark import table_frames
 from headwater.work import SparkRunner, runners
-from headwater.work.engines import SPARK, PipelineEngine
+from headwater.work.tasks import SPARK, PipelineEngine
 from tests.pipeline.shop import Shop
 
 

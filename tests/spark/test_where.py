@@ -17,7 +17,7 @@ from pyspark.sql import Row, SparkSession
 from headwater.catalog import Catalog
 from headwater.pipeline import ingest, publish, read_pipeline, run_pipeline
 from headwater.work import DRIVER, EMBEDDED, EXECUTORS, SparkRunner
-from headwater.work.engines import SPARK, PipelineEngine
+from headwater.work.tasks import SPARK, PipelineEngine
 from tests.pipeline.shop import FEATURES, Shop
 
 NOTING = """

@@ -16,7 +16,6 @@ import pytest
 
 from headwater import Catalog, CatalogTable, DirectoryNamespace
 from headwater.catalog.results import WriteResult
-from headwater.catalog.table import sql_type
 from headwater.catalog.table_parts import index_type_of
 from headwater.errors import (
     InvalidInputError,
@@ -31,6 +30,7 @@ from headwater.errors import (
     UnsupportedOperationError,
 )
 from headwater.rest.server import start_in_thread
+from headwater.tables.columns.fields import sql_type
 
 ROWS = pa.table({"id": [1, 2, 3], "name": ["Ada", "Grace", "Edsger"]})
 WORDS = ["the quick brown fox", "a lazy dog", "the dog and the fox", "nothing here"]

@@ -143,18 +143,21 @@ def test_a_catalog_tells_whether_it_is_leveled_and_its_level(tmp_path: Path) -> 
     """Leveled (lance-objects.md): every table is at the same level."""
     namespace = DirectoryNamespace(root=str(tmp_path))
     catalog = Catalog(namespace)
-    assert catalog.level is None
+    levels: list[int | None] = [catalog.level]
+    assert levels == [None]
     for id in (["a"], ["b"], ["b", "c"]):
         namespace.create_namespace(api.CreateNamespaceRequest(id=id))
     for name in ("t", "u"):
         namespace.declare_table(api.DeclareTableRequest(id=["a", name]))
     with start_in_thread(namespace) as server:
         far = Catalog(server.url)
-        assert (catalog.level, far.level) == (2, 2)
+        levels = [catalog.level, far.level]
+        assert levels == [2, 2]
         with urlopen(Request(f"{server.url}/headwater/v1/level", b"{}", method="POST")) as answer:
             assert json.load(answer) == {"level": 2}
         namespace.declare_table(api.DeclareTableRequest(id=["b", "c", "t"]))
-        assert (catalog.level, far.level) == (None, None)
+        levels = [catalog.level, far.level]
+        assert levels == [None, None]
     flat = Catalog(DirectoryNamespace(root=str(tmp_path / "flat"), manifest_enabled="false"))
     flat.namespace.declare_table(api.DeclareTableRequest(id=["t"]))
     assert flat.level == 1

@@ -376,7 +376,8 @@ UNRELEASED, ACTIVE, DEPRECATED = LIFECYCLES = ("unreleased", "active", "deprecat
 
 def lifecycle_of(properties: Mapping[str, Any]) -> str:
     """Return the state of life of a table version, by its properties."""
-    return str(properties.get(LIFECYCLE, ACTIVE))
+    found: str = properties.get(LIFECYCLE, ACTIVE)
+    return found
 
 
 NOTES = "notes"

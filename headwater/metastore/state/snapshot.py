@@ -242,23 +242,32 @@ class Reading(ABC):
         format: str = DELTA_FORMAT,
         version: str | None = None,
         stream: str | None = None,
+        named: bool = True,
     ) -> Delta:
+        """Return the delta at a position; without `named` it lacks locator, key and values, which cost a look-up."""
         self._before_deltas(path, format)
         with self._log.lock:
             view, table, item = self._stream(path, format, version, stream)
             found = view.delta(self._log.segments, item.node.key, position)
             if found is None:
                 raise TableVersionNotFoundError(f"The stream {item.node.id!r} has no delta {position}.")
-            return located(view, table, item, [found])[0]
+            return located(view, table, item, [found])[0] if named else found
 
     def newest_delta(
-        self, path: Path, *, format: str = DELTA_FORMAT, version: str | None = None, stream: str | None = None
+        self,
+        path: Path,
+        *,
+        format: str = DELTA_FORMAT,
+        version: str | None = None,
+        stream: str | None = None,
+        named: bool = True,
     ) -> Delta | None:
+        """Return the last delta, None before the first; `named`: as in `get_delta`."""
         self._before_deltas(path, format)
         with self._log.lock:
             view, table, item = self._stream(path, format, version, stream)
             found = view.newest_delta(self._log.segments, item.node.key)
-            return None if found is None else located(view, table, item, [found])[0]
+            return found if found is None or not named else located(view, table, item, [found])[0]
 
     def last_position(
         self, path: Path, *, format: str = DELTA_FORMAT, version: str | None = None, stream: str | None = None

@@ -181,8 +181,8 @@ class TransactionChanges:
         self.tx.append_delta(table.id, [file], format=LANCE_FORMAT, properties=properties, position=version.number)
 
     def _settled(self, table: Table) -> int:
-        newest, known = self.tx.newest_delta(table.id, format=LANCE_FORMAT), self.finals.get(table.location, ())
-        number = settled(newest)
+        newest = self.tx.newest_delta(table.id, format=LANCE_FORMAT, named=False)
+        number, known = settled(newest), self.finals.get(table.location, ())
         while number + 1 in known:
             number += 1
         return number
@@ -200,7 +200,7 @@ class TransactionChanges:
         old = self.tx.get_stream(table, format=LANCE_FORMAT)
         known = table_of(self.tx, self.tx.get(table))
         kept = [delta for delta in self._deltas(table) if delta.position not in removed]
-        last = settled(self.tx.newest_delta(table, format=LANCE_FORMAT))
+        last = settled(self.tx.newest_delta(table, format=LANCE_FORMAT, named=False))
         self.tx.drop_stream(table, old.id)
         new = self.tx.create_stream(table, LANCE_FORMAT, id=self.new_stream_id())
         self.tx.update_stream(table, new.id, {**old.properties, LOCATION: known.location})

@@ -50,6 +50,10 @@ class Line(NamedTuple):
     settled: int
 
 
+def _delta(reader: Reading, table: ObjectId, number: int) -> Delta:
+    return reader.get_delta(table, number, format=LANCE_FORMAT, named=False)
+
+
 def _find(reader: Reading, id: ObjectId, lines: dict[ObjectId, Line | None]) -> CatalogObject | None:
     """A table has no children but its versions, so what is below one is not looked for by its name."""
     if id.is_root:
@@ -58,7 +62,7 @@ def _find(reader: Reading, id: ObjectId, lines: dict[ObjectId, Line | None]) -> 
     try:
         if line is None:
             return _named(*reader.get_with_stream(id, LANCE_FORMAT))
-        return version_of(line.table, reader.get_delta(line.table.id, int(id.name), format=LANCE_FORMAT), line.settled)
+        return version_of(line.table, _delta(reader, line.table.id, int(id.name)), line.settled)
     except NOT_FOUND:
         return None
 
@@ -79,7 +83,7 @@ def _line(reader: Reading, id: ObjectId, lines: dict[ObjectId, Line | None]) -> 
 def _looked_up_line(reader: Reading, id: ObjectId) -> Line | None:
     try:
         found = _named(*reader.get_with_stream(id, LANCE_FORMAT))
-        newest = reader.newest_delta(found.id, format=LANCE_FORMAT) if isinstance(found, Table) else None
+        newest = reader.newest_delta(found.id, format=LANCE_FORMAT, named=False) if isinstance(found, Table) else None
     except NOT_FOUND:
         return None
     return Line(found, settled(newest)) if isinstance(found, Table) else None
@@ -128,7 +132,7 @@ def kept_columns(reader: Reading, table: ObjectId) -> set[str]:
     number = newest_version(reader, table)
     while number > 0:
         try:
-            known = reader.get_delta(table, number, format=LANCE_FORMAT).properties
+            known = _delta(reader, table, number).properties
         except NOT_FOUND:
             known = {}
         if "columns" in known:
@@ -151,7 +155,7 @@ def with_newest(reader: Reading, item: CatalogObject) -> CatalogObject:
 
 def newest_version(reader: Reading, table: ObjectId) -> int:
     try:
-        newest = reader.newest_delta(table, format=LANCE_FORMAT)
+        newest = reader.newest_delta(table, format=LANCE_FORMAT, named=False)
     except NOT_FOUND:
         return 0
     return newest.position if newest is not None else 0

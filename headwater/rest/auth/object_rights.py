@@ -27,7 +27,7 @@ from headwater.rest.auth.access import EVERYTHING, Caller, Need, allows, needs
 from headwater.rest.call import Call
 from headwater.rest.routes import Permission
 from headwater.streams.layout import LINEAGE, QUARANTINE, sibling
-from headwater.verbs.object_verbs import CatalogObject
+from headwater.verbs.object_verbs import DescribedObject
 
 MEANS_DROPPED = frozenset({"Undrop", "DescribeHistory"})
 """Operations that mean what was dropped last under a name, if nothing has it."""
@@ -173,7 +173,7 @@ class Projection:
             return delta
         return msgspec.structs.replace(delta, properties={**delta.properties, LINEAGE: self.lineage(noted)})
 
-    def object(self, found: CatalogObject) -> CatalogObject | None:
+    def object(self, found: DescribedObject) -> DescribedObject | None:
         """Return an object with the aliases and properties that may be told; None if the caller may not describe it."""
         if self.is_whole:
             return found

@@ -13,6 +13,7 @@ import pyarrow.compute as pc
 
 from headwater.clock import Clock
 from headwater.metastore import DataFile, Delta, Transaction
+from headwater.metastore.commit.table_parts import FIRST_VERSION
 from headwater.store import Store
 from headwater.streams.definition import define, from_properties, to_properties
 from headwater.streams.fold.events import Events
@@ -34,6 +35,8 @@ TYPES: dict[str, Any] = {
 SCHEMA = pa.schema(TYPES)
 ORIGIN = "origin"
 """The property of a delta of the quarantine that says which batch its rows came with: its source, file and token."""
+OF_VERSION = "of"
+"""Another property of it: the version of the table that rejected the rows, if that is not the first."""
 RETRY_OF = "retry_of"
 """The property of rows that were quarantined and taken again: the transaction that their batch came with."""
 QUEUE = "queue"
@@ -127,7 +130,10 @@ def quarantine(
         create(tx, path)
     if not is_quarantine(tx, path):
         raise in_the_way(path, stream.path, "quarantine")
-    version, own = open_in(tx, path).version, {} if origin is None else {ORIGIN: dict(origin)}
+    version = open_in(tx, path).version
+    own: dict[str, Any] = {} if origin is None else {ORIGIN: dict(origin)}
+    if stream.version != FIRST_VERSION:
+        own[OF_VERSION] = stream.version
     for each in rejected:
         properties = {**each.properties, "call": tx.deltas_made, **own}
         tx.append_delta(path, [each.file], "append", version=version, properties=properties)

@@ -11,13 +11,14 @@ from typing import Any, NamedTuple
 from headwater.errors import InvalidInputError, InvalidTableStateError
 from headwater.metastore import Delta, Metastore, Reading, Transaction
 from headwater.metastore.commit.draft import AppendedDelta
+from headwater.metastore.commit.table_parts import FIRST_VERSION
 from headwater.metastore.commit.undo_deltas import ColumnChanges
 from headwater.metastore.metastore import RestoreIn
 from headwater.metastore.records.objects import Undone
 from headwater.streams.definition import from_properties
 from headwater.streams.fold.events import VERSION
 from headwater.streams.layout import QUARANTINE, sibling
-from headwater.streams.log.quarantine import ORIGIN, QUEUE, RETRY_OF, batch_of, is_quarantine
+from headwater.streams.log.quarantine import OF_VERSION, ORIGIN, QUEUE, RETRY_OF, batch_of, is_quarantine
 from headwater.streams.log.source_ledger import FILE, TOKEN, LedgerEntry, give_back
 from headwater.streams.reading.position_views import all_published
 from headwater.streams.stream_lookup import Stream, open_in
@@ -50,10 +51,16 @@ class TakenOut(NamedTuple):
 Choice = Callable[[Sequence[LandedPart]], Sequence[LandedPart]]
 
 
-def parts_of(deltas: Sequence[Delta], quarantined: Sequence[Delta] = ()) -> list[LandedPart]:
-    """Return the deltas that landed in a table and its quarantine, without rows that a publish found late."""
+def parts_of(
+    deltas: Sequence[Delta], quarantined: Sequence[Delta] = (), version: str = FIRST_VERSION
+) -> list[LandedPart]:
+    """Return the deltas that landed in a version of a table and its quarantine, without rows found late by a publish.
+
+    The quarantine is one for all table versions.
+    """
     own, beside = _voided(deltas), _voided(quarantined)
-    kept = [each for each in quarantined if ORIGIN in each.properties]
+    mine = (each for each in quarantined if each.properties.get(OF_VERSION, FIRST_VERSION) == version)
+    kept = [each for each in mine if ORIGIN in each.properties]
     return [
         *(LandedPart(each, each.properties, each.position in own, False) for each in deltas),
         *(LandedPart(each, each.properties[ORIGIN], each.position in beside, True) for each in kept),
@@ -69,7 +76,7 @@ def take_out(tx: Transaction, log: Reading, stream: Stream, choose: Choice) -> T
     sources back. 19 with the reason if it cannot."""
     deltas, beside = log.deltas(stream.path, version=stream.version), _quarantine_of(tx, stream)
     kept = log.deltas(beside.path, version=beside.version) if beside is not None else []
-    parts = parts_of(deltas, kept)
+    parts = parts_of(deltas, kept, stream.version)
     chosen = choose(parts)
     if not chosen:
         raise InvalidTableStateError(

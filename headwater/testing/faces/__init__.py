@@ -3,8 +3,9 @@
 from dataclasses import replace
 
 from headwater.testing.faces.case_objects import Case, Outcome
-from headwater.testing.faces.cases import NAME_VERBS, ROW_VERBS, STREAM_VERBS
+from headwater.testing.faces.cases import ROW_VERBS, STREAM_VERBS
 from headwater.testing.faces.compared_catalog import DOORS, ComparedCatalog, doors_of, filled_in
+from headwater.testing.faces.name_cases import NAME_VERBS
 
 VERBS = (*NAME_VERBS, *ROW_VERBS, *STREAM_VERBS)
 REFUSED = (
