@@ -12,7 +12,7 @@ import pytest
 from headwater import names
 from headwater.metastore import Metastore
 from headwater.metastore.commit import group_commit as commit_module
-from headwater.metastore.commit.log import Log
+from headwater.metastore.commit.log import Claim, Log
 from headwater.metastore.records.disk_records import Slot
 from headwater.metastore.records.layout import SLOTS, slot_number
 from headwater.metastore.state import index as index_module
@@ -140,7 +140,7 @@ def test_create_table_checks_a_name_twice_and_looks_for_the_next_slot_twice(
         seen["looks"] += 1
         return look(self, first, count)
 
-    def last_claim(self: Log, number: int, slot: Slot) -> bool:
+    def last_claim(self: Log, number: int, slot: Slot) -> Claim:
         monkeypatch.setattr(Log, "_read", look)  # what is looked for after the commit is no part of the walk to it
         return claim(self, number, slot)
 

@@ -21,7 +21,7 @@ from headwater.metastore import Metastore
 from headwater.metastore.commit import draft, group_commit, rules
 from headwater.metastore.commit import log as log_module
 from headwater.metastore.commit.group_commit import Committer
-from headwater.metastore.commit.log import Log
+from headwater.metastore.commit.log import Claim, Log
 from headwater.metastore.records.deltas import Segments
 from headwater.metastore.records.disk_records import is_collected
 from headwater.metastore.state import checkpoints
@@ -104,7 +104,7 @@ def exists_means_ours(store: Any, key: str, data: bytes) -> bool:
 _claim = Log.claim
 
 
-def unknown_as_failed(self: Log, number: int, slot: Any) -> bool:
+def unknown_as_failed(self: Log, number: int, slot: Any) -> Claim:
     try:
         return _claim(self, number, slot)
     except CommitStateUnknownError:

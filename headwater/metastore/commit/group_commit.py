@@ -19,7 +19,7 @@ from headwater.errors import (
     ThrottlingError,
 )
 from headwater.metastore.commit.draft import Draft
-from headwater.metastore.commit.log import Files, Log, files_of
+from headwater.metastore.commit.log import Claim, Files, Log, files_of
 from headwater.metastore.commit.rules import Group, Header, compile_txn, conflict, refused
 from headwater.metastore.records.disk_records import Slot, Txn
 from headwater.retry import retry
@@ -118,8 +118,9 @@ class Committer:
             number, slot, taken = drawn
             if not taken:
                 return
-            if not self.log.claim(number, slot):
-                self._check_not_collected(number, slot)
+            found = self.log.claim(number, slot)
+            if found is not Claim.OURS:
+                self._read_on(number, slot, found)
                 raise ConcurrentModificationError(f"Slot {number} is another writer's.")
             self._settle(number, slot, taken)
 
@@ -130,19 +131,22 @@ class Committer:
                 f"Other writers took {MAX_CLAIMS} slots in a row: nothing was committed, try again later."
             ) from None
 
-    def _check_not_collected(self, number: int, slot: Slot) -> None:
-        """Read on. Raise CommitStateUnknown if our slot may have been collected before its answer was looked into.
+    def _read_on(self, number: int, slot: Slot, found: Claim) -> None:
+        """Read the log on after a slot that is not ours, or is not seen to be.
 
-        Times of slots never decrease: a boundary older than our slot is one behind which ours cannot be.
+        CommitStateUnknown is raised if it may have been collected before a lost answer was looked into. Times of slots
+        never decrease: a boundary older than our slot is one behind which ours cannot be.
         """
         try:
             index = self.log.refresh()
         except LanceNamespaceError as error:
+            if found is Claim.ANOTHERS:
+                raise
             raise CommitStateUnknownError(
                 f"Slot {number} is taken, and the log cannot be read ({error}). The transaction may have landed: look "
                 "for its id in the log before repeating it."
             ) from error
-        if number <= index.boundary and slot.time <= index.times.of(index.boundary):
+        if found is Claim.NOT_SEEN and number <= index.boundary and slot.time <= index.times.of(index.boundary):
             raise CommitStateUnknownError(
                 f"Slot {number} was collected before the store answered its write. The transaction may have landed: "
                 "look at what it changed before repeating it."

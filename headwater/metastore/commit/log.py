@@ -11,7 +11,9 @@ import contextlib
 import threading
 from collections import deque
 from collections.abc import Collection, Iterator
+from enum import Enum
 from functools import partial
+from itertools import count
 
 from headwater.clock import Clock
 from headwater.errors import (
@@ -119,6 +121,14 @@ MAX_READ_AHEAD = 256
 LOST_ANSWERS = 5
 SEEN = 64
 NOT_LOOKED = 0, b""
+
+
+class Claim(Enum):
+    """The result of taking a slot. NOT_SEEN: its bytes are not ours now, and an earlier write of it may have been."""
+
+    OURS = "ours"
+    ANOTHERS = "another's"
+    NOT_SEEN = "not seen"
 
 
 class Log:
@@ -351,17 +361,18 @@ class Log:
             self.store.put(FORMAT_KEY, seal(CATALOG, encode({"format": FORMAT})))
             self._probed = True
 
-    def claim(self, number: int, slot: Slot) -> bool:
-        """Take a slot, durably. False: it is somebody else's. A lost answer is looked into, never guessed."""
-        data = seal(SLOT, encode(slot))
+    def claim(self, number: int, slot: Slot) -> Claim:
+        """Take a slot, durably. A lost answer is looked into, never guessed."""
+        data, tries = seal(SLOT, encode(slot)), count()
+
+        def take(key: str) -> Claim:
+            is_first = next(tries) == 0 and self.store.abilities.path is not None  # other stores repeat by themselves
+            if create(self.store, key, data):
+                return Claim.OURS
+            return Claim.ANOTHERS if is_first else Claim.NOT_SEEN
+
         try:
-            return retry(
-                self.clock,
-                LOST_ANSWERS,
-                lambda: slot_key(number),
-                lambda key: create(self.store, key, data),
-                on=ServiceUnavailableError,
-            )
+            return retry(self.clock, LOST_ANSWERS, lambda: slot_key(number), take, on=ServiceUnavailableError)
         except CommitStateUnknownError:
             raise
         except ServiceUnavailableError:
