@@ -116,7 +116,7 @@ replaced("a slot is not read back after a lost answer", log_module, "create", pu
 replaced("a slot without a sync", log_module, "create", put_unsynced)
 replaced("a slot that exists is taken for ours", log_module, "create", exists_means_ours)
 replaced("an unknown fate told as a failure", Log, "claim", unknown_as_failed)
-replaced("a collected slot is another's", Committer, "_check_not_collected", lambda self, *_: self.log.refresh())
+replaced("a collected slot is another's", Committer, "_read_on", lambda self, *_: self.log.refresh())
 
 # Conflicts
 
