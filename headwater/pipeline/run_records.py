@@ -23,14 +23,16 @@ from headwater.catalog.streams import CatalogStream
 from headwater.catalog.transactions import metastore_of
 from headwater.clock import Clock
 from headwater.errors import InvalidInputError, LanceNamespaceError, TableNotFoundError
+from headwater.names import format_name
 from headwater.namespace.metastore import MetastoreNamespace
 from headwater.pipeline.grammar import Pipeline
 from headwater.pipeline.hooks import notify
 from headwater.pipeline.jobs import Report
 from headwater.pipeline.views import Say
+from headwater.streams import layout
 from headwater.tables.expressions import quoted
 
-RUNS = "system.runs"
+RUNS = format_name(layout.RUNS)
 RUNNING, DONE, FAILED, KILLED = "running", "done", "failed", "killed"
 _TIME: Any = pa.timestamp("us", "UTC")
 _COLUMNS: dict[str, Any] = {

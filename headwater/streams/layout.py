@@ -32,6 +32,8 @@ READERS = "readers"
 
 QUARANTINE = "__quarantine"
 HISTORY = "__history"
+RUNS = ("system", "runs")
+"""The stream table of pipeline runs."""
 PAGES = 64
 LINEAGE = "lineage"
 """The property of a published version that says where its rows come from."""

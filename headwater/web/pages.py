@@ -174,6 +174,7 @@ def _overview(visit: Visit) -> dict[str, Any]:
     return {
         "overview": found,
         "newest": entries[:NEWEST],
+        "runs": ObjectId(found.runs or ()),
         "table": lambda state: visit.links.table(ObjectId(state.path), view="streams"),
     }
 

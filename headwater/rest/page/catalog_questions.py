@@ -47,7 +47,7 @@ from headwater.rest.page.page_facts import (
     VersionFacts,
 )
 from headwater.rest.routes import NOTHING, Permission, Route, RouteTarget
-from headwater.streams.layout import QUARANTINE
+from headwater.streams.layout import QUARANTINE, RUNS
 from headwater.verbs.verb import metastore_of
 
 
@@ -294,9 +294,12 @@ def overview(namespace: LanceNamespace, call: Call) -> OverviewFacts:
         streams = [state for key, state in tables.streams.items() if told.tells(state.path, key)]
     size = (kinds["namespace"], kinds["table"], len(streams)) if told.is_whole else None
     rejected = [state for state in streams if state.path[-1].endswith(QUARANTINE) and state.total]
-    waiting = [state for state in streams if state.deltas and not state.path[-1].endswith(QUARANTINE)]
+    kept = [state for state in streams if state.path != RUNS and not state.path[-1].endswith(QUARANTINE)]
+    waiting = [state for state in kept if state.deltas]
+    runs = next((state.path for state in streams if state.path == RUNS), None)
     newest = sorted(waiting, key=lambda state: -state.rows)[: call.request.limit]
-    return OverviewFacts(size, unread, newest, len(waiting), rejected[: call.request.limit], log(namespace, call))
+    shown = rejected[: call.request.limit]
+    return OverviewFacts(size, unread, newest, len(waiting), shown, runs, log(namespace, call))
 
 
 _KEPT: WeakKeyDictionary[Metastore, _Texts] = WeakKeyDictionary()

@@ -33,7 +33,7 @@ class OverviewFacts(Struct, frozen=True):
     """The catalog as a whole. `size`: namespaces, tables, and stream tables of them; None for a caller with a scope.
 
     `unread`: objects that were not looked at yet. `waiting`: stream tables with rows to publish, `waiting_total` of
-    them. `quarantined`: quarantine tables that hold rows.
+    them. `quarantined`: quarantine tables that hold rows. `runs`: the table of pipeline runs.
     """
 
     size: tuple[int, int, int] | None
@@ -41,6 +41,7 @@ class OverviewFacts(Struct, frozen=True):
     waiting: list[TableState]
     waiting_total: int
     quarantined: list[TableState]
+    runs: tuple[str, ...] | None
     log: LogFacts
 
 
