@@ -16,6 +16,8 @@ from headwater.names import parse_name
 from headwater.wording import closest
 
 USAGE = "usage: headwater [-c CATALOG] VERB [CATALOG] ..."
+MAX_WORDS = 48
+"""Characters of the words of a verb that its usage line has room for."""
 NO_CATALOG = "no catalog is named, and there is no default: give a path, a URI or a profile, or set HEADWATER_CATALOG"
 
 
@@ -24,7 +26,8 @@ class LineParser(argparse.ArgumentParser):
 
     def __init__(self, command: Command) -> None:
         self.command = command
-        shown = " ".join(("[CATALOG]" if command.catalog else "", *(_shown(arg) for arg in command.words), "[options]"))
+        words = ("[CATALOG]" if command.catalog else "", *(_shown(arg) for arg in command.words), "[options]")
+        shown = " ".join(words) if sum(map(len, words)) < MAX_WORDS else " ".join((*words[:2], "..."))
         super().__init__(
             prog=f"headwater {command.name}",
             usage=f"headwater {command.name} {shown.strip()}",

@@ -215,7 +215,9 @@ class RegisteredNamespace(VersionMethods, DataMethods):
 
     def describe_table(self, request: api.DescribeTableRequest) -> api.DescribeTableResponse:
         request = parse_request(api.DescribeTableRequest, request)
-        table = self.operations.find_table(self.known_id(request.id), newest=True)
+        # A transaction that asked for the newest version would conflict with every append of others.
+        newest = not self.versions.in_transaction
+        table = self.operations.find_table(self.known_id(request.id), newest)
         uri = self.operations.uri_of(table)
         answer = api.DescribeTableResponse(
             table=table.id.name,

@@ -70,7 +70,10 @@ STEP = ("job", "table", "rows", "files", "quarantined", "late", "seconds", "posi
 
 @dataclass
 class RunRecord:
-    """The record of one run, while it runs. `errors`: those of its steps; `reports`: what they did."""
+    """The record of one run, while it runs. `errors`: those of its steps; `reports`: what they did.
+
+    `begins`: its beginning is recorded as well, so that a run that is killed is known.
+    """
 
     pipeline: Pipeline
     catalog: Catalog
@@ -78,6 +81,7 @@ class RunRecord:
     watch: bool = False
     reports: list[Report] = field(default_factory=list)
     errors: list[str] = field(default_factory=list)
+    begins: bool = False
     is_begun: bool = False
 
     def __post_init__(self) -> None:
@@ -93,6 +97,11 @@ class RunRecord:
         """True unless its steps found nothing new."""
         parts = [part for report in self.reports for part in (report.parts or (report,))]
         return any(part.rows or part.files or part.quarantined or part.job not in LOOKS for part in parts)
+
+    def begin(self, say: Say) -> None:
+        """Record the beginning, once all that can be refused before anything is written was looked at."""
+        if self.begins and not self.is_begun:
+            self.is_begun = _written(self, RUNNING, say)
 
     def row(self, state: str) -> dict[str, Any]:
         """Return the row of the table, as the run is now."""
@@ -137,7 +146,7 @@ def recorded(
     errors: list[str] | None = None,
     known: Collection[str] | None = None,
 ) -> Iterator[RunRecord]:
-    """Record a run: its beginning if it has steps, and its end with what became of it. Tell the hooks of the file.
+    """Record a run: its beginning before its first step, and its end with what became of it. Tell the file's hooks.
 
     `errors`: of a resident run, those of this round; `known`: of the round before. A round that did nothing, and failed
     as the one before, leaves no record and tells nobody.
@@ -145,8 +154,7 @@ def recorded(
     record = RunRecord(pipeline, catalog, plan, known is not None)
     if errors is not None:
         record.errors = errors
-    if has_steps and not known:
-        record.is_begun = _written(record, RUNNING, say)
+    record.begins = has_steps and not known
     try:
         yield record
     except BaseException as error:

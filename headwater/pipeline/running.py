@@ -215,6 +215,7 @@ def carry_out(
         if failed is None:
             with naming_failures():
                 _check_views(running, plan)
+        record.begin(say)
         _carry_out(running, plan)
     for report in running.reports:
         for text in late_warnings(report):

@@ -273,8 +273,11 @@ def encode_json(value: object) -> bytes:
 
 
 def implements(namespace: LanceNamespace, method: str) -> bool:
-    """Return True if a catalog implements an operation; the interface alone refuses it."""
+    """Return True if a catalog implements an operation; the interface alone refuses it.
+
+    Rows of a back end that describes tables are worked on at the location that it tells.
+    """
     if isinstance(namespace, AdaptedNamespace) and method in TABLE_WORK:
-        return True
+        return implements(namespace, "describe_table")
     kind = type(namespace.adapted if isinstance(namespace, AdaptedNamespace) else namespace)
     return getattr(kind, method, None) is not getattr(LanceNamespace, method, None)

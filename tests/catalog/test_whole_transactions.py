@@ -28,12 +28,13 @@ NOW = timedelta(0)
 
 
 READS = {
-    Catalog: "at diff history is_there log namespace_properties namespaces query slot snapshots tables tree verify",
+    Catalog: "at by_id describe diff find history is_there level log namespace_properties namespaces objects query "
+    "slot snapshots tables tree verify",
     CatalogTable: "at branch branches count dataset describe head indices is_stream metadata name properties schema "
-    "search serving stats tags to_arrow to_batches to_duckdb to_pandas to_polars version versions",
+    "search serving stats table_versions tags to_arrow to_batches to_duckdb to_pandas to_polars version versions",
     CatalogStream: "changes count coverage definition deltas expect files has_log head is_stream lineage name opened "
-    "position published quarantine readers report schema search serving stale to_arrow to_batches to_duckdb to_pandas "
-    "to_polars verify version_id",
+    "position published quarantine readers report schema search serving stale table_versions to_arrow to_batches "
+    "to_duckdb to_pandas to_polars verify version_id",
 }
 CHANGES = {
     Catalog: "alias alter_namespace batch create_namespace create_stream_table create_table declare_table "

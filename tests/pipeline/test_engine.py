@@ -121,6 +121,7 @@ def test_the_line_wins_over_the_file_the_file_over_the_environment_and_spark_is_
 def test_a_profile_names_the_spark_of_its_verbs_and_a_file_that_nobody_named_only_one_of_this_machine(
     shop: Shop, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    monkeypatch.setattr(engines, "_running", lambda: None)  # a Spark test of this process may have left its session
     assert main(["run", str(shop.file)]) == 0
     monkeypatch.chdir(shop.folder)
     file = shop.folder / "headwater.toml"

@@ -124,7 +124,7 @@ def test_a_name_with_a_dot_in_it_is_written_in_quotes_everywhere(tmp_path: Path)
     assert [catalog[name].name for name in catalog] == ['raw."a.b"', 'raw."v.w"', "system.runs"]
     assert catalog[["raw", "v.w"]].to_arrow().to_pylist() == [{"id": 1, "text": "a"}]
     assert upstream(catalog, 'raw."v.w"').related[0].table == 'raw."a.b"'
-    assert [part.table for part in maintain(None, catalog).parts] == ['raw."a.b"', 'raw."v.w"']
+    assert [part.table for part in maintain(None, catalog).parts] == ['raw."a.b"', 'raw."v.w"', "system.runs"]
 
 
 def test_lineage_is_sent_to_a_collector_an_event_for_each_version(

@@ -126,12 +126,12 @@ def test_a_run_without_an_end_is_shown_as_killed_once_its_process_is_gone(
     small = Small(tmp_path)
     pipeline = read_pipeline(small.file)
     begun = recorded(pipeline, small.catalog, "plan", print)
-    begun.__enter__()
+    begun.__enter__().begin(print)
     assert [row["state"] for row in small.records()] == ["running"], "this process lives"
     with monkeypatch.context() as patched, subprocess.Popen(["sleep", "60"]) as other:
         patched.setattr("headwater.pipeline.run_records.os.getpid", lambda: other.pid)
         gone = recorded(pipeline, small.catalog, "plan", print)
-        gone.__enter__()
+        gone.__enter__().begin(print)
         assert [row["state"] for row in small.records()] == ["running", "running"]
         other.kill()
     assert sorted(row["state"] for row in small.records()) == ["killed", "running"]

@@ -76,7 +76,7 @@ def test_patterns_see_only_text_that_was_cut() -> None:
     assert clean(f"the name {'x ' * 500!r} is bad") == f"the name '{'x ' * (MAX_ECHO // 2)}...' is bad"
 
 
-TAKE_NOTHING = ("Capabilities", "DescribeCaller", "VerifyCatalog", "CollectCatalog")
+TAKE_NOTHING = ("Capabilities", "DescribeCaller", "DescribeLevel", "VerifyCatalog", "CollectCatalog")
 """Operations that take no text at all."""
 LONG = "ab cd " * 41  # a name of 246 characters, with spaces
 

@@ -93,7 +93,7 @@ RUN = (
         (), "one object a line: check, state, what, todo",
     ),
     Command(
-        "simulate", "run", "run processes of a catalog with faults, by a seed; exit 1 on a broken promise",
+        "simulate", "run", "run a catalog with faults chosen by a seed",
         "housekeeping:simulate",
         (
             arg("--seed", about="the seed of the first run (1)", type=number, default=1),

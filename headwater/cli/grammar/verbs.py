@@ -127,7 +127,7 @@ CHANGE = (
         "one object a line: branch, from_branch, from_version",
     ),
     Command(
-        "table-versions", "change", "list, create, activate and drop table versions, such as another schema",
+        "table-versions", "change", "list, create, activate and drop table versions",
         "table_parts:table_versions",
         (
             TABLE, arg("action", about="list, create, activate or drop", **_ACTION),
@@ -267,7 +267,7 @@ LOOK = (
         "one object, as GetTableStats",
     ),
     Command(
-        "find", "look", "search names, columns, properties and comments for a word, or find an object", "look:find",
+        "find", "look", "search names, columns and comments, or find an object", "look:find",
         (
             arg("word", about="a part of a word, in any case; or the locator (prod|users) or id of an object"),
             limit(100), AT,
@@ -281,7 +281,7 @@ HERE = Command("", "look", "say what is here", "look:here")
 
 TIME = (
     Command(
-        "versions", "time", "list the versions of a table, newest last, and what each changed", "moments:versions",
+        "versions", "time", "list the versions of a table, and what each changed", "moments:versions",
         (
             TABLE, BRANCH, limit(None, "only this many of the newest"),
             arg("--descending", about="newest first", action="store_true"),

@@ -10,6 +10,7 @@ from __future__ import annotations
 import threading
 from abc import ABC, abstractmethod
 from collections import Counter
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 from weakref import WeakKeyDictionary
@@ -280,8 +281,10 @@ class _Tables(_Kept):
         if found is None:
             return
         self.kinds[key] = found.kind
-        if found.kind == "table" and (log := table_questions.unpublished(state, found.path)) is not None:
-            self.streams[key] = TableState(found.path, log.rows, log.deltas, log.total)
+        with suppress(LanceNamespaceError):  # changed meanwhile, or the history of another table, which has no log
+            log = table_questions.unpublished(state, found.path) if found.kind == "table" else None
+            if log is not None:
+                self.streams[key] = TableState(found.path, log.rows, log.deltas, log.total)
 
 
 def overview(namespace: LanceNamespace, call: Call) -> OverviewFacts:
