@@ -16,8 +16,8 @@ from headwater.names import parse_name
 from headwater.wording import closest
 
 USAGE = "usage: headwater [-c CATALOG] VERB [CATALOG] ..."
-MAX_WORDS = 48
-"""Characters of the words of a verb that its usage line has room for."""
+COLUMNS = 80
+"""The width of a terminal that every line of help fits."""
 NO_CATALOG = "no catalog is named, and there is no default: give a path, a URI or a profile, or set HEADWATER_CATALOG"
 
 
@@ -27,7 +27,8 @@ class LineParser(argparse.ArgumentParser):
     def __init__(self, command: Command) -> None:
         self.command = command
         words = ("[CATALOG]" if command.catalog else "", *(_shown(arg) for arg in command.words), "[options]")
-        shown = " ".join(words) if sum(map(len, words)) < MAX_WORDS else " ".join((*words[:2], "..."))
+        is_short = len(f"usage: headwater {command.name} {' '.join(words)}") <= COLUMNS
+        shown = " ".join(words if is_short else (*words[:2], "..."))
         super().__init__(
             prog=f"headwater {command.name}",
             usage=f"headwater {command.name} {shown.strip()}",
