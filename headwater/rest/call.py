@@ -10,7 +10,7 @@ import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
-from urllib.parse import quote
+from urllib.parse import quote, unquote
 
 from headwater.errors import UnauthenticatedError
 from headwater.names import DELIMITER, ROOT, ObjectId
@@ -92,6 +92,14 @@ class Call:
     def target(self) -> str:
         """The path with its query, as they came."""
         return f"{self.path}?{self.query}"
+
+    @property
+    def chosen_table(self) -> ObjectId | None:
+        """The table that the call reads and writes at another version than its active one."""
+        if TABLE_VERSION not in self.headers:
+            return None
+        name = self.headers[TABLE_VERSION].rpartition("=")[0]
+        return ObjectId(tuple(unquote(name).split(DELIMITER)))
 
     @property
     def payer(self) -> str:

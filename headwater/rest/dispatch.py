@@ -28,7 +28,7 @@ from headwater.errors import (
     UnsupportedOperationError,
 )
 from headwater.imports import warm
-from headwater.names import DELIMITER, ROOT, ObjectId
+from headwater.names import ROOT, ObjectId
 from headwater.namespace.abilities import CatalogAbilities, abilities_of
 from headwater.namespace.requests import parse_moment
 from headwater.namespace.vending import FileAccess, Keep, Vendor, check_request, vend
@@ -232,11 +232,11 @@ class Dispatcher:
 
     def _chosen(self, call: Call) -> Dispatcher:
         """Return the dispatcher that has a table at another version than its active one, if the call asks for one."""
-        if TABLE_VERSION not in call.headers:
+        if call.chosen_table is None:
             return self
-        name, _, version = call.headers[TABLE_VERSION].rpartition("=")
+        version = call.headers[TABLE_VERSION].rpartition("=")[2]
         choose = require(self._abilities.table_version, NO_VERSIONS)
-        return self._over(choose(ObjectId(tuple(unquote(name).split(DELIMITER))), version), self._read_only)
+        return self._over(choose(call.chosen_table, version), self._read_only)
 
     def has_news(self, call: Call) -> bool:
         """Return True if the log has a new entry for a caller that waits, and always for the past."""
@@ -266,10 +266,12 @@ class Dispatcher:
     def _once(self, call: Call, key: str) -> Reply:
         """Idempotency-Key: the change is made at most once, and a repeat gets the first answer.
 
-        A change inside a transaction is made when the transaction has it; the same in another one is another change.
+        A change inside a transaction is made when the transaction has it. The same change in another transaction, or to
+        another version of the table, is another change.
         """
         body = call.body.view if isinstance(call.body, BodySpool) else call.body
-        target = f"{call.headers.get(TRANSACTION, '')} {call.target}".lstrip()
+        session = (call.headers[name] for name in (TRANSACTION, TABLE_VERSION) if name in call.headers)
+        target = " ".join((*session, call.target))
         begun = self._repeats.begin(call.asker.name, key, fingerprint(call.route.verb, target, body))
         if isinstance(begun, GivenAnswer):
             return Reply(begun.status, begun.body, (*JSON_HEADERS, (b"idempotency-replayed", b"true")))

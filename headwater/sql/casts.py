@@ -5,8 +5,10 @@ Also the names of columns in a SELECT: the table, struct field or result that ea
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
+from typing import Any
 
 from headwater.sql.spark_parser import SqlError, UnsupportedSqlError
 from headwater.sql.sql_types import (
@@ -199,13 +201,32 @@ def rule(table: dict[str, Rule], *names: str) -> Callable[[Rule], Rule]:
     return keep
 
 
+class _NotedTerms(list[Term]):
+    """Arguments that note which of them a rule has read: one that a rule passes over would be left out in silence."""
+
+    def __init__(self, terms: Terms) -> None:
+        super().__init__(terms)
+        self.unread = set(range(len(terms)))
+
+    def __getitem__(self, place: Any) -> Any:
+        read = range(len(self))[place]
+        self.unread -= set(read) if isinstance(place, slice) else {read}
+        return super().__getitem__(place)
+
+    def __iter__(self) -> Iterator[Term]:
+        self.unread.clear()
+        return super().__iter__()
+
+
 def call(table: dict[str, Rule], name: str, terms: Terms) -> Term:
     """Return a call of a known function. UnsupportedSqlError: it is not known for these arguments."""
-    try:
-        return table[name](terms)
-    except (ValueError, IndexError, KeyError):
-        kinds = ", ".join(str(term.kind) for term in terms)
-        raise UnsupportedSqlError(f"{name}({kinds})") from None
+    noted = _NotedTerms(terms)
+    with suppress(ValueError, IndexError, KeyError):
+        found = table[name](noted)
+        if not noted.unread:
+            return found
+    kinds = ", ".join(str(term.kind) for term in terms)
+    raise UnsupportedSqlError(f"{name}({kinds})")
 
 
 def of(term: Term, *kinds: SqlDatatype) -> str:
@@ -239,6 +260,12 @@ def only(terms: Terms) -> Term:
     """Return the one argument of a call."""
     (term,) = terms
     return term
+
+
+def two(terms: Terms) -> tuple[Term, Term]:
+    """Return the two arguments of a call."""
+    left, right = terms
+    return left, right
 
 
 @dataclass(frozen=True)

@@ -21,6 +21,7 @@ from headwater.sql.casts import (
     rule,
     text_literal,
     to_common,
+    two,
     whole,
 )
 from headwater.sql.operators import DATES, bounded, compare, item, remainder
@@ -133,7 +134,7 @@ def _sqrt(terms: Terms) -> Term:
     return Term(f"CASE WHEN {text} < 0 THEN 'NaN'::DOUBLE ELSE sqrt({text}) END", DOUBLE)
 
 
-FUNCTIONS["mod"] = lambda terms: remainder(*terms)
+FUNCTIONS["mod"] = lambda terms: remainder(*two(terms))
 
 
 # Texts --------------------------------------------------------------------------------------------------------------
@@ -203,8 +204,8 @@ def _found(text: Term, part: Term) -> Term:
     return as_int(f"strpos({of(text, STRING)}, {part.text})")
 
 
-FUNCTIONS["instr"] = lambda terms: _found(*terms)
-FUNCTIONS["locate"] = lambda terms: _found(terms[1], terms[0]) if len(terms) == 2 else _found(*terms)
+FUNCTIONS["instr"] = lambda terms: _found(*two(terms))
+FUNCTIONS["locate"] = lambda terms: _found(*two(terms)[::-1])
 FUNCTIONS["position"] = FUNCTIONS["locate"]
 for _name, _duck in (("startswith", "starts_with"), ("endswith", "suffix"), ("contains", "contains")):
     FUNCTIONS[_name] = lambda terms, duck=_duck: Term(  # type: ignore[misc]

@@ -43,7 +43,7 @@ array_any_value array_append array_concat array_contains array_dims array_distan
 array_empty array_except array_extract array_has array_has_all array_has_any array_intersect array_length array_max
 array_min array_ndims array_pop_back array_pop_front array_position array_positions array_prepend array_remove
 array_remove_all array_reverse array_slice array_sort array_union arrays_overlap cardinality element_at empty
-flatten get_field list_append list_concat list_contains list_distinct list_element list_extract list_has
+flatten list_append list_concat list_contains list_distinct list_element list_extract list_has
 list_has_all list_has_any list_length list_max list_min list_position list_reverse list_slice list_sort make_array
 make_list map map_entries map_extract map_keys map_values named_struct row string_to_array struct
 """

@@ -108,6 +108,9 @@ RULES: tuple[tuple[re.Pattern[str], Kind], ...] = tuple(
         (r"Dataset already exists", HoldsDataError),
         (r"file size is too small|Invalid range|"
          r"Not a directory|[Cc]orrupt|[Mm]agic|DecodeError|failed to decode", InvalidTableStateError),
+        (r"Error optimizing sql filter|Internal error: (?:Function|Failed to coerce)|Compute error: |"
+         r"Execution error: (?!.*(?:LanceError\((?:IO|Internal)|External|Generic))",  # not what the storage raised
+         InvalidInputError),
         (r"LanceError\((?:IO|Internal)\)|Encountered internal error", InternalError),
         (r"LanceError\(Index\)", InvalidInputError),
     )

@@ -9,6 +9,7 @@ from typing import Any
 
 import lance
 import lance.namespace
+import lance_namespace as api
 import pytest
 
 import headwater
@@ -19,7 +20,10 @@ from headwater.errors import (
     TableNotFoundError,
     TableVersionNotFoundError,
 )
+from headwater.names import ObjectId
+from headwater.namespace.abilities import abilities_of
 from headwater.streams.serving.publication import stage
+from headwater.verbs.verb import require
 
 OLD, NEW = {"id": "int64", "v": "text"}, {"id": "text", "w": "double"}
 
@@ -164,6 +168,18 @@ def test_a_name_moves_and_drops_and_comes_back_with_all_its_versions(catalog: he
 @pytest.fixture
 def lake(tmp_path: Path) -> headwater.Catalog:
     return headwater.Catalog(str(tmp_path / "lake"))
+
+
+def test_a_table_is_not_dropped_by_a_caller_that_chose_one_of_its_versions(catalog: headwater.Catalog) -> None:
+    streamed(catalog).table_versions.create("2", schema=NEW, keys="id")
+    chosen = require(abilities_of(catalog.namespace).table_version)(ObjectId(("n", "t")), "2")
+    for drop in (
+        lambda: chosen.drop_table(api.DropTableRequest(id=["n", "t"])),
+        lambda: chosen.deregister_table(api.DeregisterTableRequest(id=["n", "t"])),
+    ):
+        with pytest.raises((InvalidInputError, api.InvalidInputError), match="drops all its table versions"):
+            drop()
+    assert states(catalog) == {"1": "active", "2": "unreleased"}
 
 
 def test_the_history_by_its_name_is_that_of_the_active_version(lake: headwater.Catalog) -> None:

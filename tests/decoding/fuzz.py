@@ -36,6 +36,7 @@ from headwater.streams.definition import define
 from headwater.streams.rows.column_types import parse_type
 from headwater.streams.rows.input_rows import given
 from headwater.streams.sources.files import json_rows
+from tests.decoding.fuzz_sql import accepted, sql
 from tests.decoding.seeds import ROWS, arrays, seeds, stream
 
 MAX_GROWTH = 200 * 1024 * 1024
@@ -45,70 +46,7 @@ CHILD = 4000
 """Inputs that one process reads."""
 NUMBERS = (0, 1, 2, 3, 4, 7, 8, 15, 16, 63, 64, 127, 128, 255, 256, 1023, 65535, 65536, 2**24, 2**31 - 1, 2**31,
            2**32 - 1, 2**40, 2**62, 2**63 - 1)  # fmt: skip
-FRAMES = ("id = {}", "s LIKE {}", "({}) AND id > 1", "coalesce(id, {}) = 1", "id IN ({})")
 BENT = (-1, 1, 9, 100, 4096, 2**20, 2**31 - 1, -(2**31))
-WORDS = [
-    "a",
-    "b",
-    "s",
-    "id",
-    "1",
-    "2.5",
-    "'x'",
-    "NULL",
-    "true",
-    "(",
-    ")",
-    ",",
-    "+",
-    "-",
-    "*",
-    "/",
-    "%",
-    "=",
-    "<",
-    ">=",
-    "<>",
-    "AND",
-    "OR",
-    "NOT",
-    "IN",
-    "LIKE",
-    "BETWEEN",
-    "IS",
-    "CASE",
-    "WHEN",
-    "THEN",
-    "ELSE",
-    "END",
-    "CAST",
-    "AS",
-    "bigint",
-    "lower",
-    "regexp_like",
-    "array_has",
-    "tags",
-    "v",
-    "date_trunc",
-    "'day'",
-    "[",
-    "]",
-    "||",
-    "::",
-    ".",
-    '"s"',
-    "`s`",
-    "--",
-    "$1",
-    "9223372036854775807",
-    "1e308",
-    "interval",
-    "'\\'",
-    "coalesce",
-    "left",
-    "struct",
-    "x'00'",
-]
 
 
 def _definition() -> Any:
@@ -234,19 +172,6 @@ def _bent(chance: random.Random, buffers: list[Any]) -> list[Any]:
     return buffers
 
 
-def sql(chance: random.Random) -> str:
-    """Words of SQL in a random order, in which some sequence may be an expression."""
-    made = " ".join(chance.choice(WORDS) for _ in range(chance.randrange(1, 14)))
-    if chance.random() < 0.5:
-        made = chance.choice(("id = {}", "s LIKE {}", "({}) AND id > 1", "coalesce(id, {}) = 1", "id IN ({})")).format(
-            made
-        )
-    if chance.random() < 0.05:
-        depth = chance.randrange(1, 400)
-        made = "(" * depth + made + ")" * depth
-    return made
-
-
 @dataclass
 class Fuzzed:
     """One input: which reader it is for, and the data or text."""
@@ -258,7 +183,7 @@ class Fuzzed:
 def make(seed: int, number: int, with_sql: bool) -> Fuzzed:
     chance = random.Random(seed * 1_000_003 + number)
     if with_sql and number % 10 == 0:
-        return Fuzzed("sql", sql(chance))
+        return Fuzzed("sql", sql(chance) if number % 20 else accepted(chance))
     if number % 10 in (1, 2):
         return Fuzzed("stream", crooked(chance))
     kind = chance.choices(list(WEIGHTS), list(WEIGHTS.values()))[0]

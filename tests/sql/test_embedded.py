@@ -80,6 +80,12 @@ def test_values_have_the_types_of_spark(engine: EmbeddedEngine, expression: str,
         ("SELECT id FROM raw.t TABLESAMPLE (1 ROWS)", "SAMPLE"),
         ("SELECT id AS a, a + 1 AS b FROM raw.t", "`a`, a result"),
         ("SELECT upper('Straße') AS x FROM raw.t", "letters that Java changes"),
+        ("SELECT instr(s) FROM raw.t", r"instr\(STRING\)"),  # these raised a TypeError
+        ("SELECT mod(id, 2, 3) FROM raw.t", r"mod\(INT, INT, INT\)"),
+        ("SELECT unix_timestamp(s, 'dd.MM.yyyy') FROM raw.t", r"unix_timestamp\("),
+        ("SELECT dateadd(DATE '2024-01-31', 1, 2) FROM raw.t", "date_?add"),  # the last was left out in silence
+        ("SELECT isnull(s, id) FROM raw.t", r"isnull\("),
+        ("SELECT upper(s, id) FROM raw.t", r"upper\("),
         ("SELECT " + "id / (" * 40 + "id" + ")" * 40 + " AS x FROM raw.t", "nested this deep"),
     ],
 )

@@ -135,6 +135,11 @@ def unalias(draft: Draft, id: ObjectId, name: str) -> None:
 def drop(draft: Draft, id: ObjectId, cascade: bool) -> None:
     """Drop an object; a namespace with children only by cascade, which drops all below it as well."""
     place = not_root(resolve(draft, id))
+    if place.key in draft.chosen:  # a caller that has chosen one version would lose the others
+        raise InvalidInputError(
+            f"A drop of {id} drops all its table versions, and {draft.chosen[place.key]!r} of them is chosen here: "
+            "drop that version, or the table without choosing one."
+        )
     if place.item.node.kind == "namespace" and not cascade and any(True for _ in draft.children(place.key)):
         raise NamespaceNotEmptyError(f"{id} is not empty: drop what is in it first, or drop with cascade.")
     _drop(draft, place, resolve_namespace(draft, ObjectId(place.path[:-1])))

@@ -23,8 +23,13 @@ BATCHES = frozenset({"BatchCreateTableVersions", "BatchCommitTables", "PublishSt
 NAMING = frozenset({"id", "new_id", "new_namespace_id", "entries", "operations", "tables"})
 """The fields of requests that name objects: `needs` looks at each of them."""
 
-_GOES = {"namespace": "DropNamespace", "table": "DropTable", "branch": "DeleteTableBranch"}
-"""Kinds of objects that an undo may drop, with the operation that drops them."""
+_GOES = {
+    "namespace": "DropNamespace",
+    "table": "DropTable",
+    "table_version": "DropTable",  # its verb, DropNamedVersion, needs the same
+    "branch": "DeleteTableBranch",
+}
+"""Kinds of objects that an undo may drop, with the operation whose permission that needs."""
 
 
 @dataclass(frozen=True)
@@ -143,6 +148,8 @@ def needs(call: Call) -> Iterator[Need]:
         yield Need(f"{route.operation} as a reader", Permission.WRITE, call.id)
     if getattr(call.request, "location", None) is not None:  # any folder of the root: another's table, perhaps
         yield Need(f"{route.operation} with a location", route.needs, ROOT)
+    if call.chosen_table is not None:  # an error of its version would tell whether the table exists
+        yield Need(f"{route.operation} with a table version", route.needs or Permission.DESCRIBE, call.chosen_table)
     if route.operation == "RenameTable":
         yield Need(route.operation, route.needs, renamed(call))
     if getattr(call.request, "new_id", None) is not None:
