@@ -149,7 +149,7 @@ def undo(args: argparse.Namespace) -> int:
             f"This will remove from {args.what or 'every stream table'} what came from "
             f"{named or 'the unnamed source'}.",
         )
-    return int(pipeline.undo(args))
+    return int(pipeline.undo_source(args))
 
 
 def _undo_transaction(args: argparse.Namespace, what: str) -> int:

@@ -21,7 +21,8 @@ from headwater.metastore.commit.group_commit import Committer
 from headwater.metastore.commit.log import Log
 from headwater.metastore.commit.rules import Group, Header, compile_txn, conflict, refused
 from headwater.metastore.commit.transaction import SavedTransaction, Transaction
-from headwater.metastore.commit.undo_deltas import Columns, Restores
+from headwater.metastore.commit.undo import TransactionUndo
+from headwater.metastore.commit.undo_deltas import Columns, Restores, Void
 from headwater.metastore.records.disk_records import Revision
 from headwater.metastore.records.layout import MAX_LOCAL_KEY, MAX_REMOTE_KEY
 from headwater.metastore.records.objects import (
@@ -51,7 +52,7 @@ from headwater.metastore.upkeep import verify
 from headwater.metastore.upkeep.collect import GRACE, expire
 from headwater.metastore.upkeep.collect import Collection as GarbageCollection
 from headwater.metastore.upkeep.named_snapshots import Snapshots
-from headwater.names import format_name, object_id
+from headwater.names import object_id
 from headwater.retry import retry
 from headwater.store import Store, open_store
 
@@ -59,8 +60,6 @@ MAX_RUNS = 500
 DEFAULT_KEEP = timedelta(days=7)
 FIRST_MS = 10**11  # whole numbers from here on are times in milliseconds, those below are slots
 Answer = TypeVar("Answer")
-VoidIn = Callable[[Transaction, tuple[str, ...], str, str], bool]
-"""Voids what a transaction landed in a stream table: in this transaction, its path, its version, whose rows."""
 RestoreIn = Callable[[Transaction, str, int], object]
 """Adds a Lance version to a transaction that is like an older one: the table by its id, and which."""
 _saved = msgspec.msgpack.Decoder(SavedTransaction)
@@ -201,22 +200,11 @@ class Metastore:
 
         return retry(self.clock, attempts, lambda: self.transaction(message, author, next(known, True)), act, longest=6)
 
-    def undrop(self, path: Path) -> Object:
-        """Bring back what was dropped last at this path, with all that the same transaction dropped below it."""
-        made: list[Transaction] = []
-
-        def work(tx: Transaction) -> None:
-            made[:] = [tx]
-            tx.undrop(path)
-
-        self.run(work, f"undrop {format_name(object_id(path).names)}")
-        return self.at(made[0].slot).get(path)
-
     def undo(
         self,
         txn: str | LogEntry | HistoryEntry,
         dry_run: bool = False,
-        void: VoidIn | None = None,
+        void: Void | None = None,
         restore: RestoreIn | None = None,
         within: Transaction | None = None,
         columns: Columns | None = None,
@@ -233,13 +221,8 @@ class Metastore:
         def work(tx: Transaction) -> list[UndoStep]:
             made[:] = [tx]
             before, restores = tx.draft.copy(), Restores()
-            steps = tx.undo(
-                number,
-                done,
-                void and (lambda path, version: void(tx, path, version, done.id)),
-                restores if restore else None,
-                columns,
-            )
+            with self._log.lock, tx.savepoint():
+                steps = TransactionUndo(tx, self._log, number, done, void, restores if restore else None, columns).run()
             if dry_run:
                 tx.draft = before
                 return steps
@@ -260,7 +243,7 @@ class Metastore:
 
         def work(tx: Transaction) -> None:
             file = self.clock.uuid()
-            tx.create_snapshot(name, file)
+            tx.create_snapshot(name, file=file)
             self._snapshots.write(file, tx.draft.base, chosen)
 
         self.run(work, f"snapshot {name}")

@@ -380,7 +380,7 @@ class MetastoreNamespace(RegisteredNamespace):
         def pin(tx: Transaction | None) -> NamedSnapshot | None:
             if tx is None:
                 return self.metastore.snapshot(name, tables)
-            tx.snapshot(name, tables)
+            tx.create_snapshot(name, tables)
             return None
 
         return self.session.within(pin)

@@ -189,25 +189,25 @@ def undrop(session: VerbSession, request: Undrop) -> str:
 
 
 @verb("object/{id}/alias", Permission.WRITE, WorkPlace.SERVER, SessionKind.TRANSACTION)
-def alias(session: VerbSession, request: AddAlias) -> None:
+def add_alias(session: VerbSession, request: AddAlias) -> None:
     """Add an alias: one more name for a namespace or table, beside its own."""
     require(session.can.change)(lambda tx: tx.alias(request.id, request.alias), f"alias {request.alias}")
 
 
 @verb("object/{id}/unalias", Permission.WRITE, WorkPlace.SERVER, SessionKind.TRANSACTION)
-def unalias(session: VerbSession, request: RemoveAlias) -> None:
+def remove_alias(session: VerbSession, request: RemoveAlias) -> None:
     """Remove an alias of a namespace or table."""
     require(session.can.change)(lambda tx: tx.unalias(request.id, request.alias), f"unalias {request.alias}")
 
 
 @verb("undo", Permission.WRITE, WorkPlace.LONG, SessionKind.TRANSACTION)
-def undo(session: VerbSession, request: UndoTransaction) -> Undone:
+def undo_transaction(session: VerbSession, request: UndoTransaction) -> Undone:
     """Undo a transaction by a new one. Needs `write` on all that it touched, and `drop` for objects that it created."""
     return require(session.can.undo)(request.txn, request.dry_run)
 
 
 @verb("snapshot", Permission.MANAGE, WorkPlace.SERVER, SessionKind.TRANSACTION)
-def snapshot(session: VerbSession, request: TakeSnapshot) -> NamedSnapshot | None:
+def take_snapshot(session: VerbSession, request: TakeSnapshot) -> NamedSnapshot | None:
     """Pin the newest state of all tables, or of these, under a name.
 
     In a transaction that is the state at its own commit, and the answer is empty. What a snapshot pins stays until the
