@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from copy import copy
 from dataclasses import replace
@@ -52,7 +52,7 @@ from headwater.metastore.upkeep import verify
 from headwater.metastore.upkeep.collect import GRACE, expire
 from headwater.metastore.upkeep.collect import Collection as GarbageCollection
 from headwater.metastore.upkeep.named_snapshots import Snapshots
-from headwater.names import object_id
+from headwater.names import format_name, object_id
 from headwater.retry import retry
 from headwater.store import Store, open_store
 
@@ -200,6 +200,16 @@ class Metastore:
 
         return retry(self.clock, attempts, lambda: self.transaction(message, author, next(known, True)), act, longest=6)
 
+    def undrop(self, path: Path) -> Object:
+        """Bring back what was dropped last at this path, with all that the same transaction dropped below it."""
+
+        def work(tx: Transaction) -> Transaction:
+            tx.undrop(path)
+            return tx
+
+        done = self.run(work, f"undrop {format_name(object_id(path).names)}")
+        return self.at(done.slot).get(path)
+
     def undo(
         self,
         txn: str | LogEntry | HistoryEntry,
@@ -237,13 +247,13 @@ class Metastore:
 
     # Named snapshots
 
-    def snapshot(self, name: str, tables: Iterable[Path] | None = None) -> NamedSnapshot:
+    def snapshot(self, name: str, tables: Sequence[Path] | None = None) -> NamedSnapshot:
         """Pin the newest state of all tables, or of these, under a name: it stays readable past every collection."""
         chosen = None if tables is None else [object_id(path).names for path in tables]
 
         def work(tx: Transaction) -> None:
             file = self.clock.uuid()
-            tx.create_snapshot(name, file=file)
+            tx.snapshot(name, file=file)
             self._snapshots.write(file, tx.draft.base, chosen)
 
         self.run(work, f"snapshot {name}")

@@ -16,8 +16,8 @@ import pyarrow as pa
 from headwater import Catalog
 
 FOLDER = Path(__file__).parent
-ORDERS = pa.schema([("id", pa.int64()), ("seq", pa.int64()), ("item", pa.string())])
-WIDER = pa.schema([("id", pa.int64()), ("seq", pa.int64()), ("price", pa.float64())])
+ORDERS = pa.schema([pa.field("id", pa.int64()), pa.field("seq", pa.int64()), pa.field("item", pa.string())])
+WIDER = pa.schema([pa.field("id", pa.int64()), pa.field("seq", pa.int64()), pa.field("price", pa.float64())])
 DIRECTORY = {
     "v1": {"impl": "dir", "manifest_enabled": "false"},
     "v2": {"impl": "dir", "dir_listing_enabled": "false"},

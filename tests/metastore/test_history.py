@@ -53,7 +53,7 @@ def test_history_of_a_dropped_object_and_of_one_whose_past_was_collected(store: 
     fill(store)
     store.run(lambda tx: tx.drop(["m", "u"]), "gone")
     assert [e.message for e in store.history(["m", "u"])][-2:] == ["changed", "gone"]
-    store.run(lambda tx: tx.undrop(["m", "u"]))
+    store.undrop(["m", "u"])
     store.collect(keep=0)
     left = [(e.slot, e.message, e.author) for e in store.history(["m", "u"])]
     assert left == [(2, "made", "ann"), (3, "landed", "ann"), (4, "version", "ann"), (10, "undrop m.u", "ann")]

@@ -139,7 +139,7 @@ def test_drop_is_restricted_unless_cascading_and_can_be_undone(store: Metastore)
     store.run(lambda tx: tx.drop(["a"], cascade=True))
     assert store.list() == []
     assert [entry.operation for entry in store.now().revisions(["a"])] == ["create", "delete"]
-    back = store.run(lambda tx: tx.undrop(["a"]))
+    back = store.undrop(["a"])
     assert back.revision == store.get(["a"]).revision == 3
     assert store.get(["a", "b", "t"]).id == before.id
     assert len(store.deltas(["a", "b", "t"])) == 1

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -98,7 +99,7 @@ def explore(steps: list[Any], seed: int) -> None:
                 gone = [change.path for change in changes if change.operation == "delete" and change.kind != "delta"]
                 if gone:
                     gone_path = gone[choice % len(gone)]
-                    outcome(lambda: store.run(lambda tx: tx.undrop(gone_path)))
+                    outcome(partial(store.undrop, gone_path))
             case ("undo", choice):
                 undo_and_check(store, 1 + choice % store.slot)
     for slot in range(store.slot, max(store.slot - 4, 0), -1):

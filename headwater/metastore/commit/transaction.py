@@ -206,7 +206,7 @@ class Transaction(TableEdits):
     # Named snapshots
 
     @locked
-    def create_snapshot(self, name: str, tables: Sequence[Path] | None = None, file: str | None = None) -> None:
+    def snapshot(self, name: str, tables: Sequence[Path] | None = None, file: str | None = None) -> None:
         """Pin all tables, or these, as they are at the slot of this transaction.
 
         `file`: the id of a file that is already written and holds the state that this transaction began with.
