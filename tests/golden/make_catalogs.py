@@ -16,8 +16,9 @@ import pyarrow as pa
 from headwater import Catalog
 
 FOLDER = Path(__file__).parent
-ORDERS = pa.schema([pa.field("id", pa.int64()), pa.field("seq", pa.int64()), pa.field("item", pa.string())])
-WIDER = pa.schema([pa.field("id", pa.int64()), pa.field("seq", pa.int64()), pa.field("price", pa.float64())])
+KEYS: list[tuple[str, pa.DataType]] = [("id", pa.int64()), ("seq", pa.int64())]
+ORDERS = pa.schema([*KEYS, ("item", pa.string())])
+WIDER = pa.schema([*KEYS, ("price", pa.float64())])
 DIRECTORY = {
     "v1": {"impl": "dir", "manifest_enabled": "false"},
     "v2": {"impl": "dir", "dir_listing_enabled": "false"},
