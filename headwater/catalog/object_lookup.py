@@ -62,13 +62,13 @@ class ObjectLookup(ABC):
 
     def alias(self, name: Name, other: Name) -> None:
         """Add an alias: `other` finds the namespace or table too, in the same namespace. Lists do not show it."""
-        self._transport.call(verbs.AddAlias(id=self._id(name).names, alias=self._alias(name, other)))
+        self._transport.call(verbs.AddAlias(id=self._id(name).names, alias=self._alias_name(name, other)))
 
     def unalias(self, name: Name, other: Name) -> None:
         """Remove an alias of a namespace or table."""
-        self._transport.call(verbs.RemoveAlias(id=self._id(name).names, alias=self._alias(name, other)))
+        self._transport.call(verbs.RemoveAlias(id=self._id(name).names, alias=self._alias_name(name, other)))
 
-    def _alias(self, name: Name, other: Name) -> str:
+    def _alias_name(self, name: Name, other: Name) -> str:
         """Return an alias as one name; `other` is that name alone, or with the namespace of the object."""
         id, given = self._id(name), self._id(other)
         if given.level == 1 or (not id.is_root and given.level and given.parent == id.parent):

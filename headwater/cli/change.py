@@ -237,8 +237,8 @@ def _table_properties(args: argparse.Namespace, catalog: Any, name: tuple[str, .
     if table.is_stream:
         table.set_properties({**dict.fromkeys(args.unset), **dict(args.set)})
         return dict(catalog[name].serving.properties)
-    change = abilities_of(catalog.namespace).change
-    if change is None:
+    here = abilities_of(catalog.namespace).session
+    if here is None:
         raise UnsupportedOperationError(
             "This catalog sets the properties of a table when it is created, and not later: a metastore catalog, "
             "opened where its files are, can."
@@ -248,7 +248,7 @@ def _table_properties(args: argparse.Namespace, catalog: Any, name: tuple[str, .
         old = dict(tx.get(name).properties)
         tx.update(name, {**{key: value for key, value in old.items() if key not in args.unset}, **dict(args.set)})
 
-    change(work, f"properties of {format_name(name)}")
+    here.change(work, f"properties of {format_name(name)}")
     return dict(catalog[name].serving.properties)
 
 

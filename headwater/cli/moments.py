@@ -129,7 +129,7 @@ def _difference(path: Sequence[str], kind: str, change: str) -> dict[str, Any]:
     return {"name": format_name(path), "id": list(path), "kind": kind, "change": change, "was": None}
 
 
-def undo(args: argparse.Namespace) -> int:
+def run_undo(args: argparse.Namespace) -> int:
     """Undo a transaction by its commit number or id; or, of a stream table, what came from a source or a file."""
     named = next((each for each in (args.source, args.file, args.digest) if each is not None), None)
     if args.what is None and args.source is None:
@@ -149,7 +149,7 @@ def undo(args: argparse.Namespace) -> int:
             f"This will remove from {args.what or 'every stream table'} what came from "
             f"{named or 'the unnamed source'}.",
         )
-    return int(pipeline.undo(args))
+    return int(pipeline.undo_source(args))
 
 
 def _undo_transaction(args: argparse.Namespace, what: str) -> int:
@@ -218,7 +218,7 @@ def _version(args: argparse.Namespace, table: Any) -> int:
     return int(args.number if args.number is not None else args.version)
 
 
-def snapshot(args: argparse.Namespace) -> int:
+def run_snapshot(args: argparse.Namespace) -> int:
     """List, add and drop named moments of the whole catalog."""
     if args.action not in ("list", "add", "drop"):
         raise InvalidInputError("`headwater snapshot` is followed by one of list, add NAME and drop NAME.")

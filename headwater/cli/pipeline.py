@@ -274,9 +274,9 @@ def maintain(args: argparse.Namespace) -> int:
     )
 
 
-def undo(args: argparse.Namespace) -> int:
+def undo_source(args: argparse.Namespace) -> int:
     def act(spark: Any, catalog: Catalog, tell: Teller) -> jobs.Report:
-        return jobs.undo(spark, catalog, args.table, args.source, args.file, args.digest)
+        return jobs.undo_source(spark, catalog, args.table, args.source, args.file, args.digest)
 
     return _job(args, f"undo {args.table or args.source}", act)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from copy import copy
 from dataclasses import replace
@@ -21,7 +21,8 @@ from headwater.metastore.commit.group_commit import Committer
 from headwater.metastore.commit.log import Log
 from headwater.metastore.commit.rules import Group, Header, compile_txn, conflict, refused
 from headwater.metastore.commit.transaction import SavedTransaction, Transaction
-from headwater.metastore.commit.undo_deltas import Columns, Restores
+from headwater.metastore.commit.undo import TransactionUndo
+from headwater.metastore.commit.undo_deltas import Columns, Restores, Void
 from headwater.metastore.records.disk_records import Revision
 from headwater.metastore.records.layout import MAX_LOCAL_KEY, MAX_REMOTE_KEY
 from headwater.metastore.records.objects import (
@@ -59,8 +60,6 @@ MAX_RUNS = 500
 DEFAULT_KEEP = timedelta(days=7)
 FIRST_MS = 10**11  # whole numbers from here on are times in milliseconds, those below are slots
 Answer = TypeVar("Answer")
-VoidIn = Callable[[Transaction, tuple[str, ...], str, str], bool]
-"""Voids what a transaction landed in a stream table: in this transaction, its path, its version, whose rows."""
 RestoreIn = Callable[[Transaction, str, int], object]
 """Adds a Lance version to a transaction that is like an older one: the table by its id, and which."""
 _saved = msgspec.msgpack.Decoder(SavedTransaction)
@@ -203,20 +202,19 @@ class Metastore:
 
     def undrop(self, path: Path) -> Object:
         """Bring back what was dropped last at this path, with all that the same transaction dropped below it."""
-        made: list[Transaction] = []
 
-        def work(tx: Transaction) -> None:
-            made[:] = [tx]
+        def work(tx: Transaction) -> Transaction:
             tx.undrop(path)
+            return tx
 
-        self.run(work, f"undrop {format_name(object_id(path).names)}")
-        return self.at(made[0].slot).get(path)
+        done = self.run(work, f"undrop {format_name(object_id(path).names)}")
+        return self.at(done.slot).get(path)
 
     def undo(
         self,
         txn: str | LogEntry | HistoryEntry,
         dry_run: bool = False,
-        void: VoidIn | None = None,
+        void: Void | None = None,
         restore: RestoreIn | None = None,
         within: Transaction | None = None,
         columns: Columns | None = None,
@@ -233,13 +231,8 @@ class Metastore:
         def work(tx: Transaction) -> list[UndoStep]:
             made[:] = [tx]
             before, restores = tx.draft.copy(), Restores()
-            steps = tx.undo(
-                number,
-                done,
-                void and (lambda path, version: void(tx, path, version, done.id)),
-                restores if restore else None,
-                columns,
-            )
+            with self._log.lock, tx.savepoint():
+                steps = TransactionUndo(tx, self._log, number, done, void, restores if restore else None, columns).run()
             if dry_run:
                 tx.draft = before
                 return steps
@@ -254,13 +247,13 @@ class Metastore:
 
     # Named snapshots
 
-    def snapshot(self, name: str, tables: Iterable[Path] | None = None) -> NamedSnapshot:
+    def snapshot(self, name: str, tables: Sequence[Path] | None = None) -> NamedSnapshot:
         """Pin the newest state of all tables, or of these, under a name: it stays readable past every collection."""
         chosen = None if tables is None else [object_id(path).names for path in tables]
 
         def work(tx: Transaction) -> None:
             file = self.clock.uuid()
-            tx.create_snapshot(name, file)
+            tx.snapshot(name, file=file)
             self._snapshots.write(file, tx.draft.base, chosen)
 
         self.run(work, f"snapshot {name}")

@@ -16,8 +16,9 @@ import pyarrow as pa
 from lance_namespace import LanceNamespace, QueryTableRequest
 
 from headwater.decoding.arrow import read_file
-from headwater.metastore import Metastore, Reading, Snapshot, Transaction
-from headwater.metastore.records.objects import Collected, NamedSnapshot, Undone
+from headwater.metastore import Metastore
+from headwater.metastore.records.objects import Collected, Undone
+from headwater.metastore.sessions import Session
 from headwater.names import DELIMITER, ObjectId
 from headwater.store import Store
 from headwater.tables.write.arrow import to_stream
@@ -52,18 +53,16 @@ class CatalogAbilities:
     `current_state` answers, without waiting for anybody, with the state that a look-up of an id is answered from; None
     when that takes more than memory. Equal states give equal answers. `root` and `storage_options` say where its tables
     are and how it reaches them: for the one decision on credentials (`vending`), and nothing else. `metastore` is what
-    keeps history, log and dropped objects: other kinds of catalog have none of these. `at` is the catalog as it was at
-    a slot, a time or a named snapshot; `moment` says that this one is such. `identify` tells which object a name means
-    here, by the keys from the root down to it, and `session_state` returns the state that is read here.
-    `table_version` is the catalog with one table at another version than the active one. `call` sends the request of a
-    verb to the server that the catalog is behind. `begun_at`
-    returns the slot that an open transaction began with. `undo` takes a transaction back, or tells what that would do.
-    `snapshot`, `snapshots` and `drop_snapshot` are about named states. `by` is the catalog in the name of an author,
-    `change` does something in the transaction that is open here or in one of its own, `stream` and `create_stream` are
-    its stream tables, which `publish` makes new all at one slot, and `transactions` those of callers in other
-    processes. `verify` tells on what catalog and storage disagree; `migrate` gives tables that are only folders their
-    rows; `collect` forgets what is older than its first age and deletes what dead writers left longer than the second
-    ago, or tells what would go. `close` waits for what goes on beside.
+    keeps history, log and dropped objects: other kinds of catalog have none of these. `session` is where this one
+    stands: the present, an open transaction or the past. `at` is the catalog as it was at a slot, a time or a named
+    snapshot. `identify` tells which object a name means here, by the keys from the root down to it. `table_version` is
+    the catalog with one table at another version than the active one. `call` sends the request of a verb to the server
+    that the catalog is behind. `undo` takes a transaction back, or tells what that would do. `by` is the catalog in the
+    name of an author, `stream` and `create_stream` are its stream tables, which `publish` makes new all at one slot,
+    and `transactions` those of callers in other processes. `verify` tells on what catalog and storage disagree;
+    `migrate` gives tables that are only folders their rows; `collect` forgets what is older than its first age and
+    deletes what dead writers left longer than the second ago, or tells what would go. `close` waits for what goes on
+    beside.
     """
 
     delimiter: str = DELIMITER
@@ -82,19 +81,13 @@ class CatalogAbilities:
     retries: Callable[[], int] | None = None
     metastore: Metastore | None = None
     at: Callable[[int | datetime | str], LanceNamespace] | None = None
-    moment: Snapshot | None = None
+    session: Session | None = None
     table_version: Callable[[ObjectId, str], LanceNamespace] | None = None
     call: Callable[..., Any] | None = None
     identify: Callable[..., tuple[str, ...]] | None = None
-    session_state: Callable[[], Reading] | None = None
     in_transaction: bool = False
-    begun_at: Callable[[], int] | None = None
     undo: Callable[[str, bool], Undone] | None = None
-    snapshot: Callable[[str, Sequence[Sequence[str]] | None], NamedSnapshot | None] | None = None
-    snapshots: Callable[[], Sequence[NamedSnapshot]] | None = None
-    drop_snapshot: Callable[[str], None] | None = None
     by: Callable[[str], LanceNamespace] | None = None
-    change: Callable[[Callable[[Transaction], Any], str], Any] | None = None
     stream: Callable[[ObjectId], StreamTable] | None = None
     create_stream: Callable[[ObjectId, Definition], StreamTable] | None = None
     publish: Callable[[Sequence[ObjectId]], list[Published]] | None = None
@@ -103,6 +96,11 @@ class CatalogAbilities:
     migrate: Callable[[], Sequence[str]] | None = None
     collect: Callable[[timedelta | None, timedelta | None, bool], Collected] | None = None
     close: Callable[[], None] | None = None
+
+    @property
+    def is_present(self) -> bool:
+        """False for a catalog in a transaction or in the past."""
+        return not self.in_transaction and (self.session is None or self.session.moment is None)
 
 
 @runtime_checkable

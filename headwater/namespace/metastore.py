@@ -14,7 +14,7 @@ import lance_namespace as api
 from headwater.clock import Clock, SystemClock
 from headwater.errors import InvalidInputError, LanceNamespaceError, UnsupportedOperationError
 from headwater.metastore import Metastore, Object, Transaction
-from headwater.metastore.records.objects import Collected, NamedSnapshot, Undone
+from headwater.metastore.records.objects import Collected, Undone
 from headwater.metastore.records.ref_record import REFS_FORMAT, KnownRefs, RefRecord
 from headwater.metastore.sessions import CleanUp, PastSession, Postponed, PresentSession, Session, TransactionSession
 from headwater.metastore.upkeep.collect import doomed_locations
@@ -269,18 +269,12 @@ class MetastoreNamespace(RegisteredNamespace):
             super().abilities(),
             metastore=self.metastore,
             at=self.at,
-            moment=self.session.moment,
+            session=self.session,
             table_version=self.table_version,
             identify=self.identify,
-            session_state=self.session.state,
             in_transaction=self.session.transaction_id is not None,
-            begun_at=self._begun_at if self.session.transaction_id is not None else None,
-            undo=self.undo,
-            snapshot=self.snapshot,
-            snapshots=self.snapshots,
-            drop_snapshot=self.drop_snapshot,
+            undo=self.undo_transaction,
             by=self.by,
-            change=self.change,
             stream=self.stream,
             create_stream=self.create_stream,
             publish=self.publish,
@@ -288,9 +282,6 @@ class MetastoreNamespace(RegisteredNamespace):
             collect=self.collect,
             close=self.close,
         )
-
-    def _begun_at(self) -> int:
-        return self.session.state().slot
 
     def identify(self, names: Sequence[str], dropped: bool = False, refresh: bool = False) -> tuple[str, ...]:
         """The keys from the root to what a name means here, by which an object is known for ever; empty for nothing."""
@@ -348,7 +339,7 @@ class MetastoreNamespace(RegisteredNamespace):
         """The open transactions of callers in other processes."""
         return OpenTransactions(self)
 
-    def undo(self, txn: Any, dry_run: bool = False) -> Undone:
+    def undo_transaction(self, txn: Any, dry_run: bool = False) -> Undone:
         """Undo a committed transaction by a new one, or in the one that is open here; 19 with the reasons.
 
         Lance tables get one more version.
@@ -373,23 +364,6 @@ class MetastoreNamespace(RegisteredNamespace):
             if step.kind == "root":
                 with suppress(LanceNamespaceError):
                     self.mirror.settle()
-
-    def snapshot(self, name: str, tables: Sequence[Sequence[str]] | None = None) -> NamedSnapshot | None:
-        """Pin the newest state of all tables, or of these; in a transaction that of its own slot, and return None."""
-
-        def pin(tx: Transaction | None) -> NamedSnapshot | None:
-            if tx is None:
-                return self.metastore.snapshot(name, tables)
-            tx.snapshot(name, tables)
-            return None
-
-        return self.session.within(pin)
-
-    def snapshots(self) -> list[NamedSnapshot]:
-        return self.metastore.snapshots(self.session.transaction)
-
-    def drop_snapshot(self, name: str) -> None:
-        self.change(lambda tx: tx.drop_snapshot(name), f"drop snapshot {name}")
 
     def mirror_state(self) -> MirrorState:
         """Return the state of the mirror, as the open transaction leaves it if there is one."""

@@ -230,7 +230,7 @@ def publish(
     return replace(summed("publish", parts, began), where=runner.done - so_far)
 
 
-def undo(
+def undo_source(
     spark: Any,
     catalog: str | Catalog,
     table: str | None = None,

@@ -8,7 +8,8 @@ from __future__ import annotations
 from typing import Any
 
 from headwater.catalog.transactions import metastore_of
-from headwater.pipeline.jobs import ingest, publish, stream_of, undo
+from headwater.pipeline import jobs
+from headwater.pipeline.jobs import ingest, publish, stream_of
 from headwater.spark.catalog import Connection
 from headwater.spark.stream_writes import catalog_at
 from headwater.tables.handle import TableHandle
@@ -34,7 +35,9 @@ def ingest_files(runner: Runner, connection: Connection, table: TableHandle, arg
 
 
 def undo_source(runner: Runner, connection: Connection, table: TableHandle, arguments: Json) -> Json:
-    done = undo(runner, catalog_at(connection.home), table.name, arguments.get("source"), arguments.get("file"))
+    done = jobs.undo_source(
+        runner, catalog_at(connection.home), table.name, arguments.get("source"), arguments.get("file")
+    )
     return {"position": done.position, "version": done.version}
 
 

@@ -3,32 +3,35 @@
 from __future__ import annotations
 
 import base64
+import inspect
 import json
 import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar
+from functools import wraps
+from typing import Any, ClassVar, Concatenate, ParamSpec, TypeVar
 
 import pyarrow as pa
 
 from headwater import notebook
 from headwater.arguments import checked
 from headwater.errors import InvalidInputError
-from headwater.metastore import Delta
 from headwater.names import ObjectId, format_name
 from headwater.streams.definition import Definition, from_properties
 from headwater.streams.log.landing import BatchOrigin, LandingReport
-from headwater.streams.log.source_ledger import LedgerEntry
 from headwater.streams.log.statements import StatementRows, as_rows, repeatable
 from headwater.streams.rows.input_rows import END, OF, SENT_FILES, pack, pack_types
 from headwater.streams.sources.debezium import records
 from headwater.streams.sources.files import SourceFile, find_files, is_files, opened
 from headwater.streams.sources.formats import in_batches, total
+from headwater.streams.table import StreamTable
 from headwater.tables.write.arrow import Frames, to_stream
 from headwater.verbs import stream_requests as requests
 from headwater.verbs.table_versions import definition_fields
 from headwater.verbs.verb import VerbRequest
 
+Given = ParamSpec("Given")
+Answer = TypeVar("Answer")
 Send = Callable[..., Any]
 """Sends the request of a verb, and the rows that go with it, to a server and returns its answer."""
 
@@ -42,6 +45,24 @@ class HandedChanges:
 
 
 Handed = dict[tuple[ObjectId, str], HandedChanges]
+
+
+def _sent_as(
+    kind: Callable[..., VerbRequest], local: Callable[Concatenate[StreamTable, Given], Answer]
+) -> Callable[Concatenate[RemoteStream, Given], Answer]:
+    """Return a method that sends the arguments of a method of `StreamTable` to the server.
+
+    It has the signature and the docstring of that method. `kind`: the request, whose fields are the arguments.
+    """
+    signature = inspect.signature(local)
+
+    @wraps(local)
+    def send(self: RemoteStream, /, *args: Given.args, **options: Given.kwargs) -> Answer:
+        _, *fields = signature.bind(self, *args, **options).arguments.items()
+        answer: Answer = self._ask(kind, **dict(fields))
+        return answer
+
+    return send
 
 
 @checked
@@ -177,23 +198,16 @@ class RemoteStream(Frames):
         self._handed.pop((self.id, name), None)
         return int(done)
 
-    def quarantine(self) -> pa.Table:
-        return self._rows(requests.QueryStreamQuarantine)
-
     def retry_quarantined(self, reason: str | None = None, source: str | None = None) -> LandingReport:
         """As `StreamTable.retry_quarantined`, judged by the checks that the rows landed under."""
         report: LandingReport = self._ask(requests.RetryStreamQuarantine, reason=reason, source=source)
         return report
 
-    def drop_quarantined(self, reason: str | None = None, source: str | None = None) -> int:
-        return int(self._ask(requests.DropStreamQuarantine, reason=reason, source=source))
-
-    def deltas(self, after: int = 0) -> list[Delta]:
-        return list(self._ask(requests.ListStreamDeltas, after=after))
-
-    def files(self, source: str = "", undone: bool = False) -> dict[str, list[LedgerEntry]]:
-        found = self._ask(requests.ListStreamFiles, source=source, undone=undone)
-        return {path: list(entries) for path, entries in found.items()}
+    quarantine = _sent_as(requests.QueryStreamQuarantine, StreamTable.quarantine)
+    drop_quarantined = _sent_as(requests.DropStreamQuarantine, StreamTable.drop_quarantined)
+    deltas = _sent_as(requests.ListStreamDeltas, StreamTable.deltas)
+    files = _sent_as(requests.ListStreamFiles, StreamTable.files)
+    undo = _sent_as(requests.UndoStreamIngest, StreamTable.undo)
 
     @property
     def schema(self) -> pa.Schema:
@@ -248,19 +262,6 @@ class RemoteStream(Frames):
     def drop_reader(self, name: str) -> None:
         self._ask(requests.DropStreamReader, reader=name)
         self._handed.pop((self.id, name), None)
-
-    def undo(
-        self,
-        source: str | None = None,
-        file: str | None = None,
-        token: str | None = None,
-        txn: str | None = None,
-        digest: str | None = None,
-    ) -> LandingReport:
-        report: LandingReport = self._ask(
-            requests.UndoStreamIngest, source=source, file=file, token=token, txn=txn, digest=digest
-        )
-        return report
 
     def _described(self, *fields: str) -> dict[str, Any]:
         """Return fields of DescribeStreamTable: a transaction depends on no more than it has asked for."""

@@ -103,7 +103,7 @@ class QuarantineQueue(StreamReads):
                 taken |= {row.place for row, _ in (*fitting, *standing)}
                 if fitting:
                     verb, first = UPSERT if stream.definition.keys else APPEND, landings[0] if landings else None
-                    how: dict[str, Any] = {"strict": True, "checks": own, "before": self._snapshot(), "joins": first}
+                    how: dict[str, Any] = {"strict": True, "checks": own, "before": self._state(), "joins": first}
                     how |= {"origin": origin, "contract": None}
                     landings.append(Landing(self._metastore, self.path, _given(fitting), verb, **how))
             if queue is not None and taken:

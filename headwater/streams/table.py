@@ -273,7 +273,7 @@ class StreamTable(QuarantineQueue):
 
     @landing
     def _land(self, data: Given, verb: str, origin: BatchOrigin, **options: Any) -> LandingReport:
-        work = Landing(self._metastore, self.path, data, verb, origin=origin, before=self._snapshot(), **options)
+        work = Landing(self._metastore, self.path, data, verb, origin=origin, before=self._state(), **options)
         message = f"{verb} {many(data.length, 'row')} {'to' if verb == APPEND else 'into'} {self.name}"
         return self.report(self._session.change(work, message, refresh=False))
 
@@ -344,7 +344,7 @@ class StreamTable(QuarantineQueue):
             def choose(parts: Sequence[LandedPart]) -> Sequence[LandedPart]:
                 return landed_from(parts, **how) if txn is None else landed_by(parts, txn)
 
-            return take_out(tx, self._snapshot(), stream, choose)
+            return take_out(tx, self._state(), stream, choose)
 
         done = self.run(work, f"undo in {self.name}")
         position = self.position if done.made is None else done.made.position or 0

@@ -15,7 +15,7 @@ from lance_namespace import LanceNamespace, ListNamespacesRequest, ListTablesReq
 from msgspec import field
 
 from headwater.errors import InvalidInputError
-from headwater.metastore import LogEntry, Metastore, Snapshot
+from headwater.metastore import LogEntry, Metastore, Snapshot, Transaction
 from headwater.metastore.records.objects import Collected, Diff, HistoryEntry, NamedSnapshot, Undone
 from headwater.names import ObjectId
 from headwater.namespace.abilities import Transactions
@@ -133,11 +133,8 @@ class CollectCatalog(VerbRequest, frozen=True, kw_only=True):
 
 def seen_by(session: VerbSession) -> Metastore | Snapshot:
     """Return what a session reads: the past, the state that its transaction began with, or the newest state."""
-    metastore = require(session.can.metastore)
-    if session.can.moment is not None:
-        return session.can.moment
-    begun = session.can.begun_at
-    return metastore if begun is None else metastore.at(begun())
+    metastore, here = require(session.can.metastore), require(session.can.session)
+    return here.moment or (metastore if here.transaction is None else metastore.at(here.transaction.slot))
 
 
 def commit_after(metastore: Metastore, request: ReadLog) -> int:
@@ -181,33 +178,32 @@ def diff(session: VerbSession, request: DescribeDifference) -> Diff:
 
 
 @verb("object/{id}/undrop", Permission.WRITE, WorkPlace.SERVER, SessionKind.TRANSACTION, "kind")
-def undrop(session: VerbSession, request: Undrop) -> str:
+def undrop_object(session: VerbSession, request: Undrop) -> str:
     """Bring back the object that was dropped last under a name, and return its kind."""
-    change = require(session.can.change)
-    kind: str = change(lambda tx: undrop_stream(tx, request.id), f"undrop {ObjectId(request.id)}")
-    return kind
+    change = require(session.can.session).change
+    return change(lambda tx: undrop_stream(tx, request.id), f"undrop {ObjectId(request.id)}")
 
 
 @verb("object/{id}/alias", Permission.WRITE, WorkPlace.SERVER, SessionKind.TRANSACTION)
-def alias(session: VerbSession, request: AddAlias) -> None:
+def add_alias(session: VerbSession, request: AddAlias) -> None:
     """Add an alias: one more name for a namespace or table, beside its own."""
-    require(session.can.change)(lambda tx: tx.alias(request.id, request.alias), f"alias {request.alias}")
+    require(session.can.session).change(lambda tx: tx.alias(request.id, request.alias), f"alias {request.alias}")
 
 
 @verb("object/{id}/unalias", Permission.WRITE, WorkPlace.SERVER, SessionKind.TRANSACTION)
-def unalias(session: VerbSession, request: RemoveAlias) -> None:
+def remove_alias(session: VerbSession, request: RemoveAlias) -> None:
     """Remove an alias of a namespace or table."""
-    require(session.can.change)(lambda tx: tx.unalias(request.id, request.alias), f"unalias {request.alias}")
+    require(session.can.session).change(lambda tx: tx.unalias(request.id, request.alias), f"unalias {request.alias}")
 
 
 @verb("undo", Permission.WRITE, WorkPlace.LONG, SessionKind.TRANSACTION)
-def undo(session: VerbSession, request: UndoTransaction) -> Undone:
+def undo_transaction(session: VerbSession, request: UndoTransaction) -> Undone:
     """Undo a transaction by a new one. Needs `write` on all that it touched, and `drop` for objects that it created."""
     return require(session.can.undo)(request.txn, request.dry_run)
 
 
 @verb("snapshot", Permission.MANAGE, WorkPlace.SERVER, SessionKind.TRANSACTION)
-def snapshot(session: VerbSession, request: TakeSnapshot) -> NamedSnapshot | None:
+def take_snapshot(session: VerbSession, request: TakeSnapshot) -> NamedSnapshot | None:
     """Pin the newest state of all tables, or of these, under a name.
 
     In a transaction that is the state at its own commit, and the answer is empty. What a snapshot pins stays until the
@@ -215,19 +211,27 @@ def snapshot(session: VerbSession, request: TakeSnapshot) -> NamedSnapshot | Non
     """
     if not request.name:
         raise InvalidInputError("A snapshot needs a name: `name` is empty.")
-    return require(session.can.snapshot)(request.name, request.tables)
+    metastore, here = require(session.can.metastore), require(session.can.session)
+
+    def pin(tx: Transaction | None) -> NamedSnapshot | None:
+        if tx is None:
+            return metastore.snapshot(request.name, request.tables)
+        return tx.snapshot(request.name, request.tables)
+
+    return here.within(pin)
 
 
 @verb("snapshots", Permission.DESCRIBE, WorkPlace.SERVER, SessionKind.ANY, "snapshots")
 def snapshots(session: VerbSession, request: ListSnapshots) -> Sequence[NamedSnapshot]:
     """Return the named snapshots, with the version and position of every table."""
-    return require(session.can.snapshots)()
+    return require(session.can.metastore).snapshots(require(session.can.session).transaction)
 
 
 @verb("drop_snapshot", Permission.MANAGE, WorkPlace.SERVER, SessionKind.TRANSACTION)
 def drop_snapshot(session: VerbSession, request: DropSnapshot) -> None:
     """Drop a named snapshot; a collection then frees what only it needed."""
-    require(session.can.drop_snapshot)(request.name)
+    change = require(session.can.session).change
+    change(lambda tx: tx.drop_snapshot(request.name), f"drop snapshot {request.name}")
 
 
 @verb("verify", Permission.MANAGE, WorkPlace.LONG, field="problems")

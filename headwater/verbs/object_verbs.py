@@ -93,7 +93,7 @@ def find_object(session: VerbSession, request: FindObject) -> DescribedObject:
     """Return the object of a locator, or of an immutable id. What the caller may not describe is not found (4)."""
     if (request.locator is None) == (request.key is None):
         raise InvalidInputError("FindObject takes a `locator` or a `key`, one of them.")
-    state = require(session.can.session_state, NO_IDS)()
+    state = require(session.can.session, NO_IDS).state()
     locator = None if request.locator is None else Locator.parse(request.locator)
     try:
         found = state.by_id(request.key or "") if locator is None else state.find(locator)
@@ -117,7 +117,7 @@ def no_object(request: FindObject) -> TableNotFoundError:
 @verb("object/{id}/objects", Permission.DESCRIBE, WorkPlace.SERVER, SessionKind.ANY)
 def list_objects(session: VerbSession, request: ListObjects) -> ObjectPage:
     """Return the namespaces and tables of a namespace, or the versions, streams and partitions of a table."""
-    state = require(session.can.session_state, NO_IDS)()
+    state = require(session.can.session, NO_IDS).state()
     if state.get(request.id).kind == "namespace":
         ordered = {each.name: each for each in state.list(request.id)}
     else:

@@ -80,7 +80,7 @@ class DropNamedVersion(ObjectRequest, frozen=True, kw_only=True):
 def list_versions(session: VerbSession, request: ListNamedVersions) -> Sequence[NamedVersion]:
     """Return the table versions of a table in the order of their creation, each with its lifecycle."""
     try:
-        found = require(session.can.session_state, NO_VERSIONS)().versions(request.id)
+        found = require(session.can.session, NO_VERSIONS).state().versions(request.id)
     except NamespaceNotFoundError:
         raise TableNotFoundError(f"Table {ObjectId(request.id)} does not exist.") from None
     return [
@@ -115,9 +115,9 @@ def make_version(
 ) -> None:
     """Create a version of a stream table by a definition, or of a Lance table, whose first rows these are."""
     can = abilities_of(namespace)
-    change, state = require(can.change, NO_VERSIONS), require(can.session_state, NO_VERSIONS)
+    here = require(can.session, NO_VERSIONS)
     try:
-        is_stream = from_properties(state().get_table_version(id).properties) is not None
+        is_stream = from_properties(here.state().get_table_version(id).properties) is not None
     except NamespaceNotFoundError:
         raise TableNotFoundError(f"Table {id} does not exist.") from None
     if can.in_transaction and not is_stream:
@@ -133,7 +133,7 @@ def make_version(
     def work(tx: Transaction) -> None:
         tx.create_table_version(id, version, properties, formats)
 
-    change(work, f"create table version {version} of {format_name(id.names)}")
+    here.change(work, f"create table version {version} of {format_name(id.names)}")
     if not is_stream:
         there = abilities_of(require(can.table_version)(id, version))
         require(there.insert_rows)(build(api.InsertIntoTableRequest, id=list(id.names), mode="append"), rows)
@@ -155,16 +155,17 @@ def activate(session: VerbSession, request: ActivateNamedVersion) -> None:
 
     The version that was active becomes deprecated, stays readable, and can be activated again.
     """
-    change, state = require(session.can.change, NO_VERSIONS), require(session.can.session_state)
-    if session.can.in_transaction:  # rows that wait for the commit are of the version that is active before it
+    here = require(session.can.session, NO_VERSIONS)
+    if here.transaction is not None:  # rows that wait for the commit are of the version that is active before it
         with suppress(TableNotFoundError, TableVersionNotFoundError):
-            state().last_position(request.id, format=LANCE_FORMAT)
+            here.state().last_position(request.id, format=LANCE_FORMAT)
     message = f"activate table version {request.version} of {format_name(request.id)}"
-    change(lambda tx: activate_version(tx, request.id, request.version), message)
+    here.change(lambda tx: activate_version(tx, request.id, request.version), message)
 
 
 @verb(f"{_PATH}drop", Permission.DROP, WorkPlace.SERVER, SessionKind.TRANSACTION)
 def drop(session: VerbSession, request: DropNamedVersion) -> None:
     """Drop a table version that is not the active one. A collection deletes its files once it is past retention."""
     message = f"drop table version {request.version} of {format_name(request.id)}"
-    require(session.can.change, NO_VERSIONS)(lambda tx: tx.drop_table_version(request.id, request.version), message)
+    here = require(session.can.session, NO_VERSIONS)
+    here.change(lambda tx: tx.drop_table_version(request.id, request.version), message)

@@ -80,10 +80,10 @@ def test_a_dropped_table_keeps_its_files_comes_back_and_its_name_gets_a_folder_o
     assert second != first
     assert (count(catalog, "t"), numbers(catalog)) == (3, [1])
     catalog.drop_table({"id": ["t"]})
-    catalog.metastore.undrop(["t"])
+    catalog.metastore.run(lambda tx: tx.undrop(["t"]))
     assert folder_of(catalog) == second
     catalog.rename_table({"id": ["t"], "new_table_name": "u"})
-    catalog.metastore.undrop(["t"])
+    catalog.metastore.run(lambda tx: tx.undrop(["t"]))
     assert (folder_of(catalog), numbers(catalog)) == (first, [2, 1])
     assert (count(catalog, "t"), count(catalog, "u")) == (4, 3)
     assert catalog.verify() == []
@@ -111,7 +111,7 @@ def test_collection_takes_the_folders_of_dropped_tables_and_of_no_others(catalog
     ]
     assert (count(catalog, "kept"), count(catalog, "found")) == (5, 3)
     assert opened(catalog, "kept", 1).count_rows() == 3
-    assert code_of(lambda: catalog.metastore.undrop(["dropped"])) == 4
+    assert code_of(lambda: catalog.metastore.run(lambda tx: tx.undrop(["dropped"]))) == 4
     assert [(item.kind, item.note) for item in catalog.verify()] == [("unfinished_creation", True)]
 
 

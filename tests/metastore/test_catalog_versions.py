@@ -240,3 +240,21 @@ def test_a_change_of_rows_that_a_move_or_drop_overtakes_is_known_not_to_have_lan
         table.append([{"id": 2}]) if change == "append" else table.delete("id = 1")
     other.undrop("a.t") if leave == "drop_table" else other.rename_table("a.u", "a.t")
     assert [row["id"] for row in other["a.t"]] == [1]
+
+
+def test_a_commit_looks_at_the_finalized_versions_of_its_own_table_alone(catalog: Any) -> None:
+    """A process may have created thousands of tables: none of them makes a commit to another one dearer."""
+
+    class NotIterated(dict[Any, Any]):
+        def __iter__(self) -> Any:
+            raise AssertionError("a commit has looked at the versions of every table")
+
+        items = values = keys = __iter__
+
+    for name in ("t", "u", "v"):
+        make(catalog, name)
+    finalized = catalog.versions.managed._finalized
+    finalized.by_id = NotIterated(finalized.by_id)
+    append(catalog, "u")
+    assert numbers(catalog, "u") == [2, 1]
+    assert len(finalized.by_id) == 3  # the first version of u was tidied: its second follows it

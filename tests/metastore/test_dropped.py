@@ -30,7 +30,7 @@ def test_of_what_was_dropped_together_the_topmost_is_listed_and_comes_back_whole
     with made.transaction() as tx:
         tx.drop(("a", "b"), cascade=True)
     assert [(one.kind, one.path) for one in made.now().dropped()] == [("namespace", ("a", "b"))]
-    made.undrop(("a", "b"))
+    made.run(lambda tx: tx.undrop(("a", "b")))
     assert made.now().dropped() == []
     assert made.exists(("a", "b", "u"))
 

@@ -183,10 +183,11 @@ class Histories(RuleBasedStateMachine):
         path = _path(model, drawn)
         if buried and model.graves:
             path = model.grave_path(choice) or path
-        told = outcome(lambda: self.handles[handle].undrop(path) and None)
+        message = f"undrop {'.'.join(path)}"
+        told = outcome(lambda: self.handles[handle].run(lambda tx: tx.undrop(path), message) and None)
         assert told == outcome(model.undrop, path, self.boundary), path
         if told is None:
-            self._commit_as(model, f"undrop {'.'.join(path)}")
+            self._commit_as(model, message)
 
     @rule(handle=st.integers(0, 1))
     def restart(self, handle: int) -> None:

@@ -144,11 +144,11 @@ def test_drop_is_restricted_unless_cascading_and_can_be_undone(store: Metastore)
     assert store.get(["a", "b", "t"]).id == before.id
     assert len(store.deltas(["a", "b", "t"])) == 1
     with pytest.raises(TableNotFoundError, match="dropped"):
-        store.undrop(["a", "never"])
+        store.run(lambda tx: tx.undrop(["a", "never"]))
     store.run(lambda tx: tx.drop(["a", "b", "t"]))
     store.run(lambda tx: tx.create_namespace(["a", "b", "t"]))
     with pytest.raises(NamespaceAlreadyExistsError):
-        store.undrop(["a", "b", "t"])
+        store.run(lambda tx: tx.undrop(["a", "b", "t"]))
 
 
 def test_every_read_can_be_made_at_a_slot_or_a_time(tmp_path: Path) -> None:
@@ -275,7 +275,7 @@ def test_data_past_retention_goes_and_reachable_data_stays(tmp_path: Path) -> No
     store.collect(keep=timedelta(0), grace=timedelta(0))
     assert root.head(f"{kept.home}/data/orphan") is None
     with pytest.raises(TableNotFoundError):
-        store.undrop(["gone"])
+        store.run(lambda tx: tx.undrop(["gone"]))
 
 
 def test_a_snapshot_that_was_collected_says_so(store: Metastore) -> None:

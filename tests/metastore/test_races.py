@@ -169,7 +169,7 @@ def test_an_append_to_a_table_dropped_meanwhile_is_refused_and_a_drop_after_an_a
     drop.commit()
     with pytest.raises(ConcurrentModificationError):
         late.commit()
-    store.undrop(["t"])
+    store.run(lambda tx: tx.undrop(["t"]))
     assert [delta.files[0].path for delta in store.deltas(["t"])] == ["f"]
 
 

@@ -173,7 +173,7 @@ def test_a_snapshot_committed_while_a_collection_looks_keeps_its_files(store: Me
     wanted = state_of(store.now())
     files = [delta.files[0].path for name in ("t", "u") for delta in store.deltas(["n", name])]
     tx = store.transaction("a snapshot under way")
-    tx.create_snapshot("s", "its-file")
+    tx.snapshot("s", file="its-file")
     store._snapshots.write("its-file", tx.draft.base, None)
     collector = At(LocalStore(tmp_path), DOOMED, tx.commit)
     opened = Metastore(collector, clock=SeededClock(1, start_ms=4_000_000_000_000 + 10**6))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -97,7 +98,8 @@ def explore(steps: list[Any], seed: int) -> None:
                 changes = [change for entry in store.log() for change in entry.changes]
                 gone = [change.path for change in changes if change.operation == "delete" and change.kind != "delta"]
                 if gone:
-                    outcome(store.undrop, gone[choice % len(gone)])
+                    gone_path = gone[choice % len(gone)]
+                    outcome(partial(store.undrop, gone_path))
             case ("undo", choice):
                 undo_and_check(store, 1 + choice % store.slot)
     for slot in range(store.slot, max(store.slot - 4, 0), -1):
@@ -268,7 +270,7 @@ def test_an_undo_that_is_refused_leaves_no_trace_in_its_transaction(store: Metas
     slot = store._log.read_slot(1)
     with store.transaction() as tx:
         with pytest.raises(LanceNamespaceError):
-            tx.undo(1, slot.transactions[0])
+            store.undo(slot.transactions[0].id, within=tx)
         assert tx.draft.empty
 
 
@@ -279,7 +281,7 @@ def test_what_was_written_into_a_table_between_two_drops_is_not_brought_back_by_
         tx.create_table(["b"], formats=("delta",))
     store.run(lambda tx: tx.drop(["b"]))
     first = list(store.log())[-1]
-    store.undrop(["b"])
+    store.run(lambda tx: tx.undrop(["b"]))
     with store.transaction() as tx:
         tx.append_delta(["b"], [("file-0", 1, 1)])
         tx.drop(["b"])

@@ -13,8 +13,8 @@ import pytest
 from headwater import Catalog, MetastoreNamespace
 from headwater.cli import main
 from headwater.errors import InvalidInputError, InvalidTableStateError, UnsupportedOperationError
-from headwater.pipeline import plan_pipeline, read_pipeline
-from headwater.pipeline.jobs import backfill, ingest, publish, undo
+from headwater.pipeline import plan_pipeline, read_pipeline, undo
+from headwater.pipeline.jobs import backfill, ingest, publish
 from headwater.pipeline.keeping import maintain
 from headwater.rest.server import start_in_thread
 

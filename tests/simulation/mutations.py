@@ -248,8 +248,8 @@ def final_without_a_look(self: ManagedVersions, line: Any, version: Any) -> Any:
 
 def secure_all(self: ManagedVersions, staged: Any) -> None:
     self.store.sync([staged.line.key(staged.version.manifest_path)])
-    self._durable |= set(self._finalized)
-    for item in self._finalized.values():
+    self._finalized.durable.update(self._finalized.by_id)
+    for item in self._finalized.by_id.values():
         self.records.finalized(item.line.table, item.staged.number)
 
 

@@ -310,7 +310,7 @@ TIME = (
         "one object a line: name, id, kind, change, was",
     ),
     Command(
-        "undo", "time", "undo a transaction, or what a source or file brought", "moments:undo",
+        "undo", "time", "undo a transaction, or what a source or file brought", "moments:run_undo",
         (
             arg(
                 "what", nargs="?",
@@ -331,7 +331,7 @@ TIME = (
         "one object: name, id, restored, version",
     ),
     Command(
-        "snapshot", "time", "list, add and drop named snapshots of the catalog", "moments:snapshot",
+        "snapshot", "time", "list, add and drop named snapshots of the catalog", "moments:run_snapshot",
         (
             arg("action", about="list, add or drop", nargs="?", default="list"),
             arg("name", about="the name of the snapshot", nargs="?"),

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from abc import abstractmethod
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from functools import wraps
-from typing import Any, Concatenate, ParamSpec, TypeVar
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
 
 from headwater.errors import InvalidInputError, TableVersionNotFoundError
 from headwater.metastore.commit import table_parts
-from headwater.metastore.commit.draft import AppendedDelta, DeltaRead, Draft, DroppedDelta
-from headwater.metastore.commit.table_parts import DELTA_FORMAT
+from headwater.metastore.commit.draft import AppendedDelta, DeltaRead, DroppedDelta
+from headwater.metastore.commit.edits import ObjectEdits, locked
+from headwater.metastore.commit.table_parts import DELTA_FORMAT, FIRST_VERSION
 from headwater.metastore.records.disk_records import own_properties
 from headwater.metastore.records.objects import (
     ACTIVE,
@@ -23,34 +22,31 @@ from headwater.metastore.records.objects import (
     data_files,
     lifecycle_of,
 )
-from headwater.metastore.state.slot_views import Item, Place, part_of, resolve_table
-from headwater.metastore.state.snapshot import Path, Reading
+from headwater.metastore.state.slot_views import Item, Place, object_of, part_of, resolve_table
+from headwater.metastore.state.snapshot import Path
 from headwater.names import object_id
 
-Self = TypeVar("Self", bound="TableEdits")
-Given = ParamSpec("Given")
-Answer = TypeVar("Answer")
 
-
-def locked(method: Callable[Concatenate[Self, Given], Answer]) -> Callable[Concatenate[Self, Given], Answer]:
-    """Hold the lock of the log while a method runs: no other thread folds the index on meanwhile."""
-
-    @wraps(method)
-    def guarded(self: Self, /, *args: Given.args, **kwargs: Given.kwargs) -> Answer:
-        with self._log.lock:
-            return method(self, *args, **kwargs)
-
-    return guarded
-
-
-class TableEdits(Reading):
+class TableEdits(ObjectEdits):
     """The edits of a transaction inside tables."""
 
-    draft: Draft
+    @locked
+    def create_table(
+        self,
+        path: Path,
+        properties: Mapping[str, Any] | None = None,
+        version: str = FIRST_VERSION,
+        formats: Sequence[str] = (DELTA_FORMAT,),
+        id: str | None = None,
+    ) -> Object:
+        """Create a table with its first table version and one stream for each format.
 
-    @abstractmethod
-    def _ready(self) -> Draft:
-        """Return the draft, if the transaction is open and its snapshot still kept."""
+        `id`: a fresh uuid of the caller's, who has written files for the table already.
+        """
+        table_parts.check_parts(version, formats)
+        table = self._create(path, "table", properties, id)
+        self._create_version(table, version, {}, formats)
+        return object_of(table)
 
     # Table versions
 

@@ -14,22 +14,18 @@ import msgspec
 
 from headwater.clock import Clock
 from headwater.errors import InvalidInputError, TableTagNotFoundError
-from headwater.metastore.commit import edits, table_parts
 from headwater.metastore.commit.draft import AppendedDelta, DeltaRead, Draft, DroppedDelta, LogRead, Read
+from headwater.metastore.commit.edits import locked
 from headwater.metastore.commit.log import Log
 from headwater.metastore.commit.rules import Header, refused
-from headwater.metastore.commit.table_edits import TableEdits, locked
-from headwater.metastore.commit.table_parts import DELTA_FORMAT, FIRST_VERSION
-from headwater.metastore.commit.undo import Undo
-from headwater.metastore.commit.undo_deltas import Columns, Restores, Void
-from headwater.metastore.records.disk_records import Revision, Txn, own_properties
+from headwater.metastore.commit.table_edits import TableEdits
+from headwater.metastore.commit.table_parts import DELTA_FORMAT
+from headwater.metastore.records.disk_records import Revision
 from headwater.metastore.records.layout import ROOT_NODE, snapshot_node
-from headwater.metastore.records.objects import Object, UndoStep
-from headwater.metastore.state.slot_views import IndexView, Item, Place, object_of, resolve_table
+from headwater.metastore.state.slot_views import IndexView, Item, resolve_table
 from headwater.metastore.state.snapshot import Path
 from headwater.metastore.upkeep import named_snapshots
-from headwater.names import check_new_name, object_id
-from headwater.table_refs import Ref, held_versions, is_written, read_refs
+from headwater.names import object_id
 
 
 class SavedTransaction(msgspec.Struct):
@@ -168,16 +164,6 @@ class Transaction(TableEdits):
         """Make a drop of one delta by others a conflict."""
         self.draft.reads.add(DeltaRead(self._stream(path, format, version, None)[2].node.key, position))
 
-    @contextmanager
-    def savepoint(self) -> Iterator[None]:
-        """Take back the changes of this block if it raises."""
-        before = self._ready().copy()
-        try:
-            yield
-        except BaseException:
-            self.draft = before
-            raise
-
     # Its own changes
 
     def saved(self) -> SavedTransaction:
@@ -217,105 +203,18 @@ class Transaction(TableEdits):
         items = self.draft.items
         return [key for key, item in items.items() if item.node.kind == "stream" and item.node.id == id]
 
-    # Namespaces and tables
-
-    @locked
-    def create_namespace(self, path: Path, properties: Mapping[str, Any] | None = None) -> Object:
-        return object_of(self._create(path, "namespace", properties))
-
-    @locked
-    def create_table(
-        self,
-        path: Path,
-        properties: Mapping[str, Any] | None = None,
-        version: str = FIRST_VERSION,
-        formats: Sequence[str] = (DELTA_FORMAT,),
-        id: str | None = None,
-    ) -> Object:
-        """Create a table with its first table version and one stream for each format.
-
-        `id`: a fresh uuid of the caller's, who has written files for the table already.
-        """
-        table_parts.check_parts(version, formats)
-        table = self._create(path, "table", properties, id)
-        self._create_version(table, version, {}, formats)
-        return object_of(table)
-
-    @locked
-    def update(self, path: Path, properties: Mapping[str, Any]) -> Object:
-        """Replace the properties: afterwards they are exactly these."""
-        edits.update(self._ready(), object_id(path), own_properties(properties))
-        return self.get(path)
-
-    @locked
-    def update_root(self, properties: Mapping[str, Any]) -> None:
-        """Replace the properties of the root namespace: afterwards they are exactly these."""
-        edits.update_root(self._ready(), own_properties(properties))
-
-    @locked
-    def rename(self, path: Path, new_path: Path) -> None:
-        """Rename or move a namespace or table. The ids and directories of all below it stay."""
-        edits.rename(self._ready(), object_id(path), object_id(new_path))
-
-    @locked
-    def alias(self, path: Path, alias: str) -> None:
-        """Give the object one more name beside its own."""
-        edits.alias(self._ready(), object_id(path), alias)
-
-    @locked
-    def unalias(self, path: Path, alias: str) -> None:
-        edits.unalias(self._ready(), object_id(path), alias)
-
-    @locked
-    def drop(self, path: Path, cascade: bool = False) -> None:
-        """Drop a table, an empty namespace, or with cascade a namespace and all below it."""
-        edits.drop(self._ready(), object_id(path), cascade)
-
-    @locked
-    def undrop(self, path: Path) -> Object:
-        """Bring back what was dropped last at this path, or InvalidTableState (19) if its files are another's now."""
-        with self.savepoint():
-            return object_of(edits.undrop(self.draft, object_id(path)))
-
-    @locked
-    def undo(
-        self,
-        number: int,
-        txn: Txn,
-        void: Void | None = None,
-        restores: Restores | None = None,
-        columns: Columns | None = None,
-    ) -> list[UndoStep]:
-        """Undo a transaction of a slot: all it touched is as before, or InvalidTableState (19) with the reasons.
-
-        `restores` is told of the Lance versions that are left to make.
-        """
-        with self.savepoint():
-            fresh, segments = self._clock.hex(8), self._log.segments
-            held, written = self._held, self._is_written
-            return Undo(self.draft, segments, number, txn, fresh, void, held, written, restores, columns).run()
-
-    def _held(self, location: str) -> Mapping[int, Ref]:
-        return held_versions(read_refs(self._log.store, location), None)
-
-    def _is_written(self, location: str, branch: str) -> bool:
-        return is_written(self._log.store, location, branch)
-
     # Named snapshots
 
     @locked
-    def create_snapshot(self, name: str, file: str) -> None:
-        """Record a snapshot of the state that this transaction began with. Its file is already written."""
-        named_snapshots.create(
-            self._ready(), name, {named_snapshots.FILE: file, named_snapshots.SLOT: self.draft.base.at}
-        )
+    def snapshot(self, name: str, tables: Sequence[Path] | None = None, file: str | None = None) -> None:
+        """Pin all tables, or these, as they are at the slot of this transaction.
 
-    @locked
-    def snapshot(self, name: str, tables: Sequence[Path] | None = None) -> None:
-        """Pin all tables, or these, as they are at the slot of this transaction."""
+        `file`: the id of a file that is already written and holds the state that this transaction began with.
+        """
         draft = self._ready()
         keys = None if tables is None else [resolve_table(draft, object_id(path)).key for path in tables]
-        named_snapshots.create(draft, name, {named_snapshots.FILE: self._clock.uuid(), named_snapshots.TABLES: keys})
+        of = {named_snapshots.TABLES: keys} if file is None else {named_snapshots.SLOT: draft.base.at}
+        named_snapshots.create(draft, name, {named_snapshots.FILE: file or self._clock.uuid(), **of})
 
     @locked
     def snapshots(self) -> tuple[Revision, ...]:
@@ -368,9 +267,3 @@ class Transaction(TableEdits):
         if self.draft.base.at < self.draft.base.index.boundary:
             raise refused("its snapshot was collected")
         return self.draft
-
-    def _create(self, path: Path, kind: str, properties: Mapping[str, Any] | None, key: str | None = None) -> Place:
-        id, made = object_id(path), key or self._clock.uuid()
-        if id is not path and not id.is_root:
-            check_new_name(id.name)  # the maker of an `ObjectId` has checked it
-        return edits.create(self._ready(), id, kind, made, own_properties(properties))

@@ -43,7 +43,7 @@ from headwater.metastore.state.dataset_folders import taken_datasets
 from headwater.metastore.state.index import NAMED
 from headwater.metastore.state.slot_views import Item, Place, place_at, version_at
 from headwater.names import format_name
-from headwater.table_refs import BRANCH
+from headwater.table_refs import BRANCH, is_written
 
 
 class Reverted(NamedTuple):
@@ -67,7 +67,7 @@ class Reverted(NamedTuple):
         return (was.parent, was.parts, was.aliases) != (now.parent, now.parts, now.aliases)
 
 
-class Undo(DeltaUndo):
+class TransactionUndo(DeltaUndo):
     """The undo of one transaction in a draft. `reasons` says why it is refused; the draft is of no use any more then.
 
     `restores` is filled where somebody can make Lance versions: the transaction gets one more of each table, like the
@@ -88,12 +88,12 @@ class Undo(DeltaUndo):
             if not self._is_given_back(target, voided):
                 self._check(target)
         if not self.reasons:
-            self._undo(deltas, voided)
+            self._apply(deltas, voided)
         if self.reasons:
             raise self._refused()
         return self.steps
 
-    def _undo(self, deltas: list[NewRevision], voided: set[str]) -> None:
+    def _apply(self, deltas: list[NewRevision], voided: set[str]) -> None:
         named = [target for target in self.targets.values() if target.node.kind in NAMED]
         for target in named:
             place = place_at(self.draft, target.node.key) if target.moves and target.now.alive else None
@@ -225,7 +225,7 @@ class Undo(DeltaUndo):
         for key in self.draft.base.index.parts(refs.rpartition("/")[0]):
             item = self.draft.item(key)
             if item is not None and item.revision.alive and item.revision.parts[1] == LANCE_FORMAT:
-                return self.written(location_of(item.revision.properties, item.node.home), branch)
+                return is_written(self.log.store, location_of(item.revision.properties, item.node.home), branch)
         return False
 
     def _records(self, target: Reverted) -> tuple[RefRecord, RefRecord, RefRecord]:

@@ -8,23 +8,24 @@ from typing import Any, NamedTuple
 import msgspec
 
 from headwater.errors import InvalidTableStateError
-from headwater.metastore.commit.draft import AppendedDelta, Draft, DroppedDelta, LogRead
+from headwater.metastore.commit.draft import AppendedDelta, DroppedDelta, LogRead
+from headwater.metastore.commit.log import Log
 from headwater.metastore.commit.table_parts import create_part, find_version
-from headwater.metastore.records.deltas import Segments, stream_of
+from headwater.metastore.commit.transaction import Transaction
+from headwater.metastore.records.deltas import stream_of
 from headwater.metastore.records.disk_records import NewRevision, Txn, decode_delta
 from headwater.metastore.records.objects import Delta, UndoStep
 from headwater.metastore.records.serving_copy import LANCE_FORMAT, LOCATION, PUBLISHED, READER_FORMAT, location_of
 from headwater.metastore.state.slot_views import Item, Place, place_at
 from headwater.names import format_name
+from headwater.table_refs import held_versions, read_refs
 
-Void = Callable[[tuple[str, ...], str], bool]
-"""Voids what the transaction landed in a stream table, by its path and version, and takes the records of its sources
-back; whether there were rows. The log of one has no gaps, so a delta is not taken out of it; another one says that it
-does not count."""
+Void = Callable[[Transaction, tuple[str, ...], str, str], bool]
+"""Voids in a transaction what another one landed in a stream table, and takes the records of its sources back.
 
-Held = Callable[[str], Mapping[int, object]]
-Written = Callable[[str, str], bool]
-"""Returns the tags and branches on the versions of the Lance dataset in a folder."""
+It takes the path and version of the table and the id of the other transaction, and returns True if there were rows. A
+log has no gaps, so no delta is taken out of it: another delta says that it does not count.
+"""
 
 Restores = list[tuple[str, int]]
 """Tables by their keys, each with the Lance version that its next one is to be like."""
@@ -48,25 +49,20 @@ class DeltaUndo:
 
     def __init__(
         self,
-        draft: Draft,
-        segments: Segments,
+        tx: Transaction,
+        log: Log,
         number: int,
         txn: Txn,
-        fresh: str,
-        void: Void | None,
-        held: Held,
-        written: Written,
+        void: Void | None = None,
         restores: Restores | None = None,
         columns: Columns | None = None,
     ) -> None:
-        self.draft = draft
-        self.segments = segments
+        self.tx = tx
+        self.draft = tx.draft
+        self.log = log
         self.number = number
         self.txn = txn
-        self.fresh = fresh
         self.void = void
-        self.held = held
-        self.written = written
         self.restores = restores
         self.columns = columns
         self.reasons: list[str] = []
@@ -103,7 +99,7 @@ class DeltaUndo:
                 f"it landed rows in the stream table {format_name(table)}: undo them through the catalog"
             )
             return
-        had_rows = self.void(table, version.rsplit("/", 1)[-1])
+        had_rows = self.void(self.tx, table, version.rsplit("/", 1)[-1], self.txn.id)
         self.steps.append(UndoStep("void", "delta", table) if had_rows else UndoStep("update", "stream", table))
 
     def _drop_newest(self, stream: str, changes: list[NewRevision]) -> None:
@@ -136,14 +132,15 @@ class DeltaUndo:
         if self.restores is not None:
             self._undo_by_another(stream, table, min(own))
             return
-        held = self.held(location_of(item.revision.properties, item.node.home))
+        location = location_of(item.revision.properties, item.node.home)
+        held = held_versions(read_refs(self.log.store, location), None)
         for position in sorted(own & held.keys()):
             self.reasons.append(f"{held[position]} stands on version {position} of {format_name(table.path)}")
         kept = [delta for delta in self._visible(stream) if delta.position not in own]
         properties = {**item.revision.properties, LOCATION: location_of(item.revision.properties, item.node.home)}
         self.draft.change(Item(item.node, msgspec.structs.replace(item.revision, operation="delete")), table.path)
         new = create_part(
-            self.draft, table, above, "stream", (f"{LANCE_FORMAT}-{self.fresh}", LANCE_FORMAT), properties
+            self.draft, table, above, "stream", (f"{LANCE_FORMAT}-{self.log.clock.hex(8)}", LANCE_FORMAT), properties
         )
         for delta in kept:
             self.draft.appends.append(_copied(new, table.path, delta))
@@ -180,7 +177,7 @@ class DeltaUndo:
         self.steps.append(UndoStep("drop", "delta", path, f"position {position}"))
 
     def _visible(self, stream: str, after: int = 0) -> Sequence[Delta]:
-        return self.draft.base.deltas(self.segments, stream, after)
+        return self.draft.base.deltas(self.log.segments, stream, after)
 
     def _readers(self, stream: str) -> Iterator[tuple[str, int]]:
         for key in self.draft.parts(stream.rpartition("/")[0]):

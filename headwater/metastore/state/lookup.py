@@ -8,7 +8,6 @@ from typing import Any
 from msgspec.structs import force_setattr
 
 from headwater.errors import InvalidInputError, LanceNamespaceError, TableNotFoundError, TableVersionNotFoundError
-from headwater.metastore.commit.edits import last_dropped
 from headwater.metastore.commit.table_parts import find_partition, find_stream, find_version
 from headwater.metastore.records.deltas import Segments
 from headwater.metastore.records.layout import canonical
@@ -23,6 +22,7 @@ from headwater.metastore.state.slot_views import (
     part_of,
     part_text,
     resolve,
+    resolve_namespace,
     step,
 )
 from headwater.names import ObjectId, format_name, object_id
@@ -181,3 +181,16 @@ def path_of(view: SlotView, key: str) -> tuple[str, ...] | None:
         names.append(item.revision.name)
         key = item.revision.parent
     return tuple(reversed(names))
+
+
+def last_dropped(view: SlotView, id: ObjectId) -> Item | None:
+    """Return what was dropped last under a name, or None."""
+    parent = resolve_namespace(view, id.parent)
+    found = [item for item in dropped_in(view, parent.key) if item.revision.name == id.name]
+    return max(found, key=lambda item: item.revision.slot, default=None)
+
+
+def dropped_in(view: SlotView, parent: str) -> list[Item]:
+    """Return what was dropped in a namespace and is kept, by the key of the namespace."""
+    items = (view.item(key, dropped=True) for key in dict.fromkeys(view.past(parent)))
+    return [item for item in items if item and not item.revision.alive and item.revision.parent == parent]

@@ -12,7 +12,6 @@ from headwater.errors import (
     TableVersionNotFoundError,
     TransactionNotFoundError,
 )
-from headwater.metastore.commit.edits import last_dropped
 from headwater.metastore.commit.log import Log
 from headwater.metastore.commit.table_parts import (
     DELTA_FORMAT,
@@ -43,7 +42,7 @@ from headwater.metastore.records.objects import (
 from headwater.metastore.state.dataset_folders import dropped_locations, tables_near
 from headwater.metastore.state.history import entries_of, history
 from headwater.metastore.state.index import NAMED
-from headwater.metastore.state.lookup import governing, identify, located, look_up, look_up_id, path_of
+from headwater.metastore.state.lookup import governing, identify, last_dropped, located, look_up, look_up_id, path_of
 from headwater.metastore.state.slot_views import (
     IndexView,
     Item,

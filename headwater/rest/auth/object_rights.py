@@ -78,7 +78,7 @@ class ObjectNames:
         self._can = can
         self._dropped = dropped
         self._is_newest = is_newest
-        self._is_present = can.moment is None and not can.in_transaction
+        self._is_present = can.is_present
         self._now: Snapshot = can.metastore.now(refresh=dropped or not self._is_present)
 
     def others(self, id: ObjectId) -> tuple[ObjectId, ...]:
@@ -237,8 +237,7 @@ def _end(names: list[str], sees: Callable[[str], bool], room: int) -> int:
 def _seer(call: Call, can: CatalogAbilities) -> Callable[[str], bool]:
     """Return True if a name of the list may be shown. Lists of the present have no other names of their objects."""
     caller = call.asker
-    elsewhere = can.moment is not None or can.in_transaction
-    found = ObjectNames(can) if elsewhere and can.identify is not None else None
+    found = ObjectNames(can) if can.identify is not None and not can.is_present else None
 
     def sees(name: str) -> bool:
         is_path = call.route.operation == "ListAllTables"

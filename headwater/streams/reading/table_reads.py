@@ -195,7 +195,7 @@ class StreamReads(Frames):
     def quarantine(self) -> pa.Table:
         """The rows that were not taken, with the reason for each; empty when there never was one."""
         path = sibling(self.path, QUARANTINE)
-        if not self._snapshot().exists(path):
+        if not self._state().exists(path):
             return QUARANTINE_SCHEMA.empty_table()
         kept = self._beside(path)
         own = kept.deltas()
@@ -254,7 +254,7 @@ class StreamReads(Frames):
 
     def opened(self) -> tuple[Stream, Reading]:
         """The table as it is now, and the state that it was found in."""
-        snapshot = self._snapshot()
+        snapshot = self._state()
         stream = open_stream(snapshot, self.path)
         if self._expected not in (None, stream.id):
             raise another(stream.name)
@@ -269,5 +269,5 @@ class StreamReads(Frames):
         """The transaction that is open here, or None."""
         return self._session.transaction
 
-    def _snapshot(self) -> Reading:
+    def _state(self) -> Reading:
         return self._session.state()
