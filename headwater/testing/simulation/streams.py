@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from headwater.errors import CommitStateUnknownError, LanceNamespaceError
+from headwater.errors import CommitStateUnknownError, LanceNamespaceError, TableVersionNotFoundError
 from headwater.metastore import Metastore
 from headwater.metastore.sessions import TransactionSession
 from headwater.streams.log.source_ledger import batches_with
@@ -34,7 +34,9 @@ if TYPE_CHECKING:
 
 TABLES = ("a", "b")
 KEYS = 4
-SCHEMA = pa.schema([pa.field("id", pa.int64(), nullable=False), ("seq", pa.int64()), ("value", pa.int64())])
+SCHEMA = pa.schema(
+    [pa.field("id", pa.int64(), nullable=False), pa.field("seq", pa.int64()), pa.field("value", pa.int64())]
+)
 PRIME = 10_007
 """Sequences are the values shuffled by a factor modulo a prime: events arrive out of order, and no two are equal."""
 TRIES = 3
@@ -118,7 +120,7 @@ def rows_of(table: pa.Table) -> Rows:
     return {row["id"]: (row["seq"], row["value"]) for row in table.to_pylist()}
 
 
-class Streams:
+class StreamTables:
     """One run of the profile."""
 
     def __init__(self, run: SimulatedRun) -> None:
@@ -130,8 +132,8 @@ class Streams:
         self.batches: dict[str, dict[str, list[Event]]] = {}
         """By token: the events of each table."""
         self.outcomes: dict[str, str] = {}
-        self.undone: dict[tuple[str, str], str] = {}
-        """By table and token: how the undo ended."""
+        self.undos: dict[str, dict[int, str]] = {}
+        """By token: how each undo of the batch ended that was not refused."""
         self.past: list[tuple[object, object]] = []
         self.least: dict[str, int] = dict.fromkeys(TABLES, 0)
         """The highest position of each table that was acknowledged."""
@@ -167,7 +169,9 @@ class Streams:
     def _events(self, chance: random.Random, deletes: bool = False) -> list[Event]:
         keys = chance.sample(range(KEYS), chance.randint(1, 2))
         values = [self.run.fresh() for _ in keys]
-        return [(key, value * 7_919 % PRIME, None if deletes else value) for key, value in zip(keys, values, strict=True)]
+        return [
+            (key, value * 7_919 % PRIME, None if deletes else value) for key, value in zip(keys, values, strict=True)
+        ]
 
     def _upsert(self, catalog: Metastore, client: str, chance: random.Random, operation: Operation) -> None:
         self._land(catalog, chance, operation, self._events(chance))
@@ -183,21 +187,19 @@ class Streams:
         with self._noted(token):
             for attempt in range(tries := chance.choice((1, TRIES))):
                 try:
-                    self._send(self._table(catalog, name), events, token, source)
+                    position = self._send(self._table(catalog, name), events, token, source)
+                    self.least[name] = max(self.least[name], position)
                     return
                 except LanceNamespaceError as error:
                     self._doubt(token, error)
                     if attempt == tries - 1:
                         raise
 
-    def _send(self, table: StreamTable, events: Sequence[Event], token: str, source: str | None) -> None:
+    def _send(self, table: StreamTable, events: Sequence[Event], token: str, source: str | None) -> int:
         rows = [{"id": key, "seq": seq, "value": value} for key, seq, value in events]
         if events[0][2] is None:
-            report = table.delete([{"id": row["id"], "seq": row["seq"]} for row in rows], token, source)
-        else:
-            report = table.upsert(rows, token, source)
-        if table._own() is None:
-            self.least[table.path[0]] = max(self.least[table.path[0]], report.position)
+            return table.delete([{"id": row["id"], "seq": row["seq"]} for row in rows], token, source).position
+        return table.upsert(rows, token, source).position
 
     def _both(self, catalog: Metastore, client: str, chance: random.Random, operation: Operation) -> None:
         """Land in both tables in one transaction."""
@@ -229,19 +231,17 @@ class Streams:
             return
         token = chance.choice(known)
         (name,) = self.batches[token]
-        if self.undone.get((name, token)) == OK:
-            return
-        before, self.undone[name, token] = self.undone.get((name, token)), UNKNOWN
+        undos = self.undos.setdefault(token, {})
+        undos[operation.id] = UNKNOWN
         self.run.say("", f"  undo {token} in {name}")
         try:
             report = self._table(catalog, name).undo(token=token)
-            self.undone[name, token] = OK
+            undos[operation.id] = OK
             self.least[name] = max(self.least[name], report.position)
         except CommitStateUnknownError:
             raise
         except LanceNamespaceError:
-            if before is None:
-                del self.undone[name, token]
+            del undos[operation.id]
             raise
 
     # Readers
@@ -312,16 +312,16 @@ class Streams:
         streams = snapshot.streams(stream.path, stream.version)
         for token in [token for token, events in self.batches.items() if name in events]:
             times = len(batches_with(streams, token))
-            outcome, undone = self.outcomes[token], self.undone.get((name, token))
+            outcome, undos = self.outcomes[token], self.undos.get(token, {}).values()
             if times:
                 self.taken[name].add(token)
             if times > 1:
                 yield f"twice: {token} was taken {times} times by {name}"
-            if outcome == OK and not times and undone is None:
+            if outcome == OK and not times and not undos:
                 yield f"lost: {token} was acknowledged, and {name} has no record of it"
             if outcome == FAILED and times:
                 yield f"refused, but there: {token} ended in an error, and {name} has a record of it"
-            if undone == OK and times:
+            if OK in undos and times:
                 yield f"undone, but there: {name} still has a record of {token}"
 
     def _check_rows(self, table: StreamTable, name: str) -> Iterator[str]:
@@ -337,9 +337,10 @@ class Streams:
         for position in positions:
             try:
                 self.past.append(((name, position), rows_of(table.to_arrow(position=position))))
+            except TableVersionNotFoundError:  # deltas before it were collected
+                continue
             except LanceNamespaceError as error:
-                if "collected" not in str(error):
-                    yield f"position {position} of {name} cannot be read: {error}"
+                yield f"position {position} of {name} cannot be read: {error}"
 
     def _check_whole(self) -> Iterator[str]:
         for token, events in self.batches.items():
