@@ -27,7 +27,7 @@ from headwater.clock import Clock, SystemClock
 from headwater.errors import InvalidInputError, LanceNamespaceError, NamespaceNotFoundError, UnsupportedOperationError
 from headwater.imports import when_used
 from headwater.metastore import Metastore
-from headwater.metastore.commit.slot_rebuild import check_not_lost, is_metastore
+from headwater.metastore.commit.foreign_roots import check_not_lost, is_metastore
 from headwater.metastore.records.layout import TXNS
 from headwater.references import OWN_KINDS, SPARK_PREFIX, check_foreign, followed
 from headwater.registries.layout import DIRECTORY_MARKER, check_finished, is_directory

@@ -14,6 +14,7 @@ from httpx._transports import default as httpx_transports
 from hypothesis import HealthCheck, settings
 
 import headwater  # noqa: F401 - before any test imports `lance_namespace`: it spares each worker two seconds of CPU
+from tests.documents_ran import DocumentsRan
 
 settings.register_profile("headwater", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("headwater")  # how fast a machine is proves nothing
@@ -49,6 +50,8 @@ def group_of(item: pytest.Item) -> str | None:
 
 def pytest_configure(config: pytest.Config) -> None:
     config.pluginmanager.register(Together())
+    if "PYTEST_XDIST_WORKER" not in os.environ:  # the controller sees the reports of all workers
+        config.pluginmanager.register(DocumentsRan(config))
 
 
 @pytest.hookimpl(trylast=True)

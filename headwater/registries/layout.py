@@ -9,7 +9,7 @@ import unicodedata
 from collections.abc import Collection
 
 from headwater.errors import InvalidInputError, InvalidTableStateError
-from headwater.metastore.commit.slot_rebuild import check_not_lost, is_metastore
+from headwater.metastore.commit.foreign_roots import check_not_lost, is_metastore
 from headwater.metastore.records.layout import FORMAT_KEY
 from headwater.names import ObjectId
 from headwater.store import Store

@@ -2,23 +2,15 @@
 
 from __future__ import annotations
 
-import ast
 import re
 from collections import Counter
-from functools import cache
 from pathlib import Path
+
+from tests.documents_ran import TEST, functions_of, not_run
 
 PROJECT = Path(__file__).parents[2]
 PAGE = (PROJECT / "docs" / "documents.md").read_text()
 ROW = re.compile(r"^\| ([A-Z])(\d+) \|(.*)\|$", re.MULTILINE)
-TEST = re.compile(r"`((?:tests|headwater)/[\w/]+\.py)::(test_\w+)`")
-
-
-@cache
-def functions_of(path: str) -> frozenset[str]:
-    """Return the names of the test functions of a file, also of those in classes."""
-    tree = ast.parse((PROJECT / path).read_text())
-    return frozenset(node.name for node in ast.walk(tree) if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef))
 
 
 def test_every_row_names_a_test_and_every_test_exists() -> None:
@@ -39,3 +31,14 @@ def test_the_rows_are_numbered_and_counted_as_the_page_says() -> None:
     assert told is not None
     assert [int(number) for number in told.groups()] == [len(rows), holds["yes"], holds["part"], holds["deviation"]]
     assert set(holds) <= {"yes", "part", "deviation"}
+
+
+def test_a_test_of_the_page_that_did_not_run_is_noticed() -> None:
+    short, long = "tests/unit/test_names.py", "tests/adapter/test_hive.py"
+    page = f"`{short}::test_a` `{long}::test_a_hive_metastore_is_served_to_the_clients_of_lance`"
+    hive = f"{long}::test_a_hive_metastore_is_served_to_the_clients_of_lance"
+    assert not_run(page, [], "") == [f"{short}::test_a", hive]
+    assert not_run(page, [f"{short}::test_a[1]"], "not long") == []
+    assert not_run(page, ["tests/other.py::test_a", f"{hive}[hive2]"], "") == [f"{short}::test_a"]
+    suite = "headwater/testing/namespace_suite.py::test_the_root_is_neither_created_nor_dropped"
+    assert not_run(f"`{suite}`", ["tests/x.py::TestX::test_the_root_is_neither_created_nor_dropped[dir]"], "") == []

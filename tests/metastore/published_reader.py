@@ -87,6 +87,6 @@ def slot_of(root: str, body: dict[str, Any]) -> int:
 def folders(home: str) -> list[str]:
     return [
         os.path.join(home, name)
-        for name in os.listdir(home)
+        for name in (os.listdir(home) if os.path.isdir(home) else ())
         if name not in ("rev", "data") and os.path.isdir(os.path.join(home, name, "rev"))
     ]

@@ -11,6 +11,7 @@ import msgpack  # type: ignore[import-untyped]
 import pytest
 
 import headwater
+from headwater.cli import main
 from headwater.errors import InvalidTableStateError
 from headwater.metastore import Metastore
 from tests.metastore.published_reader import read
@@ -74,9 +75,49 @@ def test_a_root_of_deltacat_is_refused_by_its_name(tmp_path: Path, door: str) ->
     assert files(tmp_path) == before
 
 
+FILE = f"{1:020d}_create_{TXN}"
+DELTACAT_FILE = f"1000000/1000/{1:020d}_create_1737070822189000000_abc"
+PARTS: dict[str, tuple[dict[str, bytes], str]] = {
+    "a revision alone": ({f"{NAMESPACE}/rev/{FILE}.mpk": b"x"}, NAMESPACE),
+    "names alone": ({f"{hashlib.sha1(b'N').hexdigest()}/{FILE}.{NAMESPACE}": b""}, NAMESPACE),
+    "a transaction alone": ({f"txn/1737070822189-{TXN}": b""}, "1 transaction"),
+    "another spelling of transactions": (
+        {f"txn/1737070822189-{TXN}/start": b"", f"{NAMESPACE}/rev/{FILE}.mpk": msgpack.packb([1])},
+        "no transaction",
+    ),
+    "named ids": ({f"txn/1737070822189_{TXN}": b"\xc1", f"ns/rev/{FILE}.mpk": b"\xc1"}, r"\(ns\)"),
+    "content that nests": ({f"{NAMESPACE}/rev/{FILE}.mpk": b"\x91" * 5000}, NAMESPACE),
+    "DeltaCAT, running": ({"txn/running/1737070822189000000_abc": b"x"}, "DeltaCAT 2.x"),
+    "DeltaCAT, failed": ({"txn/failed/1737070822189000000_abc": b"x"}, "DeltaCAT 2.x"),
+    "DeltaCAT, revisions alone": ({f"{NAMESPACE}/rev/{DELTACAT_FILE}.mpk": b"x"}, "DeltaCAT 2.x"),
+    "DeltaCAT, names alone": ({f"{hashlib.sha1(b'N').hexdigest()}/{DELTACAT_FILE}.{NAMESPACE}": b""}, "DeltaCAT 2.x"),
+}
+
+
+@pytest.mark.parametrize("part", PARTS)
+def test_a_part_of_another_programs_root_is_refused_through_every_door(
+    tmp_path: Path, part: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    held, told = PARTS[part]
+    for key, data in held.items():
+        put(tmp_path, key, data)
+    before = files(tmp_path)
+    writes = {"Metastore": lambda root: Metastore(root).run(lambda tx: tx.create_namespace(["x"]))}
+    for door in {**DOORS, **writes}.values():
+        with pytest.raises(InvalidTableStateError, match=f"{told}.*from-deltacat"):
+            door(str(tmp_path))
+    for line in (["tree"], ["create", "x.t", "--schema", "id int"], ["serve"]):
+        assert main(["-c", str(tmp_path), *line]) != 0
+        assert "from-deltacat" in capsys.readouterr().err
+    assert main(["-c", str(tmp_path), "init"]) != 0
+    assert files(tmp_path) == before
+
+
 def test_a_folder_that_only_has_such_names_is_nobodys_catalog(tmp_path: Path) -> None:
     put(tmp_path, "txn/success/notes.txt", b"mine")
     put(tmp_path, "txn/readme.txt", b"mine")
+    put(tmp_path, f"{NAMESPACE}/rev/notes.mpk", b"mine")
+    put(tmp_path, f"{hashlib.sha1(b'N').hexdigest()}/blob", b"mine")
     Metastore(tmp_path).run(lambda tx: tx.create_namespace(["a"]))
     assert Metastore(tmp_path).exists(["a"])
 

@@ -362,7 +362,7 @@ def test_an_append_conflicts_with_nothing_but_the_loss_of_its_stream(store: Meta
     "loss",
     [
         lambda tx: tx.drop_stream(T, "delta"),
-        lambda tx: tx.drop_table_version(T, "1"),
+        lambda tx: (tx.create_table_version(T, "3"), tx.activate_table_version(T, "3"), tx.drop_table_version(T, "1")),
         lambda tx: tx.create_table_version(T, "2"),
         lambda tx: tx.drop(T),
     ],

@@ -8,13 +8,11 @@ from __future__ import annotations
 
 import contextlib
 from collections import defaultdict
-from collections.abc import Collection, Iterator, Mapping, Sequence
-from itertools import islice
-
-import msgspec
+from collections.abc import Collection, Iterator, Sequence
 
 from headwater.clock import Clock
 from headwater.errors import CorruptFileError, InvalidTableStateError, LanceNamespaceError
+from headwater.metastore.commit.foreign_roots import foreign_root, has_transactions
 from headwater.metastore.records.disk_records import (
     SLOT,
     Mapped,
@@ -32,18 +30,11 @@ from headwater.metastore.records.disk_records import (
     seal,
 )
 from headwater.metastore.records.layout import (
-    FORMAT_KEY,
     ROOT_NODE,
     SLOTS,
     TXNS,
-    MappingFile,
-    RevisionFile,
     TxnFile,
-    below,
-    canonical,
-    digest,
     first_beside,
-    is_name_folder,
     parse_key,
     revision_key,
     slot_folder,
@@ -54,17 +45,11 @@ from headwater.metastore.records.layout import (
 )
 from headwater.metastore.state.index import NAMED, SlotIndex
 from headwater.store import KeyExistsError, PutMode, Store
-from headwater.store.seam import OWN_FOLDER
-from headwater.wording import many
 
 READ_AT_ONCE = 256
 LOOK_BACK_MS = 600_000
 LOOKED_AT = 8
 SHOWN = 5
-DELTACAT_FOLDERS = frozenset({"running", "failed", "paused", "success"})
-"""The folders in which DeltaCAT 2.x keeps transactions."""
-MAX_FOREIGN_FILES, MAX_FOREIGN_READS = 10_000, 32
-"""Limits of what is looked at of another program's root."""
 DEPTH = {"table_version": 2, "stream": 3, "partition": 4, "delta": 5}
 """How many of the last steps of a part's directory make its key: the table's id and what is below it."""
 
@@ -89,7 +74,7 @@ def gap(store: Store, last: int, boundary: int, there: Collection[int] | None = 
         return missing
     if any(f"{SLOTS}/{folder}" > here for folder in store.children(SLOTS).folders):
         return missing
-    return missing if last == 0 and _has_transactions(store) else None
+    return missing if last == 0 and has_transactions(store) else None
 
 
 def published_slot(store: Store, index: SlotIndex, seen: Collection[str]) -> int:
@@ -109,97 +94,6 @@ def published_slot(store: Store, index: SlotIndex, seen: Collection[str]) -> int
     return found
 
 
-def is_metastore(store: Store) -> bool:
-    """Return True if a root is a metastore: by its format file, or if that is lost, by slots or published transactions.
-
-    Folders that only have such names, as in the root of another program, make none.
-    """
-    return store.head(FORMAT_KEY) is not None or bool(store.children(SLOTS).folders) or _has_transactions(store)
-
-
-def check_not_lost(store: Store, folders: Collection[str]) -> None:
-    """Raise InvalidTableState (19) if a root with these folders has names of a metastore, and is none any more.
-
-    Names are published after the slot that holds them, so that slot was there: the root is not an empty catalog.
-    """
-    found = (parse_key(entry.key) for folder in folders if is_name_folder(folder) for entry in store.list(folder))
-    if any(isinstance(file, MappingFile) for file in found):
-        raise InvalidTableStateError(
-            f"This root is a metastore catalog whose folders {OWN_FOLDER} and {TXNS} are gone: bring them back from a "
-            "copy. What is written there now would hide its tables."
-        )
-
-
-def _has_transactions(store: Store) -> bool:
-    """Return True if transactions were published, by this program or another one that follows the document."""
-    found = store.children(TXNS)
-    own = any(isinstance(parse_key(entry.key), TxnFile) for entry in found.entries)
-    return own or _is_deltacat(store, found.folders)
-
-
-def _is_deltacat(store: Store, folders: Collection[str]) -> bool:
-    """Return True if `txn` with these folders is that of DeltaCAT 2.x: a state of transactions each, then dates."""
-    if len(DELTACAT_FOLDERS.intersection(folders)) != 1:
-        return not DELTACAT_FOLDERS.isdisjoint(folders)
-    return "success" in folders and any(name.isdigit() for name in store.children(f"{TXNS}/success").folders)
-
-
-def _foreign(store: Store) -> InvalidTableStateError:
-    """Error 19 for a root that another program wrote in the layout of the document: it names what is there."""
-    if _is_deltacat(store, store.children(TXNS).folders):
-        what = "is one of DeltaCAT 2.x"
-    else:
-        keys = (parse_key(entry.key) for entry in store.list())
-        files = [file for file in islice(keys, MAX_FOREIGN_FILES) if file is not None]
-        names = list(_foreign_names(store, files))
-        txns = sum(isinstance(file, TxnFile) for file in files)
-        what = (
-            f"holds {many(len(names), 'name')} ({', '.join(names[:SHOWN])}{', ...' if len(names) > SHOWN else ''}) and "
-            f"{many(txns, 'transaction')} in the layout of the DeltaCAT document, with the content of another program"
-        )
-    return InvalidTableStateError(
-        f"This root {what}: what is written there now would hide it. Use another root: `headwater from-deltacat` "
-        "brings the tables of a DeltaCAT 2.x root there. Nothing was changed."
-    )
-
-
-def _foreign_names(store: Store, files: Sequence[object]) -> Iterator[str]:
-    """Yield what the document defines of each name: the name itself, if a text of its object has that digest, and the
-    object's id and revision."""
-    newest: dict[str, RevisionFile] = {}
-    for file in files:
-        if isinstance(file, RevisionFile) and (file.home not in newest or file.number > newest[file.home].number):
-            newest[file.home] = file
-    known = {"": ""}
-    mappings = [file for file in files if isinstance(file, MappingFile) and file.operation != "delete"]
-    for place, file in enumerate(sorted(mappings, key=lambda file: len(file.home))):
-        home = below(file.home, file.object_id)
-        told = newest.get(home) if place < MAX_FOREIGN_READS else None
-        if told is None:
-            yield f"{file.digest} -> {file.object_id}"
-            continue
-        (data,) = store.get_all([revision_key(told.home, told.number, told.operation, told.txn)])
-        texts = (canonical(known.get(file.home, ""), text) for text in _texts(data or b""))
-        known[home] = next((text for text in texts if digest(text) == file.digest), file.digest)
-        yield f"{known[home]} -> {file.object_id}, {told.operation} {told.number}"
-
-
-def _texts(data: bytes) -> Iterator[str]:
-    """Yield the texts in MessagePack, whatever it is."""
-    try:
-        stack = [msgspec.msgpack.decode(data, strict=False)]
-    except (ValueError, RecursionError):
-        return
-    while stack:
-        value = stack.pop()
-        if isinstance(value, str):
-            yield value
-        elif isinstance(value, Mapping):
-            stack += value.values()
-        elif isinstance(value, (list, tuple)):
-            stack += value
-
-
 def rebuild(store: Store, clock: Clock, index: SlotIndex, every: bool) -> list[str]:
     """Write every slot that was lost or damaged; their keys. InvalidTableState (19) if one cannot be told, or not be
     written. Of those that the index holds, all are looked at only if told so."""
@@ -209,8 +103,8 @@ def rebuild(store: Store, clock: Clock, index: SlotIndex, every: bool) -> list[s
     damaged = set(_damaged(store, sorted(there), index.boundary if every else max(index.slot, index.boundary)))
     gone = (number for number in missing if number not in there and store.head(slot_key(number)) is None)
     lost = sorted({*gone, *damaged})
-    if not (index.slot or there or known) and _has_transactions(store):
-        raise _foreign(store)
+    if not (index.slot or there or known) and has_transactions(store):
+        raise foreign_root(store)
     slots, reasons = [], list[str]()
     for number in lost:
         reasons += _incomplete(number, known.get(number, []))

@@ -102,14 +102,14 @@ class TableEdits(ObjectEdits):
 
     @locked
     def drop_table_version(self, path: Path, id: str) -> None:
-        """Drop it with all below it. Its id stays taken. The active one is refused while there are others."""
+        """Drop it with all below it. Its id stays taken. The active one is refused: a table without one has no rows."""
         draft = self._ready()
         _, table, item = self._version(path, id)
         active = table_parts.find_active(draft.unnoted(), table)
-        if active is not None and active.node.key == item.node.key and len(list(draft.parts(table.key))) > 1:
-            raise InvalidInputError(
-                f"The table version {id!r} of {object_id(path)} is the active one: activate another before you drop it."
-            )
+        if active is not None and active.node.key == item.node.key:
+            alone = len(list(draft.parts(table.key))) == 1
+            instead = "drop the table" if alone else "activate another before you drop it"
+            raise InvalidInputError(f"The table version {id!r} of {object_id(path)} is the active one: {instead}.")
         table_parts.drop_part(self.draft, table, item)
 
     # Streams

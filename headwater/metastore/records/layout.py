@@ -157,7 +157,12 @@ def is_dataset_folder(name: str) -> bool:
 def is_own_folder(name: str) -> bool:
     """Return True if a folder of the root is, or may become, one of the metastore's own."""
     own = name in (TXNS, SNAPSHOT_RECORDS, ROOT_RECORD, FORMAT_KEY.partition("/")[0])
-    return own or re.fullmatch(_UUID, name) is not None or is_name_folder(name)
+    return own or is_object_folder(name)
+
+
+def is_object_folder(name: str) -> bool:
+    """Return True for the name of an object's directory, or of a Name Resolution Directory, in the root."""
+    return re.fullmatch(_UUID, name) is not None or is_name_folder(name)
 
 
 def is_name_folder(name: str) -> bool:
