@@ -40,9 +40,13 @@ class RenameNamespaceRequest(BaseModel):
 
 
 class PageRequest(BaseModel):
-    """Request of the web page; each question uses some of the fields. `word`: the text of a filter or a search."""
+    """Request of the web page; each question uses some of the fields. `word`: the text of a filter or a search.
+
+    `since` and `until`: the first and the last commit or table version.
+    """
 
     id: list[str] | None = None
+    since: int | None = None
     until: int | None = None
     limit: int = 200
     word: str = ""

@@ -71,7 +71,16 @@ def _shown(visit: Visit, action: FormAction, id: ObjectId, answer: Mapping[str, 
         return visit.links.namespace(id.parent)
     if action.operation == "Undrop":
         return visit.links.of(id, answer["kind"])
+    if action.operation == "RetryStreamQuarantine":
+        return visit.links.table(id, view="quarantine", taken=answer["rows"], left=answer["quarantined"])
+    if action.operation == "DropStreamQuarantine":
+        return visit.links.table(id, view="quarantine", dropped=answer["dropped"])
     return visit.links.table(id, view="versions")
+
+
+def _group(visit: Visit) -> dict[str, Any]:
+    """Return the reason and source of quarantined rows that a form names; all rows without them."""
+    return {name: visit.form.get(name) or None for name in ("reason", "source")}
 
 
 def _version(visit: Visit) -> int:
@@ -93,6 +102,8 @@ ACTIONS: dict[str, FormAction] = {
     "add-tag": FormAction(
         "CreateTableTag", lambda visit: {"tag": visit.form.get("tag", "").strip(), "version": _version(visit)}
     ),
+    "retry-quarantine": FormAction("RetryStreamQuarantine", _group),
+    "drop-quarantine": FormAction("DropStreamQuarantine", _group),
     "drop-tag": FormAction("DeleteTableTag", lambda visit: {"tag": visit.form.get("tag", "")}),
 }
 

@@ -16,6 +16,7 @@ import pytest
 from headwater import Catalog
 from headwater.clock import SystemClock
 from headwater.namespace.metastore import MetastoreNamespace
+from headwater.pipeline.run_records import SCHEMA
 from headwater.rest.auth.keys import create_key
 from headwater.rest.page.catalog_questions import QUESTIONS
 from headwater.rest.server import start_in_thread
@@ -83,8 +84,9 @@ def visited(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Visited]:
     secret.upsert(ROWS, source="payroll-source")
     secret.publish()
     view = catalog.create_stream_table("prod.view", ROWS.schema, keys="id")
-    view.upsert(ROWS)
+    view.ingest([{"id": 1, "name": "cAnArY"}, {"id": None}], source="staff")
     view.publish(lineage={"inputs": {"hr.secret": {"version": 1}}, "sql": "SELECT * FROM hr.secret"})
+    catalog.create_stream_table("system.runs", SCHEMA, keys="run")
     catalog.create_table("prod.departed", ROWS)
     catalog.create_table("prod.plain", ROWS)
     catalog.snapshot("kept")
@@ -111,6 +113,10 @@ PAGES = {
     "/t/prod/view?view=streams": {"PageStreams"},
     "/t/prod/view?view=lineage": {"PageLineage"},
     "/cell/prod/plain?column=name&offset=0": {"QueryTable"},
+    "/t/prod/plain?view=compare": {"PageCompare"},
+    "/t/prod/view?view=quarantine": {"PageQuarantine"},
+    "/lineage": {"PageCatalogLineage"},
+    "/runs": {"PageRuns"},
     "/log": {"PageLog"},
     "/deleted": {"PageDropped"},
     "/snapshots": {"PageSnapshots"},

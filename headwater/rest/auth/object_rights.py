@@ -31,6 +31,8 @@ from headwater.verbs.object_verbs import DescribedObject
 
 MEANS_DROPPED = frozenset({"Undrop", "DescribeHistory"})
 """Operations that mean what was dropped last under a name, if nothing has it."""
+READS_QUARANTINE = frozenset({"QueryStreamQuarantine", "PageQuarantine"})
+"""Operations that read the quarantine of the table that they name, which may have been moved away from it."""
 VIEW_INPUTS = "view.inputs"
 """The property of a view that says what it was made of: names of tables."""
 
@@ -53,7 +55,7 @@ def check_objects(call: Call, standing: Callable[[Call], CatalogAbilities]) -> N
         for name in found.others(need.id):
             _require(call, need, name)
             also[name] = None
-    if call.operation == "QueryStreamQuarantine":
+    if call.operation in READS_QUARANTINE:
         for name in found.beside(call.id, QUARANTINE):
             _require(call, asked[0], name)
     call.also = tuple(also)

@@ -26,8 +26,9 @@ from headwater.namespace.abilities import abilities_of
 from headwater.rest.auth.object_rights import Projection
 from headwater.rest.call import Call
 from headwater.rest.extensions import HANDLERS, Handler
-from headwater.rest.page import table_questions
+from headwater.rest.page import row_questions, table_questions
 from headwater.rest.page.page_facts import (
+    CompareFacts,
     DroppedFact,
     DroppedFacts,
     FragmentFacts,
@@ -38,6 +39,8 @@ from headwater.rest.page.page_facts import (
     NameFacts,
     OverviewFacts,
     PinnedFact,
+    QuarantineFacts,
+    RunFacts,
     SearchFacts,
     ServerFacts,
     SnapshotFact,
@@ -336,6 +339,10 @@ QUESTIONS: dict[str, Question] = {
         _question("PageSnapshots", NOTHING, snapshots, SnapshotFacts),
         _question("PageSearch", NOTHING, search, SearchFacts),
         _question("PageServer", NOTHING, server, ServerFacts),
+        _question("PageCatalogLineage", NOTHING, table_questions.catalog_lineage, LineageFacts),
+        _question("PageRuns", Permission.SELECT, row_questions.runs, RunFacts),
+        _question("PageQuarantine", Permission.SELECT, row_questions.quarantine, QuarantineFacts),
+        _question("PageCompare", Permission.SELECT, row_questions.compare, CompareFacts),
         _question("PageNames", Permission.DESCRIBE, names, NameFacts),
         _question("PageHistory", Permission.DESCRIBE, history, HistoryFacts),
         _question("PageTable", Permission.DESCRIBE, table_questions.table, TableFacts),

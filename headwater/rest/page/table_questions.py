@@ -35,7 +35,7 @@ from headwater.rest.page.page_facts import (
     VersionSize,
     holds,
 )
-from headwater.streams.layout import DELTA, LANCE, LINEAGE
+from headwater.streams.layout import DELTA, LANCE, LINEAGE, QUARANTINE, sibling
 from headwater.streams.reading.position_views import newest_published
 from headwater.streams.stream_lookup import is_stream_table, open_stream
 from headwater.tables.handle import TableHandle
@@ -86,6 +86,7 @@ def table(namespace: LanceNamespace, call: Call) -> TableFacts:
         _has_version(snapshot, names),
         is_stream,
         unpublished(snapshot, names) if is_stream and call.request.details else None,
+        is_stream and snapshot.exists(sibling(names, QUARANTINE)),
     )
 
 
@@ -163,6 +164,8 @@ def fragments(namespace: LanceNamespace, call: Call) -> FragmentFacts:
     return FragmentFacts(shown, len(known), max((one.rows for one in shown), default=0) or 1, dataset.version)
 
 
+STALE = "stale"
+"""The state of a table whose log is ahead of its serving copy."""
 MAX_STEPS = 8
 MAX_BOXES = 80
 MAX_TABLES = 1_000
@@ -181,6 +184,34 @@ def lineage(namespace: LanceNamespace, call: Call) -> LineageFacts:
     graph.after(here)
     graph.found.noted = {"sql": None, "functions": {}, **graph.told.lineage(own)}
     return graph.found
+
+
+def catalog_lineage(namespace: LanceNamespace, call: Call) -> LineageFacts:
+    """The graph of the whole catalog: every table with lineage, its sources, and the state of each table."""
+    metastore = metastore_of(namespace)
+    graph = _Graph(metastore.now(), Projection(call.asker, metastore))
+    tables = [table for table in _tables(graph.snapshot) if graph.told.tells(table.names)]
+    graph.found.complete = len(tables) < MAX_TABLES
+    made = {format_name(table.names): _noted(graph.snapshot, table) for table in tables}
+    inputs = {name: set(noted.get("inputs", {})) for name, noted in made.items()}
+    read = {name for some in inputs.values() for name in some}
+    steps = _steps(inputs)
+    for table in tables:
+        name = format_name(table.names)
+        if inputs[name] or name in read or made[name].get("sources"):
+            graph.whole(name, table, steps[name])
+    return graph.found
+
+
+def _steps(inputs: dict[str, set[str]]) -> dict[str, int]:
+    """Return the column of each table in the drawing: one after the last of its inputs."""
+    found = dict.fromkeys(inputs, 0)
+    for _ in range(MAX_STEPS):
+        after = {name: max((found.get(one, 0) + 1 for one in some), default=0) for name, some in inputs.items()}
+        if after == found:
+            break
+        found = after
+    return found
 
 
 def _noted(snapshot: Snapshot, id: ObjectId) -> dict[str, Any]:
@@ -231,6 +262,20 @@ class _Graph:
             if -step < MAX_STEPS and self.told.tells(there.names):
                 self.before(name, there, step - 1)
 
+    def whole(self, key: str, id: ObjectId, step: int) -> None:
+        """Add a table with its sources, and arrows from its inputs."""
+        made = _noted(self.snapshot, id)
+        if key not in self.found.boxes and len(self.found.boxes) >= MAX_BOXES:
+            self.found.complete = False
+            return
+        self.found.boxes[key] = self._box(id, step)
+        for source in made.get("sources", ()):
+            name = str(source.get("source") or "unnamed source")
+            files = len(source.get("files", ()))
+            self._lead(f"source:{name}", key, Box(name, many(files, "file") if files else "rows", -1))
+        for name in made.get("inputs", {}):
+            self._lead(name, key, self._box(ObjectId(parse_name(name)), step - 1))
+
     def after(self, here: str) -> None:
         """Add the tables made from a table, and from those."""
         tables = _tables(self.snapshot)
@@ -250,7 +295,10 @@ class _Graph:
             return Box("a table you may not see", "", step)
         there = self.snapshot.exists(id.names)
         about = _about(_noted(self.snapshot, id)) if there else "no longer there"
-        return Box(format_name(id.names), about, step, id.names if there else ())
+        log = unpublished(self.snapshot, id.names) if there and is_stream_table(self.snapshot, id.names) else None
+        if log is None or not log.deltas:
+            return Box(format_name(id.names), about, step, id.names if there else ())
+        return Box(format_name(id.names), f"{about}, {many(log.rows, 'row')} waiting", step, id.names, state=STALE)
 
     def _lead(self, start: str, end: str, box: Box, target: bool = False) -> bool:
         """An arrow, and the box at its new end, if there is room for it."""
