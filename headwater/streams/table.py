@@ -33,7 +33,7 @@ from headwater.streams.log.statements import (
 )
 from headwater.streams.log.undo import LandedPart, TakenOut, landed_by, landed_from, take_out
 from headwater.streams.quarantine_queue import QuarantineQueue
-from headwater.streams.reading.change_feed import collectable
+from headwater.streams.reading.change_feed import collectable, readers
 from headwater.streams.reading.position_views import Published, view_at
 from headwater.streams.reading.table_reads import Path
 from headwater.streams.rows.input_rows import Given, given
@@ -440,7 +440,9 @@ class StreamTable(QuarantineQueue):
 
         def work(tx: Transaction) -> list[int]:
             stream = open_in(tx, self.path)
-            found = collectable(self._snapshot(), stream, moment, pins)
+            readers(tx, stream)  # one that begins meanwhile may need what is dropped, and so may an undo
+            with tx.bound_by_position(stream.path, stream.version):
+                found = collectable(tx, stream, moment, pins)
             for position in () if dry_run else found:
                 tx.drop_delta(stream.path, position, version=stream.version)
             return found

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from headwater.catalog import Catalog
 from headwater.errors import LanceNamespaceError
 from headwater.metastore import Metastore, Transaction
+from headwater.streams import table as table_module
 from headwater.streams.log.landing import UPSERT, BatchOrigin, Landing, LandingReport
 from headwater.streams.log.source_ledger import Ledger, LedgerEntry
 from headwater.streams.log.undo import undo_transaction
+from headwater.streams.reading import change_feed
 from headwater.streams.rows.input_rows import given
 from headwater.streams.stream_lookup import open_in
 from headwater.streams.table import StreamTable
@@ -139,3 +142,57 @@ def test_a_batch_is_undone_by_its_token_also_where_only_the_record_of_its_source
         metastore.run(lambda tx, batch=batch: work(tx, batch))  # type: ignore[misc]
     assert table.undo(source="spark:q", token="0").quarantined == 2
     assert (table.to_arrow().sort_by("id")["id"].to_pylist(), table.quarantine().num_rows) == ([2, 3], 2)
+
+
+@pytest.mark.parametrize(("first", "look"), [("undo", "collectable"), ("collect", "take_out")])
+def test_an_undo_and_a_collection_of_the_log_at_once_leave_a_table_that_can_be_read(
+    metastore: Metastore, monkeypatch: pytest.MonkeyPatch, first: str, look: str
+) -> None:
+    """The simulator's finding (profile streams, seed 89): the collection dropped what the undo had to fold again."""
+    table = orders(metastore)
+    table.upsert([{"id": 1, "at": 1}], token="first")
+    table.upsert([{"id": 2, "at": 1}])
+    table.publish()
+    late = metastore.clock.now_ms() + 10**11
+    verbs: dict[str, Callable[[], object]] = {
+        "undo": lambda: table.undo(token="first"),
+        "collect": lambda: table.collect(late),
+    }
+    original = getattr(table_module, look)
+    overtaken: list[str] = []
+
+    def overtake(*args: Any) -> Any:
+        found = original(*args)
+        if not overtaken:
+            overtaken.append(first)
+            verbs[first]()
+        return found
+
+    monkeypatch.setattr(table_module, look, overtake)
+    if first == "undo":
+        assert verbs["collect"]() == []
+    else:
+        with pytest.raises(LanceNamespaceError, match="collected"):
+            verbs["undo"]()
+    assert table.to_arrow().sort_by("id")["id"].to_pylist() == ([2] if first == "undo" else [1, 2])
+    assert table.verify() == []
+
+
+def test_a_reader_that_begins_while_a_log_is_collected_reads_what_it_began_with(
+    metastore: Metastore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table = orders(metastore)
+    table.upsert([{"id": 1, "at": 1}])
+    table.publish()
+    original = change_feed.collectable
+    begun: list[int] = []
+
+    def overtake(*args: Any) -> Any:
+        found = original(*args)
+        if not begun:
+            begun.append(table.changes(reader="r").num_rows)
+        return found
+
+    monkeypatch.setattr(table_module, "collectable", overtake)
+    assert table.collect(metastore.clock.now_ms() + 10**11) == []
+    assert (begun, table.deltas()[0].position) == ([1], 1)

@@ -164,9 +164,9 @@ class Transaction(TableEdits):
         return LogRead(stream) in self.draft.reads
 
     @locked
-    def depend_on_delta(self, path: Path, position: int, *, format: str) -> None:
+    def depend_on_delta(self, path: Path, position: int, *, format: str, version: str | None = None) -> None:
         """Make a drop of one delta by others a conflict."""
-        self.draft.reads.add(DeltaRead(self._stream(path, format, None, None)[2].node.key, position))
+        self.draft.reads.add(DeltaRead(self._stream(path, format, version, None)[2].node.key, position))
 
     @contextmanager
     def savepoint(self) -> Iterator[None]:

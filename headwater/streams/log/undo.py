@@ -17,7 +17,7 @@ from headwater.metastore.metastore import RestoreIn
 from headwater.metastore.records.objects import Undone
 from headwater.streams.definition import from_properties
 from headwater.streams.fold.events import VERSION
-from headwater.streams.layout import QUARANTINE, sibling
+from headwater.streams.layout import DELTA, QUARANTINE, sibling
 from headwater.streams.log.quarantine import OF_VERSION, ORIGIN, QUEUE, RETRY_OF, batch_of, is_quarantine
 from headwater.streams.log.source_ledger import FILE, TOKEN, LedgerEntry, give_back
 from headwater.streams.reading.position_views import all_published
@@ -98,7 +98,9 @@ def void(
     tx: Transaction, log: Reading, stream: Stream, deltas: Sequence[Delta], chosen: Sequence[Delta], **told: Any
 ) -> AppendedDelta:
     """A delta that voids these of a log, of all that it has; 19 with the reason if it cannot. `told`: properties."""
-    _check(stream, deltas, chosen, log)
+    oldest = _check(stream, deltas, chosen, log)
+    # A collection drops all up to some publish: if it drops any delta that the fold needs now, then the oldest one.
+    tx.depend_on_delta(stream.path, oldest, format=DELTA, version=stream.version)
     if stream.path[-1].endswith(QUARANTINE):
         tx.last_position(stream.path, version=stream.version)  # its rows are taken out once: by an undo or by a retry
     properties = {"voids": [delta.position for delta in chosen], "call": tx.deltas_made, **told}
@@ -153,7 +155,8 @@ def _check_kept(quarantine: Stream, lacking: Collection[str]) -> None:
         )
 
 
-def _check(stream: Stream, deltas: Sequence[Delta], chosen: Sequence[Delta], snapshot: Reading) -> None:
+def _check(stream: Stream, deltas: Sequence[Delta], chosen: Sequence[Delta], snapshot: Reading) -> int:
+    """Return the oldest position that the fold needs without the chosen; 19 with the reason if it cannot be folded."""
     voided = _voided(deltas)
     if any("voids" in delta.properties for delta in chosen):
         raise InvalidTableStateError(f"What is to be undone in {stream.name} is itself an undo: ingest the rows again.")
@@ -171,6 +174,7 @@ def _check(stream: Stream, deltas: Sequence[Delta], chosen: Sequence[Delta], sna
         raise InvalidTableStateError(
             f"{stream.name} cannot be folded without position {first}: deltas after position {base} were collected."
         )
+    return base + 1
 
 
 def undo_transaction(

@@ -81,6 +81,9 @@ class Commits:
         self.past: list[tuple[object, object]] = []
         self.feeds: dict[str, list[tuple[int, int]]] = {}
 
+    def close(self) -> None:
+        return None
+
     def open(self, member: Member) -> Metastore:
         return Metastore(member.store, clock=member.clock, author=member.process.name)
 

@@ -44,6 +44,7 @@ class SimulatedTask:
         self.wake_ms = 0
         self.until: Callable[[], bool] | None = None
         self.done = False
+        self.thread = 0
 
     def is_ready(self, now_ms: int) -> bool:
         return self.process.dead or now_ms >= self.wake_ms or (self.until is not None and self.until())
@@ -104,7 +105,12 @@ class Scheduler:
         """Carry out an effect at a later time, whoever runs then: a request that was on its way."""
         self._late.append((self.now_ms + delay_ms, effect))
 
+    def is_scheduled(self) -> bool:
+        """Return True in the thread of the task that runs, False in threads that it did not start through us."""
+        return self.current is not None and self.current.thread == threading.get_ident()
+
     def _body(self, task: SimulatedTask) -> None:
+        task.thread = threading.get_ident()
         task.gate.acquire()
         try:
             if not task.process.dead:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 import re
 from collections.abc import Iterator, Sequence
+from contextlib import closing
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -13,6 +14,7 @@ from headwater.testing.simulation.checker import OK, UNKNOWN, Operation
 from headwater.testing.simulation.commits import Commits
 from headwater.testing.simulation.scheduler import Process, Scheduler, SimulatedClock, simulated_threads
 from headwater.testing.simulation.storage import Disk, Faults, SimulatedStore
+from headwater.testing.simulation.streams import StreamTables
 from headwater.testing.simulation.versions import Versions
 
 SKEW_MS = 5_000
@@ -58,9 +60,10 @@ class LoadProfile(Protocol):
     def plan(self, chance: random.Random, steps: int) -> list[str]: ...
     def act(self, catalog: Any, client: str, move: str, chance: random.Random) -> None: ...
     def check(self, catalog: Any, history: Sequence[Operation]) -> Iterator[str]: ...
+    def close(self) -> None: ...
 
 
-PROFILES: dict[str, Any] = {"commits": Commits, "versions": Versions}
+PROFILES: dict[str, Any] = {"commits": Commits, "streams": StreamTables, "versions": Versions}
 
 
 class SimulatedRun:
@@ -75,7 +78,7 @@ class SimulatedRun:
         if settings.faults is not None:
             faults = Faults({kind: rate for kind, rate in faults.rates.items() if kind in settings.faults})
         self.disk = Disk(self.scheduler, self.local, faults, random.Random(f"{settings.seed}/faults"))
-        self.disk.trace = lambda process, text: self._say(process.name, f"  {text}")
+        self.disk.trace = lambda process, text: self.say(process.name, f"  {text}")
         self.disk.cut = self._cut
         self.scheduler.ended = self._ended
         self.outcome = RunOutcome(settings)
@@ -102,25 +105,26 @@ class SimulatedRun:
     def call(self, client: str, move: str) -> Operation:
         operation = Operation(len(self.outcome.operations) + 1, client, self.scheduler.step)
         self.outcome.operations.append(operation)
-        self._say(client, f"T{operation.id} {move}")
+        self.say(client, f"T{operation.id} {move}")
         return operation
 
     def note(self, operation: Operation) -> None:
         told = [f"read {key} {values}" for key, values in operation.reads]
         told += [f"append {value} to {key}" for key, value in operation.appended]
-        self._say(operation.client, f"T{operation.id} " + ", ".join(told))
+        self.say(operation.client, f"T{operation.id} " + ", ".join(told))
 
     def answer(self, operation: Operation, outcome: str, why: str = "") -> None:
         operation.outcome = outcome
         if outcome != UNKNOWN:
             operation.answered = self.scheduler.step
-        self._say(operation.client, f"T{operation.id} {outcome}{f' ({why})' if why else ''}")
+        self.say(operation.client, f"T{operation.id} {outcome}{f' ({why})' if why else ''}")
 
     def fresh(self) -> int:
         self._values += 1
         return self._values
 
-    def _say(self, who: str, text: str) -> None:
+    def say(self, who: str, text: str) -> None:
+        """Add a line to the history."""
         self.outcome.lines.append(f"{self.scheduler.step:6} {who:5} {text}")
 
     # Processes
@@ -129,7 +133,7 @@ class SimulatedRun:
         self._incarnations += 1
         process = Process(name, self._incarnations)
         self._running[name] = process
-        self._say(name, "starts")
+        self.say(name, "starts")
         self.scheduler.spawn(process, lambda: self._serve(process))
 
     def _member(self, process: Process) -> Member:
@@ -145,7 +149,7 @@ class SimulatedRun:
                 catalog = self.profile.open(member)
                 break
             except LanceNamespaceError as error:
-                self._say(process.name, f"cannot open: {type(error).__name__}")
+                self.say(process.name, f"cannot open: {type(error).__name__}")
                 member.clock.sleep(0.05)
         for client in self._plans:
             if client.startswith(f"{process.name}."):
@@ -159,7 +163,7 @@ class SimulatedRun:
 
     def _ended(self, process: Process) -> None:
         if process.dead and not self.scheduler.stuck:
-            self._say(process.name, "is dead")
+            self.say(process.name, "is dead")
             self._start(process.name)
 
     def _cut(self) -> None:
@@ -170,8 +174,8 @@ class SimulatedRun:
 
     def run(self) -> RunOutcome:
         place = "local disk" if self.local else "object store"
-        self._say("run", f"seed {self.settings.seed}, {self.settings.profile}, {place}, faults: {self.disk.faults}")
-        with simulated_threads(self.scheduler):
+        self.say("run", f"seed {self.settings.seed}, {self.settings.profile}, {place}, faults: {self.disk.faults}")
+        with simulated_threads(self.scheduler), closing(self.profile):
             self.profile.prepare(self.profile.open(self._member(Process("setup", 0))))
             for name in self._names:
                 self._start(name)
@@ -182,11 +186,11 @@ class SimulatedRun:
             except Exception as error:
                 self.outcome.violations.append(f"{type(error).__name__}: {error}")
         for violation in self.outcome.violations:
-            self._say("check", violation)
+            self.say("check", violation)
         counts = [
             sum(each.outcome == outcome for each in self.outcome.operations) for outcome in (OK, "failed", UNKNOWN)
         ]
-        self._say("run", "{} ok, {} failed, {} unknown".format(*counts))
+        self.say("run", "{} ok, {} failed, {} unknown".format(*counts))
         return self.outcome
 
     def _check(self) -> None:

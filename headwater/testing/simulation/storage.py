@@ -7,7 +7,7 @@ answer may be lost. A local disk also forgets what was not synced when the power
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, MutableMapping, Sequence
 from dataclasses import dataclass, field
 from typing import TypeVar
 
@@ -60,12 +60,17 @@ class Disk:
         self.faults = faults
         self.random = chance
         self.path: str | None = "/simulated" if local else None
-        self.files: dict[str, StoredObject] = {}
+        self.files: MutableMapping[str, StoredObject] = {}
         self.unsynced: dict[str, StoredObject | None] = {}
         self.cut: Callable[[], None] = lambda: None
         """Called when the power fails: every process dies."""
         self.trace: Callable[[Process, str], None] = lambda process, text: None
         self._tags = 0
+
+    @property
+    def forgets(self) -> bool:
+        """True if the power may fail: only then it matters what is synced."""
+        return self.local and "power" in self.faults.rates
 
     def write(self, key: str, data: bytes, durable: bool) -> None:
         self._tags += 1
@@ -86,6 +91,8 @@ class Disk:
 
     def sync(self, key: str) -> None:
         """The bytes at a key are on the disk, and so is every name of its folder whose bytes are."""
+        if not self.forgets:
+            return
         self.unsynced.pop(key, None)
         folder = key.rpartition("/")[0]
         kept = {id(stored) for name, stored in self.files.items() if name not in self.unsynced}
@@ -105,13 +112,13 @@ class Disk:
         self.unsynced.clear()
 
     def _change(self, key: str, stored: StoredObject | None, durable: bool) -> None:
-        if self.local:
+        if self.forgets:
             self.unsynced.setdefault(key, self.files.get(key))
         if stored is None:
             del self.files[key]
         else:
             self.files[key] = stored
-        if self.local and durable:
+        if durable:
             self.sync(key)
 
 
@@ -202,8 +209,8 @@ class SimulatedStore:
         disk, process = self.disk, self.process
         if process.dead:
             raise Crash
-        if disk.scheduler.current is None:
-            return effect()  # the setting up and the last look have no faults
+        if not disk.scheduler.is_scheduled():
+            return effect()  # the setting up, the last look, and threads of Lance have no faults
         fault = self._fault()
         if fault == "outage":
             self.silent_ms = disk.scheduler.now_ms + disk.random.choice(OUTAGES_MS)
@@ -270,8 +277,9 @@ class SimulatedStore:
         lags = disk.random.random() < 20 * disk.faults.rates.get("lag", 0)
         for key in sorted(key for key in disk.files if key.startswith(below)):
             entry = self._entry(key)
-            assert entry is not None
-            if not (lags and entry.modified_ms > disk.scheduler.now_ms - LAG_MS and disk.random.random() < 0.5):
+            if entry is not None and not (
+                lags and entry.modified_ms > disk.scheduler.now_ms - LAG_MS and disk.random.random() < 0.5
+            ):
                 yield entry
 
 

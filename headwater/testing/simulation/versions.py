@@ -76,6 +76,9 @@ class Versions:
         run.disk.path = None  # turns of writers on a local disk are files of that disk: here everybody is overtaken
         self.past: list[tuple[object, object]] = []
 
+    def close(self) -> None:
+        return None
+
     def open(self, member: Member) -> SimulatedCatalog:
         return SimulatedCatalog(member)
 
@@ -157,7 +160,7 @@ class Versions:
         operation.appended = [("t", value)]
         metastore = catalog.metastore
         tx = metastore.transaction(str(operation.id))
-        session = TransactionSession(tx, _no_rows)
+        session = TransactionSession(tx, no_rows)
         registry = MetastoreRegistry(metastore, catalog.clock, session)
         inside = TableVersions(registry, registry, catalog.store, ROOT, catalog.clock)
         table = registry.find([ID], newest=True)[ID]
@@ -212,5 +215,5 @@ class Versions:
         yield from check_snapshots(self.past)
 
 
-def _no_rows(rows: NewRows) -> None:
+def no_rows(rows: NewRows) -> None:
     raise AssertionError("Transactions of this profile collect no rows.")
