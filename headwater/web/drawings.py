@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 
 from markupsafe import Markup
@@ -94,8 +94,11 @@ def _dot(point: Point, place: tuple[float, float], text: Callable[[float], str])
 BOX_WIDTH, BOX_HEIGHT, GAP_X, GAP_Y = 190, 44, 60, 16
 
 
-def draw(graph: LineageFacts, links: Links) -> Markup:
-    """Return the lineage graph, a column for each step, sources on the left. Keys of boxes are not shown."""
+def draw(graph: LineageFacts, links: Links, failing: Collection[str] = ()) -> Markup:
+    """Return the lineage graph, a column for each step, sources on the left. Keys of boxes are not shown.
+
+    `failing`: pipelines whose newest run failed, which marks the tables that they publish.
+    """
     columns: dict[int, list[str]] = {}
     for key, box in graph.boxes.items():
         columns.setdefault(box.step, []).append(key)
@@ -115,7 +118,7 @@ def draw(graph: LineageFacts, links: Links) -> Markup:
         )
         for start, end in sorted(graph.arrows)
     )
-    boxes = Markup("").join(_drawn(names[key], box, places[key], links) for key, box in graph.boxes.items())
+    boxes = Markup("").join(_drawn(names[key], box, places[key], links, failing) for key, box in graph.boxes.items())
     return Markup(
         '<svg class="graph" viewBox="0 0 {} {}" width="{}" height="{}" data-box-width="{}" data-box-height="{}">'
         "{}{}</svg>"
@@ -131,12 +134,18 @@ def _arrow(start: tuple[int, int], end: tuple[int, int]) -> Markup:
     return Markup('<path class="arrow" d="{}"/><polygon class="tip" points="{}"/>').format(path, tip)
 
 
-def _drawn(name: str, box: Box, place: tuple[int, int], links: Links) -> Markup:
-    label = box.label if len(box.label) <= 26 else f"{box.label[:25]}…"
+def _drawn(name: str, box: Box, place: tuple[int, int], links: Links, failing: Collection[str]) -> Markup:
+    failed = bool(box.pipeline) and box.pipeline in failing
+    state = "failed" if failed else "here" if box.is_here else box.state
+    about = f"{box.pipeline} failed" if failed else box.about
     inner = Markup(
         '<title>{}</title><rect class="{}" width="{}" height="{}" rx="9"/>'
         '<text class="name" x="12" y="19">{}</text><text class="about" x="12" y="35">{}</text>'
-    ).format(box.label, f"box {'here' if box.is_here else box.state}".rstrip(), BOX_WIDTH, BOX_HEIGHT, label, box.about)
-    href = links.table(ObjectId(box.path), view="lineage") if box.path else ""
+    ).format(f"{box.label}: {about}", f"box {state}".rstrip(), BOX_WIDTH, BOX_HEIGHT, _cut(box.label), _cut(about, 30))
+    href = links.table(ObjectId(box.path), view="lineage", column=box.column) if box.path else ""
     linked = Markup('<a href="{}">{}</a>').format(href, inner) if href else inner
     return Markup('<g data-box="{}" transform="translate({} {})">{}</g>').format(name, *place, linked)
+
+
+def _cut(text: str, most: int = 26) -> str:
+    return text if len(text) <= most else f"{text[: most - 1]}…"

@@ -26,8 +26,9 @@ from headwater.rest.page.page_facts import (
 )
 from headwater.rest.routes import Permission
 from headwater.web.drawings import Point, draw, plot
-from headwater.web.queries import FEW, MAX_ROWS, Query, read_query, run, snippets
+from headwater.web.queries import FEW, MAX_ROWS, MAX_TEXT, Query, read_query, run, snippets
 from headwater.web.visit import Page, Visit
+from headwater.web.work_pages import failing
 
 SHOWN = 200
 MAX_IMAGE = 8 * 1024 * 1024
@@ -237,10 +238,14 @@ def _shown(value: Any) -> str | None:
 
 
 def lineage(visit: Visit, id: ObjectId) -> Page:
+    """Return the page of the lineage of a table, or of the column that the address names."""
     visit.ask("TableExists", id)
-    found: LineageFacts = visit.question("PageLineage", id)
-    drawing = draw(found, visit.links)
-    return _page(visit, "lineage.html", drawing=drawing, complete=found.complete, told=found.noted)
+    column = visit.query.get("column", "")[:MAX_TEXT]
+    found: LineageFacts = visit.question("PageLineage", id, word=column)
+    failed = failing(visit)
+    drawing = draw(found, visit.links, {run.pipeline for run in failed})
+    values = {"complete": found.complete, "told": found.noted, "columns": found.columns, "column": column}
+    return _page(visit, "lineage.html", drawing=drawing, alone=len(found.boxes) == 1, failing=failed, **values)
 
 
 def quarantine(visit: Visit, id: ObjectId) -> Page:

@@ -40,13 +40,14 @@ def _table(name: str) -> ObjectId:
 
 
 def lineage_page(visit: Visit) -> Page:
-    """Return the lineage of every table that the visitor may see, with freshness, and pipelines that fail."""
-    found: LineageFacts = visit.question("PageCatalogLineage")
+    """Return the lineage of the tables that the visitor may see, with freshness, and pipelines that fail."""
+    found: LineageFacts = visit.question("PageCatalogLineage", word=visit.wanted)
+    failed = failing(visit)
     values: dict[str, Any] = {
-        "drawing": draw(found, visit.links) if found.boxes else "",
-        "complete": found.complete,
+        "drawing": draw(found, visit.links, {run.pipeline for run in failed}) if found.boxes else "",
+        "facts": found,
         "stale": [box for box in found.boxes.values() if box.state],
-        "failing": failing(visit),
+        "failing": failed,
         "title": "Lineage",
     }
     return Page("catalog_lineage.html", values)

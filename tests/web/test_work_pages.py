@@ -9,6 +9,7 @@ import httpx
 import pytest
 
 from headwater import Catalog
+from headwater.errors import LanceNamespaceError
 from headwater.namespace.metastore import MetastoreNamespace
 from headwater.pipeline import read_pipeline, run_pipeline
 from headwater.rest.server import start_in_thread
@@ -113,7 +114,7 @@ def test_runs_show_their_steps_their_errors_and_lead_to_the_tables_that_they_wro
 def test_the_lineage_of_the_catalog_marks_tables_that_have_rows_to_publish(
     lake: MetastoreNamespace, client: httpx.Client
 ) -> None:
-    assert "No table that you may see" in text_of(client.get("/lineage"))
+    assert "No table that you may see has lineage" in text_of(client.get("/lineage"))
     events = Catalog(lake).create_stream_table("raw.events", {"id": "int64"}, keys="id")
     events.ingest([{"id": 1}], source="sensors")
     events.publish()
@@ -122,3 +123,40 @@ def test_the_lineage_of_the_catalog_marks_tables_that_have_rows_to_publish(
     answer = client.get("/lineage")
     assert ("sensors" in text_of(answer), "1 row waiting" in text_of(answer)) == (True, True)
     assert 'class="box stale"' in answer.text
+
+
+def test_the_lineage_of_a_column_follows_queries_and_functions_in_both_directions(
+    lake: MetastoreNamespace, client: httpx.Client
+) -> None:
+    catalog = Catalog(lake)
+    orders = catalog.create_stream_table("raw.orders", {"id": "int64", "total": "int64"}, keys="id")
+    orders.ingest([{"id": 1, "total": 5}], source="shop")
+    orders.publish()
+    sums = catalog.create_stream_table("prod.sums", {"id": "int64", "twice": "int64"}, keys="id")
+    sums.upsert([{"id": 1, "twice": 10}])
+    sums.publish(
+        lineage={
+            "inputs": {"raw.orders": {"version": 2}},
+            "sql": "WITH o AS (SELECT id, total * 2 AS t FROM raw.orders) SELECT id, t AS twice FROM o",
+        }
+    )
+    before = text_of(client.get("/t/prod/sums?view=lineage&column=twice"))
+    assert ("total: raw.orders" in before, "shop" in before, "id: raw.orders" in before) == (True, True, False)
+    after = text_of(client.get("/t/raw/orders?view=lineage&column=total"))
+    assert ("twice: prod.sums" in after, "id: prod.sums" in after) == (True, False)
+
+
+def test_the_lineage_marks_the_tables_of_a_pipeline_that_fails(
+    lake: MetastoreNamespace, client: httpx.Client, tmp_path: Path
+) -> None:
+    (tmp_path / "in").mkdir()
+    (tmp_path / "in" / "a.json").write_text('{"id": 1, "total": 5}\n')
+    (tmp_path / "pipeline.toml").write_text(PIPELINE)
+    run_pipeline(read_pipeline(tmp_path / "pipeline.toml"))
+    assert "box failed" not in client.get("/lineage").text
+    (tmp_path / "in" / "b.json").write_bytes(b"\xff\xfe not JSON at all")
+    with pytest.raises(LanceNamespaceError):
+        run_pipeline(read_pipeline(tmp_path / "pipeline.toml"))
+    answer = client.get("/lineage")
+    assert ('class="box failed"' in answer.text, "small failed" in text_of(answer)) == (True, True)
+    assert "Failed runs" in text_of(client.get("/"))

@@ -293,9 +293,10 @@ class FragmentFacts(Struct, frozen=True):
 
 
 class Box(Struct):
-    """A table or a source of a lineage; `step` is negative for what comes before, `path` leads to what is there.
+    """A table, a column or a source of a lineage.
 
-    `state`: `stale` for a table with rows to publish, otherwise empty.
+    `step`: its column in the drawing, negative for what comes before. `path`: the table. `column`: the column of it.
+    `state`: `stale` for a table with rows to publish, otherwise empty. `pipeline`: the one that published the table.
     """
 
     label: str
@@ -304,16 +305,24 @@ class Box(Struct):
     path: tuple[str, ...] = ()
     is_here: bool = False
     state: str = ""
+    pipeline: str = ""
+    column: str = ""
 
 
 class LineageFacts(Struct):
-    """Boxes by their key, and which leads to which. Not `complete` when there is more than is told. `noted` is what the
-    newest publish says of itself."""
+    """Boxes by their key, and which leads to which. Not `complete` when there is more than is told.
+
+    `noted`: the lineage of the newest publish. `columns`: the columns of the table. `total`: how many tables have
+    lineage, in a graph of the whole catalog. `unread`: objects that were not looked at yet.
+    """
 
     boxes: dict[str, Box] = {}
     arrows: set[tuple[str, str]] = set()
     complete: bool = True
     noted: dict[str, Any] = {}
+    columns: list[str] = []
+    total: int = 0
+    unread: int = 0
 
 
 class Hit(Struct, frozen=True):
