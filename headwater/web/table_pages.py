@@ -27,6 +27,7 @@ from headwater.rest.page.page_facts import (
 from headwater.rest.routes import Permission
 from headwater.web.drawings import Point, draw, plot
 from headwater.web.queries import FEW, MAX_ROWS, MAX_TEXT, Query, read_query, run, snippets
+from headwater.web.sql_pages import select_from
 from headwater.web.visit import Page, Visit
 from headwater.web.work_pages import failing
 
@@ -144,6 +145,7 @@ def rows(visit: Visit, id: ObjectId) -> Page:
         ],
         "limit": MAX_ROWS,
         "tags": _tags(visit, id),
+        "first": select_from(id.names),
     }
     return _page(visit, "part/rows.html" if visit.is_part else "rows.html", **values)
 

@@ -117,6 +117,7 @@ PAGES = {
     "/t/prod/view?view=quarantine": {"PageQuarantine"},
     "/lineage": {"PageCatalogLineage"},
     "/runs": {"PageRuns"},
+    "/sql?sql=SELECT+name+FROM+prod.plain": {"PageQueryTables", "PageQuery"},
     "/log": {"PageLog"},
     "/deleted": {"PageDropped"},
     "/snapshots": {"PageSnapshots"},
@@ -171,7 +172,7 @@ def test_every_action_and_every_refusal_of_the_page_is_audited(visited: Visited)
 
 def test_no_page_tells_a_name_a_source_or_a_query_beside_a_visitors_scope(visited: Visited) -> None:
     client, _ = visited.visitor("admin", "prod")
-    hidden = ("hr", "secret", "payroll-source", "SELECT", "arrived", "departed", "old")
+    hidden = ("hr", "secret", "payroll-source", "SELECT * FROM", "arrived", "departed", "old")
     for address in (*PAGES, "/search?q=e", "/search?q=a", "/t/prod/came?view=history", "/t/prod/view?view=history"):
         text = Document(client.get(address).text).text if "/cell/" not in address else client.get(address).text
         words = set(text.replace("/", " ").replace(",", " ").replace(":", " ").split())
@@ -190,3 +191,15 @@ def test_a_visitor_of_a_reused_name_sees_nothing_of_what_had_it(visited: Visited
     for address in ("/deleted", "/log", "/snapshots"):
         assert "old / t" not in client.get(address).text, address
     Catalog(visited.namespace).drop_namespace("old", cascade=True)
+
+
+def test_a_query_reads_only_tables_that_its_visitor_may_select(visited: Visited) -> None:
+    client, name = visited.visitor("reader", "prod")
+    assert "cAnArY" in client.get("/sql?sql=SELECT+name+FROM+prod.plain").text
+    start = len(visited.lines())
+    for sql in ("SELECT name FROM hr.secret", "SELECT * FROM prod.plain, hr.secret", "SELECT name FROM hr.nothing"):
+        text = client.get("/sql", params={"sql": sql}).text
+        assert ("may not call" in text, "cAnArY" in text) == (True, False), sql
+    asked = [(line["objects"], line["allowed"]) for line in visited.lines(start) if line["operation"] == "PageQuery"]
+    assert asked == [(["hr$secret"], False), (["hr$secret", "prod$plain"], False), (["hr$nothing"], False)]
+    assert {line["caller"] for line in visited.lines(start)} == {name}

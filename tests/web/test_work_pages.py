@@ -160,3 +160,31 @@ def test_the_lineage_marks_the_tables_of_a_pipeline_that_fails(
     answer = client.get("/lineage")
     assert ('class="box failed"' in answer.text, "small failed" in text_of(answer)) == (True, True)
     assert "Failed runs" in text_of(client.get("/"))
+
+
+def test_a_query_is_run_drawn_and_planned_and_its_mistakes_are_shown(
+    lake: MetastoreNamespace, client: httpx.Client
+) -> None:
+    catalog = Catalog(lake)
+    catalog.create_table("prod.people", [{"id": n, "city": ("Bern", "Ulm", "Graz")[n % 3]} for n in range(10)])
+    pay = catalog.create_stream_table("prod.pay", {"id": "int64", "euros": "int64"}, keys="id")
+    pay.upsert([{"id": n, "euros": n * 10} for n in range(10)])
+    assert "prod / people" in text_of(client.get("/sql"))
+    joined = "SELECT city, sum(euros) AS total FROM prod.people JOIN prod.pay USING (id) GROUP BY city ORDER BY city"
+    answer = client.get("/sql", params={"sql": joined})
+    found = text_of(answer)
+    assert ("total by city" in found, "3 rows, read at commit" in found, "Graz: 150" in found) == (True, True, True)
+    assert answer.text.count('class="bar"') == 3
+    assert 'class="line"' in client.get("/sql", params={"sql": joined, "chart": "line"}).text
+    assert "Nothing was run" in text_of(client.get("/sql", params={"sql": joined, "show": "plan"}))
+    assert "The first 20 rows" not in found
+    many = "SELECT a.id FROM prod.people a CROSS JOIN prod.people b"
+    assert "The first 20 rows; there are more" in text_of(client.get("/sql", params={"sql": many, "limit": 20}))
+    for wrong in (
+        "SELEC 1",
+        "SELECT * FROM prod.nothing",
+        "DROP TABLE prod.people",
+        "SELECT repeat('a', 9) FROM prod.pay",
+    ):
+        refused = client.get("/sql", params={"sql": wrong})
+        assert (refused.status_code, 'role="alert"' in refused.text) == (200, True), wrong

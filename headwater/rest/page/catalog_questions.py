@@ -21,7 +21,7 @@ from headwater.namespace.abilities import abilities_of
 from headwater.rest.auth.object_rights import Projection
 from headwater.rest.call import Call
 from headwater.rest.extensions import HANDLERS, Handler
-from headwater.rest.page import lineage_questions, row_questions, table_questions
+from headwater.rest.page import lineage_questions, row_questions, sql_questions, table_questions
 from headwater.rest.page.kept_facts import tables_of, texts_of
 from headwater.rest.page.page_facts import (
     CompareFacts,
@@ -36,6 +36,8 @@ from headwater.rest.page.page_facts import (
     OverviewFacts,
     PinnedFact,
     QuarantineFacts,
+    QueryFacts,
+    QueryTables,
     RunFacts,
     SearchFacts,
     ServerFacts,
@@ -220,6 +222,8 @@ QUESTIONS: dict[str, Question] = {
         _question("PageSearch", NOTHING, search, SearchFacts),
         _question("PageServer", NOTHING, server, ServerFacts),
         _question("PageCatalogLineage", NOTHING, lineage_questions.catalog_lineage, LineageFacts),
+        _question("PageQueryTables", NOTHING, sql_questions.query_tables, QueryTables),
+        _question("PageQuery", Permission.SELECT, sql_questions.query, QueryFacts),
         _question("PageRuns", Permission.SELECT, row_questions.runs, RunFacts),
         _question("PageQuarantine", Permission.SELECT, row_questions.quarantine, QuarantineFacts),
         _question("PageCompare", Permission.SELECT, row_questions.compare, CompareFacts),

@@ -230,6 +230,21 @@ class CompareFacts(Struct, frozen=True):
     new: ComparedRows | None = None
 
 
+class QueryTables(Struct, frozen=True):
+    """The tables that a query reads."""
+
+    tables: list[tuple[str, ...]]
+
+
+class QueryFacts(Struct, frozen=True):
+    """The first rows of a query as an Arrow file in hexadecimal digits, or its plan. `slot`: the commit it read."""
+
+    arrow: str = ""
+    more: bool = False
+    plan: str = ""
+    slot: int | None = None
+
+
 class PartitionFacts(Struct, frozen=True):
     """A partition, its values as a text, and its newest deltas, newest first."""
 

@@ -80,7 +80,7 @@ def compare(namespace: LanceNamespace, call: Call) -> CompareFacts:
 
     Without `until` the newest version is compared, and without `since` the moment before `until`.
     """
-    handle, asked = _handle(namespace, call.id), call.request
+    handle, asked = handle_of(namespace, call.id), call.request
     after = handle.open() if asked.until is None else handle.at(asked.until).open()
     moments, until = _moments(namespace, call.id), int(after.version)
     since = asked.since or next((one.version for one in moments if one.version < until), 1)
@@ -104,7 +104,8 @@ def _moments(namespace: LanceNamespace, id: ObjectId) -> list[Moment]:
     return [one for one in found if one.version in ended]
 
 
-def _handle(namespace: LanceNamespace, id: ObjectId) -> TableHandle:
+def handle_of(namespace: LanceNamespace, id: ObjectId) -> TableHandle:
+    """Return the handle that opens a table of a catalog."""
     told = namespace.describe_table(DescribeTableRequest(id=list(id.names), with_table_uri=True))
     client = namespace if told.managed_versioning else None
     return TableHandle(id, str(told.table_uri or told.location), dict(told.storage_options or {}), client)
