@@ -27,7 +27,7 @@ from headwater.rest.page.page_facts import (
     SnapshotFacts,
 )
 from headwater.rest.routes import Permission
-from headwater.web import sql_pages, table_pages, work_pages
+from headwater.web import access_pages, sql_pages, table_pages, work_pages
 from headwater.web.visit import NAMESPACE, TABLE, Page, Visit
 
 MAX_FOUND = 200
@@ -345,6 +345,7 @@ VIEWS: dict[str, Callable[[Visit], Page]] = {
     "deleted": deleted_page,
     "snapshots": snapshots_page,
     "server": server_page,
+    "access": access_pages.access_page,
     "sql": sql_pages.sql_page,
     "runs": work_pages.runs_page,
     "lineage": work_pages.lineage_page,

@@ -101,6 +101,8 @@ def visited(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Visited]:
         yield Visited(namespace, server.url, folder / "audit.log")
 
 
+ACTIONS = {"PageCreateKey", "PageRevokeKey", "PageDefineRole", "PageRemoveRole"}
+"""Operations of forms, which change keys and roles (tests/web/test_access_pages.py)."""
 PAGES = {
     "/": {"PageOverview", "PageNames", "NamespaceExists", "DescribeNamespace", "ListTables"},
     "/n/prod": {"PageNames", "ListNamespaces"},
@@ -117,6 +119,7 @@ PAGES = {
     "/t/prod/view?view=quarantine": {"PageQuarantine"},
     "/lineage": {"PageCatalogLineage"},
     "/runs": {"PageRuns"},
+    "/access": {"PageAccess"},
     "/sql?sql=SELECT+name+FROM+prod.plain": {"PageQueryTables", "PageQuery"},
     "/log": {"PageLog"},
     "/deleted": {"PageDropped"},
@@ -139,7 +142,8 @@ def test_every_read_of_every_page_is_audited_in_the_visitors_name(visited: Visit
         assert expected <= asked, (address, asked)
         assert all(line["status"] in (200, 409) for line in lines)
         seen |= asked
-    assert set(QUESTIONS) <= seen, "no question of the page is left out here"
+    reads = {name for name, question in QUESTIONS.items() if name not in ACTIONS}
+    assert reads <= seen, "no question of the page is left out here"
     objects = [line["objects"] for line in visited.lines() if line["operation"] == "PageLineage"]
     assert objects == [["prod$view"]]
 

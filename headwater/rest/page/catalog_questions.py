@@ -14,6 +14,7 @@ from typing import Any
 import msgspec
 from lance_namespace import LanceNamespace, ListNamespacesRequest
 
+from headwater.clock import SystemClock
 from headwater.errors import LanceNamespaceError
 from headwater.metastore import Metastore, Object
 from headwater.metastore.metastore import DEFAULT_KEEP
@@ -22,8 +23,10 @@ from headwater.rest.auth.object_rights import Projection
 from headwater.rest.call import Call
 from headwater.rest.extensions import HANDLERS, Handler
 from headwater.rest.page import lineage_questions, row_questions, sql_questions, table_questions
+from headwater.rest.page.access_questions import AccessQuestions
 from headwater.rest.page.kept_facts import tables_of, texts_of
 from headwater.rest.page.page_facts import (
+    AccessFacts,
     CompareFacts,
     DroppedFact,
     DroppedFacts,
@@ -32,6 +35,7 @@ from headwater.rest.page.page_facts import (
     Hit,
     LineageFacts,
     LogFacts,
+    MadeKey,
     NameFacts,
     OverviewFacts,
     PinnedFact,
@@ -206,10 +210,21 @@ class Question:
     decoder: msgspec.json.Decoder[Any]
 
 
-def _question(operation: str, needs: Permission, handler: Handler, answer: type[Any]) -> Question:
+def _question(operation: str, needs: Permission, handler: Handler, answer: Any) -> Question:
     target = RouteTarget.NONE if needs == NOTHING else RouteTarget.TABLE
     route = Route(operation, "PAGE", "", needs, target, extension=True, request="PageRequest")
     return Question(route, handler, msgspec.json.Decoder(answer))
+
+
+_NO_KEYS = AccessQuestions(None, SystemClock()).handlers
+"""The answers of a process that has no store of keys: a server puts its own in their place (`rest/app.py`)."""
+_ACCESS = {
+    "PageAccess": AccessFacts,
+    "PageCreateKey": MadeKey,
+    "PageRevokeKey": dict,
+    "PageDefineRole": dict,
+    "PageRemoveRole": dict,
+}
 
 
 QUESTIONS: dict[str, Question] = {
@@ -227,6 +242,7 @@ QUESTIONS: dict[str, Question] = {
         _question("PageRuns", Permission.SELECT, row_questions.runs, RunFacts),
         _question("PageQuarantine", Permission.SELECT, row_questions.quarantine, QuarantineFacts),
         _question("PageCompare", Permission.SELECT, row_questions.compare, CompareFacts),
+        *(_question(name, Permission.MANAGE, _NO_KEYS[name], answer) for name, answer in _ACCESS.items()),
         _question("PageNames", Permission.DESCRIBE, names, NameFacts),
         _question("PageHistory", Permission.DESCRIBE, history, HistoryFacts),
         _question("PageTable", Permission.DESCRIBE, table_questions.table, TableFacts),

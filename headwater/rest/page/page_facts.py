@@ -230,6 +230,44 @@ class CompareFacts(Struct, frozen=True):
     new: ComparedRows | None = None
 
 
+class KeyFact(Struct, frozen=True):
+    """An API key without its secret. `state`: valid, expired or revoked. `may_revoke`: the caller may."""
+
+    id: str
+    name: str
+    role: str
+    scope: list[str]
+    state: str
+    created_ms: int
+    expires_ms: int | None
+    may_revoke: bool
+
+
+class RoleFact(Struct, frozen=True):
+    """A role and its permissions. `may_give`: the caller has them all, and may give keys this role."""
+
+    name: str
+    permissions: list[str]
+    is_built_in: bool
+    may_give: bool
+
+
+class AccessFacts(Struct, frozen=True):
+    """The keys of a server, newest first, and the roles that they can have."""
+
+    keys: list[KeyFact]
+    roles: list[RoleFact]
+
+
+class MadeKey(Struct, frozen=True):
+    """A new key with its text, which cannot be had again."""
+
+    id: str
+    text: str
+    role: str
+    name: str
+
+
 class QueryTables(Struct, frozen=True):
     """The tables that a query reads."""
 
