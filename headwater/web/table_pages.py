@@ -143,11 +143,20 @@ def rows(visit: Visit, id: ObjectId) -> Page:
         "texts": [
             one["columns"][0] for one in _indices(visit, id) if one.get("index_type") in ("Inverted", "INVERTED", "FTS")
         ],
+        "embeds": _text_vectors(visit, id),
         "limit": MAX_ROWS,
         "tags": _tags(visit, id),
         "first": select_from(id.names),
     }
     return _page(visit, "part/rows.html" if visit.is_part else "rows.html", **values)
+
+
+def _text_vectors(visit: Visit, id: ObjectId) -> list[str]:
+    """Return the columns whose functions make a vector of a text."""
+    if not visit.served.has_history:
+        return []
+    found: TableFacts = visit.question("PageTable", id, details=True)
+    return found.text_vectors
 
 
 def versions(visit: Visit, id: ObjectId) -> Page:

@@ -21,7 +21,12 @@ def runs_page(visit: Visit) -> Page:
     found = runs_of(visit)
     kept = [run for run in found.runs if visit.keeps(run.pipeline, run.state, run.error or "", run.who or "", run.run)]
     tables = {step.table: _table(step.table) for run in kept for step in run.steps if step.table}
-    return Page("runs.html", {"runs": kept, "total": found.total, "tables": tables, "title": "Runs"})
+    values = {
+        "tables": tables,
+        "writable": {name for name, id in tables.items() if visit.may(Permission.WRITE, id)},
+        "readable": {name for name, id in tables.items() if visit.caller.may(Permission.SELECT, id)},
+    }
+    return Page("runs.html", {"runs": kept, "total": found.total, "title": "Runs", **values})
 
 
 def runs_of(visit: Visit) -> RunFacts:

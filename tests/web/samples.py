@@ -71,6 +71,12 @@ def photos(start: int, count: int) -> pa.Table:
     )
 
 
+def letters(texts: Any) -> Any:
+    """Embed a text as the number of times that it has each of three letters."""
+    counts = [[float(text.count(letter)) for letter in "abc"] for text in texts.to_pylist()]
+    return pa.array(counts, pa.list_(pa.float32(), 3))
+
+
 def fill(namespace: Any) -> Catalog:
     """Namespaces, a table with versions, tags and indices, and odd names."""
     catalog = Catalog(namespace)

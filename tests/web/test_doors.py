@@ -87,6 +87,10 @@ def visited(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Visited]:
     view.ingest([{"id": 1, "name": "cAnArY"}, {"id": None}], source="staff")
     view.publish(lineage={"inputs": {"hr.secret": {"version": 1}}, "sql": "SELECT * FROM hr.secret"})
     catalog.create_stream_table("system.runs", SCHEMA, keys="run")
+    embeds = {"column.place": '{"function": "tests.web.samples:letters", "inputs": ["name"], "type": "float32[3]"}'}
+    words = catalog.create_stream_table("prod.words", ROWS.schema, keys="id", properties=embeds)
+    words.upsert(ROWS)
+    words.publish()
     catalog.create_table("prod.departed", ROWS)
     catalog.create_table("prod.plain", ROWS)
     catalog.snapshot("kept")
@@ -118,6 +122,7 @@ PAGES = {
     "/t/prod/plain?view=compare": {"PageCompare"},
     "/t/prod/view?view=quarantine": {"PageQuarantine"},
     "/lineage": {"PageCatalogLineage"},
+    "/t/prod/words?view=rows&near=word&by=place": {"PageEmbed", "QueryTable"},
     "/runs": {"PageRuns"},
     "/access": {"PageAccess"},
     "/sql?sql=SELECT+name+FROM+prod.plain": {"PageQueryTables", "PageQuery"},

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -106,8 +108,10 @@ def test_runs_show_their_steps_their_errors_and_lead_to_the_tables_that_they_wro
     run_pipeline(read_pipeline(tmp_path / "pipeline.toml"))
     answer = client.get("/runs")
     found = text_of(answer)
-    assert ("done" in found, "raw.orders" in found, "1 rejected" in found) == (True, True, True)
+    assert ("done" in found, "raw.orders" in found, "1 row rejected" in found) == (True, True, True)
     assert "/t/raw/orders?view=quarantine" in Document(answer.text).links
+    again = Document(answer.text).form("retry-quarantine")
+    assert "1 row still does not fit" in text_of(client.post(again["action"], data=again))
     assert "Nothing here has" in text_of(client.get("/runs?filter=no-such-run"))
 
 
@@ -188,3 +192,21 @@ def test_a_query_is_run_drawn_and_planned_and_its_mistakes_are_shown(
     ):
         refused = client.get("/sql", params={"sql": wrong})
         assert (refused.status_code, 'role="alert"' in refused.text) == (200, True), wrong
+
+
+def test_rows_are_found_near_a_pasted_text_or_vector(lake: MetastoreNamespace, client: httpx.Client) -> None:
+    place = {"function": "tests.web.samples:letters", "inputs": ["word"], "type": "float32[3]"}
+    words = Catalog(lake).create_stream_table(
+        "prod.words", {"id": "int64", "word": "string"}, keys="id", properties={"column.place": json.dumps(place)}
+    )
+    words.upsert([{"id": 1, "word": "aaa"}, {"id": 2, "word": "bbb"}, {"id": 3, "word": "ccc"}])
+    words.publish()
+    assert "Near a text or vector" in text_of(client.get("/t/prod/words?view=rows"))
+    for near, first in (("bbb", "bbb"), ("0, 0, 3", "ccc"), ("[3.0, 0.5, 0]", "aaa")):
+        found = client.get("/t/prod/words", params={"view": "rows", "near": near, "by": "place", "limit": 10})
+        cells = re.findall(r"<td>(?:<bdi>)?(aaa|bbb|ccc)", found.text)
+        assert cells[:1] == [first], near
+    plain = client.get("/t/prod/words", params={"view": "rows", "near": "a text", "by": "word"})
+    assert (plain.status_code, "paste a vector" in plain.text) == (200, True)
+    both = client.get("/t/prod/words", params={"view": "rows", "near": "aaa", "text": "aaa", "by": "place"})
+    assert "one way at a time" in both.text

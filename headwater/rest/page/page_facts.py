@@ -118,12 +118,22 @@ class Unpublished(Struct, frozen=True):
 
 
 class TableFacts(Struct, frozen=True):
-    """The kind of a table. `unpublished`: of a stream table, if the page asked for it."""
+    """The kind of a table. `unpublished` and `text_vectors`: of a stream table, if the page asked for them.
+
+    `text_vectors`: derived columns whose functions make a vector of one text.
+    """
 
     has_version: bool
     is_stream: bool
     unpublished: Unpublished | None = None
     has_quarantine: bool = False
+    text_vectors: list[str] = []
+
+
+class EmbedFacts(Struct, frozen=True):
+    """The vector of a text."""
+
+    vector: list[float]
 
 
 class RejectedRow(Struct, frozen=True):

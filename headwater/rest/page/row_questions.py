@@ -23,6 +23,7 @@ from headwater.rest.page.page_facts import (
     ColumnChange,
     ComparedRows,
     CompareFacts,
+    EmbedFacts,
     Moment,
     QuarantineFacts,
     RejectedGroup,
@@ -30,8 +31,10 @@ from headwater.rest.page.page_facts import (
     RunFact,
     RunFacts,
 )
+from headwater.rest.page.table_questions import text_vectors
 from headwater.streams.layout import LANCE, LINEAGE
 from headwater.streams.rows.hashing import Hashes, hash_rows
+from headwater.streams.serving.derived_columns import compute
 from headwater.streams.stream_lookup import is_stream_table, open_stream
 from headwater.tables.columns.fields import ROW_ID
 from headwater.tables.handle import TableHandle
@@ -63,6 +66,20 @@ def quarantine(namespace: LanceNamespace, call: Call) -> QuarantineFacts:
         some = [row for row in newest if (row["reason"], row["source"]) == (reason, source)][:ROWS_OF_GROUP]
         groups.append(RejectedGroup(reason, source, total, [RejectedRow(**row) for row in some]))
     return QuarantineFacts(groups, len(newest))
+
+
+def embed(namespace: LanceNamespace, call: Call) -> EmbedFacts:
+    """Return the vector that the function of a derived column computes for a text. A worker calls the function."""
+    definition = open_stream(metastore_of(namespace).now(), call.id.names).definition
+    derived = next((one for one in definition.derived if one.name == call.request.name), None)
+    if derived is None or derived.name not in text_vectors(definition):
+        raise InvalidInputError(
+            f"The column {call.request.name[:80]!r} has no function that makes a vector of a text: paste a vector."
+        )
+    vector = compute(derived, pa.table({derived.inputs[0]: pa.array([call.request.word])}))[0].as_py()
+    if vector is None:
+        raise InvalidInputError(f"The function of {derived.name!r} made no vector of this text.")
+    return EmbedFacts([float(value) for value in vector])
 
 
 def runs(namespace: LanceNamespace, call: Call) -> RunFacts:

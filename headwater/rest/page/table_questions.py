@@ -11,8 +11,10 @@ import datetime as dt
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+import pyarrow as pa
 from lance_namespace import DescribeTableRequest, LanceNamespace, ListTableVersionsRequest
 
+from headwater.cells import is_vector
 from headwater.errors import LanceNamespaceError
 from headwater.lance_manifest import CHANGE
 from headwater.metastore import Snapshot
@@ -32,6 +34,7 @@ from headwater.rest.page.page_facts import (
     VersionSize,
     holds,
 )
+from headwater.streams.definition import Definition
 from headwater.streams.layout import DELTA, LANCE, QUARANTINE, sibling
 from headwater.streams.reading.position_views import newest_published
 from headwater.streams.stream_lookup import is_stream_table, open_stream
@@ -84,7 +87,22 @@ def table(namespace: LanceNamespace, call: Call) -> TableFacts:
         is_stream,
         unpublished(snapshot, names) if is_stream and call.request.details else None,
         is_stream and snapshot.exists(sibling(names, QUARANTINE)),
+        text_vectors(open_stream(snapshot, names).definition) if is_stream and call.request.details else [],
     )
+
+
+def text_vectors(definition: Definition) -> list[str]:
+    """Return the derived columns whose functions make a vector of one text."""
+    texts = {name for name, field in definition.shown.items() if is_text(field.type)}
+    return [
+        one.name
+        for one in definition.derived
+        if is_vector(one.type) and len(one.inputs) == 1 and one.inputs[0] in texts
+    ]
+
+
+def is_text(kind: pa.DataType) -> bool:
+    return pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind)
 
 
 def _has_version(snapshot: Snapshot, names: Sequence[str]) -> bool:
