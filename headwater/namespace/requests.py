@@ -40,13 +40,23 @@ class RenameNamespaceRequest(BaseModel):
 
 
 class PageRequest(BaseModel):
-    """Request of the web page; each question uses some of the fields. `word`: the text of a filter or a search."""
+    """Request of the web page; each question uses some of the fields. `word`: the text of a filter or a search.
+
+    `since` and `until`: the first and the last commit or table version. `tables`: those that a query reads. `name`,
+    `role`, `scope` and `expires_ms` are about a key or a role.
+    """
 
     id: list[str] | None = None
+    since: int | None = None
     until: int | None = None
     limit: int = 200
     word: str = ""
     details: bool = False
+    tables: list[list[str]] = []
+    name: str = ""
+    role: str = ""
+    scope: list[str] = []
+    expires_ms: int | None = None
 
 
 def format_moment(moment: Any) -> int | str:

@@ -27,6 +27,7 @@ from headwater.rest.extensions import ALL_ROUTES
 from headwater.rest.idempotency import Repeats
 from headwater.rest.middleware import Admitted, Based, Faced, Limited, OwnSite, Paths, Recorded, Routed, StatusNoted
 from headwater.rest.openapi import openapi_json
+from headwater.rest.page.access_questions import AccessQuestions
 from headwater.rest.page.catalog_questions import ALL_HANDLERS
 from headwater.rest.reply import Reply, refusal
 from headwater.rest.routes import RouteTable
@@ -121,12 +122,13 @@ class CatalogApp:
         vendor = self._vendor()
         long_pool = ThreadPoolExecutor(settings.limits.threads, thread_name_prefix="long")
         audit = Audit(settings.audit_log, clock) if settings.audit_log is not None else None
+        access = AccessQuestions(self._store if settings.catalog_keys else None, clock)
         dispatcher = Dispatcher(
             self.namespace,
             self._abilities,
             settings.limits,
             self._repeats,
-            ALL_HANDLERS,
+            {**ALL_HANDLERS, **access.handlers},
             vendor,
             self._work,
             settings.read_only,

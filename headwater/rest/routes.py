@@ -69,8 +69,11 @@ PLACES = {
         "PageHistory",
     ),
     WorkPlace.LOOKUP: ("DescribeTable", "TableExists"),
+    WorkPlace.KEYS: ("PageAccess", "PageCreateKey", "PageRevokeKey", "PageDefineRole", "PageRemoveRole"),
 }  # fmt: skip
 """Place of each operation that is no verb of ours. An operation that is not listed runs in a worker."""
+ONLY_READ = frozenset({"PageAccess"})
+"""Operations that change nothing, though they need a right that others need for a change."""
 _PLACES = {operation: place for place, operations in PLACES.items() for operation in operations}
 
 
@@ -123,7 +126,7 @@ class Route:
     @property
     def changes(self) -> bool:
         """True if the operation can change the catalog or a table."""
-        return self.needs not in READS
+        return self.needs not in READS and self.operation not in ONLY_READ
 
     @property
     def parts(self) -> tuple[str, ...]:

@@ -101,7 +101,7 @@ class InWorkers:
         return self._pool.limits.most_long
 
     def takes(self, call: Call) -> bool:
-        return self._everything or needs_worker(call)
+        return call.route.runs is not WorkPlace.KEYS and (self._everything or needs_worker(call))
 
     def respond(self, call: Call) -> Any:
         found = self._pool.run(

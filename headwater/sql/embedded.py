@@ -77,6 +77,13 @@ class EmbeddedEngine:
             selects.translate(tree, {name: selects.SqlTable(*held) for name, held in self._sources.items()}), most
         )
 
+    def plan(self, query: str) -> str:
+        """Return how DuckDB would compute a query in Spark SQL, as a drawing in text."""
+        tree = parse_query(query)
+        known = {name: selects.SqlTable(*held) for name, held in self._sources.items()}
+        with self._told():
+            return str(self._connection.sql(selects.translate(tree, known)).explain())
+
     def answers(self, conditions: Sequence[Any], rows: pa.Table) -> pa.Table:
         """Return what conditions (trees) answer for each row, as columns c0, c1 and so on."""
         place = "__input_rows"
@@ -226,11 +233,32 @@ def run(
     `is_near`: this process can open the files of the tables. `moment`: a commit, a time or a snapshot. `dialect`: the
     language of the query, `spark` or `duckdb`. `is_fixed`: the catalog reads one state already, as a transaction does.
     """
+    with _over_tables(sql, catalog, is_near, moment, dialect, is_fixed) as engine:
+        return engine.query_native(sql, most) if dialect == DUCKDB else engine.query(sql, most)
+
+
+def plan(sql: str, catalog: Any) -> str:
+    """Return the plan of one SELECT in Spark SQL over tables of a catalog that reads one state; nothing is run."""
+    with _over_tables(sql, catalog, True, None, SPARK, True) as engine:
+        return engine.plan(sql)
+
+
+def tables_of(sql: str, dialect: str = SPARK) -> list[tuple[str, ...]]:
+    """Return the names of the tables that one SELECT reads. Raise InvalidInput (13) if it is no query."""
+    with _told_of_query():
+        return sorted({_path(names) for names in tables_in(parse_query(sql, dialect))})
+
+
+@contextmanager
+def _over_tables(
+    sql: str, catalog: Any, is_near: bool, moment: Any, dialect: str, is_fixed: bool
+) -> Iterator[EmbeddedEngine]:
+    """Open an engine with the tables that a query names."""
     if dialect not in (SPARK, DUCKDB):
         raise InvalidInputError(f"A query is in the dialect {SPARK} or {DUCKDB}, not {dialect!r}.")
     if not installed():
         raise UnsupportedOperationError(MISSING)
-    try:
+    with _told_of_query():
         if dialect == DUCKDB:
             check_native(sql)
         named = tables_in(parse_query(sql, dialect))
@@ -243,7 +271,14 @@ def run(
                     engine.add_native(names, rows)
                 else:
                     engine.add(format_name(names), rows)
-            return engine.query_native(sql, most) if dialect == DUCKDB else engine.query(sql, most)
+            yield engine
+
+
+@contextmanager
+def _told_of_query() -> Iterator[None]:
+    """Raise an error of the engine with what it is about, and the remedy."""
+    try:
+        yield
     except SqlError as error:
         raise InvalidInputError(f"The query cannot be run: {error}") from None
     except UnsupportedSqlError as error:

@@ -40,6 +40,8 @@ class WorkPlace(Enum):
 
     SERVER = "server"
     """In the serving process, which only handles names and records of the catalog."""
+    KEYS = "keys"
+    """There too, over a back end of others as well: it is about keys of the server, and not about the catalog."""
     LOOKUP = "lookup"
     """There too, unless the request asks for something that only the table itself tells."""
     WORKER = "worker"

@@ -15,6 +15,7 @@ from headwater.errors import LanceNamespaceError
 from headwater.metastore.records.objects import LogChange, LogEntry, summarized, words_of
 from headwater.names import ROOT, ObjectId
 from headwater.rest.page.page_facts import (
+    QUARANTINE,
     DroppedFacts,
     Hit,
     LogFacts,
@@ -26,7 +27,7 @@ from headwater.rest.page.page_facts import (
     SnapshotFacts,
 )
 from headwater.rest.routes import Permission
-from headwater.web import table_pages
+from headwater.web import access_pages, sql_pages, table_pages, work_pages
 from headwater.web.visit import NAMESPACE, TABLE, Page, Visit
 
 MAX_FOUND = 200
@@ -174,8 +175,11 @@ def _overview(visit: Visit) -> dict[str, Any]:
     return {
         "overview": found,
         "newest": entries[:NEWEST],
-        "runs": ObjectId(found.runs or ()),
+        "failing": work_pages.failing(visit) if found.runs else [],
         "table": lambda state: visit.links.table(ObjectId(state.path), view="streams"),
+        "quarantine": lambda state: visit.links.table(
+            ObjectId((*state.path[:-1], state.path[-1].removesuffix(QUARANTINE))), view="quarantine"
+        ),
     }
 
 
@@ -341,4 +345,8 @@ VIEWS: dict[str, Callable[[Visit], Page]] = {
     "deleted": deleted_page,
     "snapshots": snapshots_page,
     "server": server_page,
+    "access": access_pages.access_page,
+    "sql": sql_pages.sql_page,
+    "runs": work_pages.runs_page,
+    "lineage": work_pages.lineage_page,
 }

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import shlex
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -14,21 +15,27 @@ import pyarrow as pa
 from headwater.cells import Cell, cell, is_vector
 from headwater.errors import InvalidInputError
 from headwater.names import DELIMITER, ObjectId
+from headwater.rest.page.page_facts import EmbedFacts
 from headwater.web.visit import PageTooLargeError, Visit
 
 MAX_ROWS = 100
 FEW = 20
 MAX_COLUMNS = 60
 MAX_TEXT = 2000
+MAX_NEAR = 20_000
 
 
 @dataclass(frozen=True)
 class Query:
-    """A query of the page. `like`: the offset of the row whose nearest neighbours are wanted."""
+    """A query of the page. `like`: the offset of the row whose nearest neighbours are wanted.
+
+    `near`: a vector, or a text that the function of the column `by` makes a vector of.
+    """
 
     filter: str = ""
     text: str = ""
     like: int | None = None
+    near: str = ""
     by: str = ""
     version: int | None = None
     offset: int = 0
@@ -36,18 +43,19 @@ class Query:
 
     @property
     def is_asked(self) -> bool:
-        return bool(self.filter or self.text or self.like is not None)
+        return bool(self.filter or self.is_search)
 
     @property
     def is_search(self) -> bool:
-        return bool(self.text or self.like is not None)
+        return bool(self.text or self.near or self.like is not None)
 
     def address(self, **change: Any) -> dict[str, Any]:
         told = {
             "filter": self.filter,
             "text": self.text,
             "like": self.like,
-            "by": self.by if self.like is not None else "",
+            "near": self.near,
+            "by": self.by if self.like is not None or self.near else "",
             "version": self.version,
             "offset": self.offset or None,
             "limit": self.limit if self.limit != FEW else None,
@@ -73,6 +81,7 @@ def read_query(visit: Visit) -> Query:
         filter=asked.get("filter", "").strip()[:MAX_TEXT],
         text=asked.get("text", "").strip()[:MAX_TEXT],
         like=visit.number("like"),
+        near=asked.get("near", "").strip()[:MAX_NEAR],
         by=asked.get("by", ""),
         version=visit.number("version", 1),
         offset=visit.number("offset") or 0,
@@ -82,8 +91,8 @@ def read_query(visit: Visit) -> Query:
 
 def run(visit: Visit, id: ObjectId, query: Query) -> ShownRows:
     """Run a query. Columns of bytes are left out if the rows are too large."""
-    if query.text and query.like is not None:
-        raise InvalidInputError("Search for words or near a row, not both at once.")
+    if sum((bool(query.text), bool(query.near), query.like is not None)) > 1:
+        raise InvalidInputError("Search in one way at a time: by words, near a row, or near a text or vector.")
     version = query.version
     if version is None:
         version = int(visit.ask("DescribeTableExact", id)["version"])
@@ -113,8 +122,8 @@ def _request(visit: Visit, id: ObjectId, query: Query, version: int) -> dict[str
             "prefilter": True,
             "full_text_query": {"string_query": {"query": query.text}},
         }
-    if query.like is not None:
-        vector = _vector(visit, id, query, version)
+    if query.like is not None or query.near:
+        vector = _near_vector(visit, id, query) if query.near else _vector(visit, id, query, version)
         return {
             **asked,
             "k": query.limit,
@@ -123,6 +132,21 @@ def _request(visit: Visit, id: ObjectId, query: Query, version: int) -> dict[str
             "vector_column": query.by,
         }
     return {**asked, "k": query.limit + 1, "offset": query.offset or None}
+
+
+def _near_vector(visit: Visit, id: ObjectId, query: Query) -> list[float]:
+    """Return the vector that a visitor pasted, or the one that the function of the column makes of the text."""
+    numbers = query.near.strip("[]() ").replace(",", " ").split()
+    try:
+        found = [float(number) for number in numbers]
+    except ValueError:
+        found = []
+    if len(found) > 1 and all(math.isfinite(number) for number in found):
+        return found
+    if not visit.served.has_history:
+        raise InvalidInputError("Paste the numbers of a vector: this catalog knows no function that makes one.")
+    made: EmbedFacts = visit.question("PageEmbed", id, name=query.by, word=query.near)
+    return made.vector
 
 
 def _vector(visit: Visit, id: ObjectId, query: Query, version: int) -> list[float]:

@@ -36,7 +36,7 @@ from headwater.rest.origin import is_loopback, networks, speaks_for
 from headwater.rest.reply import Headers, Reply, RouteError, clean
 from headwater.rest.sending import send_reply
 from headwater.rest.settings import Buckets, Running
-from headwater.web import pages
+from headwater.web import access_pages, pages
 from headwater.web.cookies import Sessions, cookie_of, set_cookie
 from headwater.web.visit import Links, Page, Visit, own_path, segments
 
@@ -45,11 +45,15 @@ Fields = Callable[[Visit], Mapping[str, Any]]
 
 @dataclass(frozen=True)
 class FormAction:
-    """One form: its operation and the fields of its request. `confirmed`: the visitor writes the object's name."""
+    """One form: its operation and the fields of its request. `confirmed`: the visitor writes the object's name.
+
+    `page`: does the operation and returns a page, for an answer that must not be in an address.
+    """
 
     operation: str
     fields: Fields = lambda visit: {}
     confirmed: bool = False
+    page: Callable[[Visit], Page] | None = None
 
 
 def act(visit: Visit) -> Page:
@@ -58,6 +62,8 @@ def act(visit: Visit) -> Page:
     action = ACTIONS.get(name)
     if action is None:
         raise RouteError("There is no such form on this page.", 404)
+    if action.page is not None:
+        return action.page(visit)
     id = object_id(visit.names[2:], visit.served.delimiter)
     if action.confirmed and visit.form.get("name") != id.name:
         raise InvalidInputError(f"Write the name {id.name!r} to drop it: nothing was changed.")
@@ -69,9 +75,20 @@ def _shown(visit: Visit, action: FormAction, id: ObjectId, answer: Mapping[str, 
     """Return the address of the page that shows what an action did."""
     if action.confirmed:
         return visit.links.namespace(id.parent)
+    if action.operation in KEY_OPERATIONS:
+        return visit.links.to("access")
     if action.operation == "Undrop":
         return visit.links.of(id, answer["kind"])
+    if action.operation == "RetryStreamQuarantine":
+        return visit.links.table(id, view="quarantine", taken=answer["rows"], left=answer["quarantined"])
+    if action.operation == "DropStreamQuarantine":
+        return visit.links.table(id, view="quarantine", dropped=answer["dropped"])
     return visit.links.table(id, view="versions")
+
+
+def _group(visit: Visit) -> dict[str, Any]:
+    """Return the reason and source of quarantined rows that a form names; all rows without them."""
+    return {name: visit.form.get(name) or None for name in ("reason", "source")}
 
 
 def _version(visit: Visit) -> int:
@@ -81,6 +98,7 @@ def _version(visit: Visit) -> int:
     return int(text)
 
 
+KEY_OPERATIONS = frozenset({"PageRevokeKey", "PageDefineRole", "PageRemoveRole"})
 ACTIONS: dict[str, FormAction] = {
     "drop-table": FormAction("DropTable", confirmed=True),
     "drop-namespace": FormAction(
@@ -93,6 +111,15 @@ ACTIONS: dict[str, FormAction] = {
     "add-tag": FormAction(
         "CreateTableTag", lambda visit: {"tag": visit.form.get("tag", "").strip(), "version": _version(visit)}
     ),
+    "retry-quarantine": FormAction("RetryStreamQuarantine", _group),
+    "drop-quarantine": FormAction("DropStreamQuarantine", _group),
+    "create-key": FormAction("PageCreateKey", page=access_pages.create_key),
+    "revoke-key": FormAction("PageRevokeKey", lambda visit: {"name": visit.form.get("key", "")}),
+    "define-role": FormAction(
+        "PageDefineRole",
+        lambda visit: {"name": visit.form.get("role", "").strip(), "role": access_pages.chosen_permissions(visit)},
+    ),
+    "remove-role": FormAction("PageRemoveRole", lambda visit: {"name": visit.form.get("role", "")}),
     "drop-tag": FormAction("DeleteTableTag", lambda visit: {"tag": visit.form.get("tag", "")}),
 }
 

@@ -1,36 +1,35 @@
-"""The pages of one table, selected by `?view=`, and their SVG drawings: plots over versions, and the lineage.
-
-`static/plots.js` and `static/graph.js` redraw the drawings in browsers that run scripts.
-"""
+"""The pages of one table, selected by `?view=`."""
 
 from __future__ import annotations
 
-import json
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import pyarrow as pa
-from markupsafe import Markup
 
-from headwater.cells import image_type, is_vector, size
-from headwater.decoding.arrow import read_schema
+from headwater.cells import cell, image_type, is_vector, size
+from headwater.decoding.arrow import read_file, read_schema
 from headwater.errors import InvalidInputError, InvalidTableStateError, LanceNamespaceError, TableNotFoundError
 from headwater.metastore.records.objects import HistoryEntry, summary_of
 from headwater.names import ObjectId
 from headwater.rest.page.page_facts import (
-    Box,
+    ComparedRows,
+    CompareFacts,
     FragmentFacts,
     HistoryFacts,
     LineageFacts,
+    QuarantineFacts,
     StreamFacts,
     TableFacts,
     Unpublished,
     VersionFacts,
 )
 from headwater.rest.routes import Permission
-from headwater.web.queries import MAX_ROWS, Query, read_query, run, snippets
-from headwater.web.visit import Links, Page, Visit
+from headwater.web.drawings import Point, draw, plot
+from headwater.web.queries import FEW, MAX_ROWS, MAX_TEXT, Query, read_query, run, snippets
+from headwater.web.sql_pages import select_from
+from headwater.web.visit import Page, Visit
+from headwater.web.work_pages import failing
 
 SHOWN = 200
 MAX_IMAGE = 8 * 1024 * 1024
@@ -66,9 +65,12 @@ def _names_of_views(visit: Visit) -> list[str]:
     kind: TableFacts | None = visit.question("PageTable", visit.id) if visit.served.has_history else None
     if kind is None or kind.has_version:
         found += ["rows"] if visit.caller.may(Permission.SELECT, visit.id) else []
-        found += ["versions", "indices", "files"]
+        found += ["versions"]
+        found += ["compare"] if visit.caller.may(Permission.SELECT, visit.id) else []
+        found += ["indices", "files"]
     if kind is not None:
         found += ["streams", "history", "lineage"] if kind.is_stream else ["streams", "history"]
+        found += ["quarantine"] if kind.has_quarantine and visit.caller.may(Permission.SELECT, visit.id) else []
     return [*found, "use", "restore", "drop"]
 
 
@@ -141,10 +143,20 @@ def rows(visit: Visit, id: ObjectId) -> Page:
         "texts": [
             one["columns"][0] for one in _indices(visit, id) if one.get("index_type") in ("Inverted", "INVERTED", "FTS")
         ],
+        "embeds": _text_vectors(visit, id),
         "limit": MAX_ROWS,
         "tags": _tags(visit, id),
+        "first": select_from(id.names),
     }
     return _page(visit, "part/rows.html" if visit.is_part else "rows.html", **values)
+
+
+def _text_vectors(visit: Visit, id: ObjectId) -> list[str]:
+    """Return the columns whose functions make a vector of a text."""
+    if not visit.served.has_history:
+        return []
+    found: TableFacts = visit.question("PageTable", id, details=True)
+    return found.text_vectors
 
 
 def versions(visit: Visit, id: ObjectId) -> Page:
@@ -237,10 +249,70 @@ def _shown(value: Any) -> str | None:
 
 
 def lineage(visit: Visit, id: ObjectId) -> Page:
+    """Return the page of the lineage of a table, or of the column that the address names."""
     visit.ask("TableExists", id)
-    found: LineageFacts = visit.question("PageLineage", id)
-    drawing = draw(found, visit.links)
-    return _page(visit, "lineage.html", drawing=drawing, complete=found.complete, told=found.noted)
+    column = visit.query.get("column", "")[:MAX_TEXT]
+    found: LineageFacts = visit.question("PageLineage", id, word=column)
+    failed = failing(visit)
+    drawing = draw(found, visit.links, {run.pipeline for run in failed})
+    values = {"complete": found.complete, "told": found.noted, "columns": found.columns, "column": column}
+    return _page(visit, "lineage.html", drawing=drawing, alone=len(found.boxes) == 1, failing=failed, **values)
+
+
+def quarantine(visit: Visit, id: ObjectId) -> Page:
+    """Return the page of rejected rows by reason and source, with buttons to take them again or to drop them."""
+    found: QuarantineFacts = visit.question("PageQuarantine", id)
+    kept = [
+        group for group in found.groups if visit.keeps(group.reason, group.source, *(one.row for one in group.rows))
+    ]
+    done = {name: visit.number(name) for name in ("taken", "left", "dropped")}
+    may_write = visit.may(Permission.WRITE, id)
+    return _page(visit, "quarantine.html", groups=kept, total=found.total, done=done, may_write=may_write)
+
+
+def compare(visit: Visit, id: ObjectId) -> Page:
+    """Return the page of two versions side by side: columns, and rows added, removed and changed."""
+    since, until = visit.number("from", 1), visit.number("to", 1)
+    error, found, shown = "", None, dict[str, Any]()
+    try:
+        found = visit.question("PageCompare", id, since=since, until=until, limit=FEW)
+        since, until, shown = found.since, found.until, compared(found)
+    except LanceNamespaceError as refused:
+        if int(refused.code) not in (11, 13):
+            raise
+        error = str(refused)
+    return _page(visit, "compare.html", since=since or "", until=until or "", found=found, error=error, **shown)
+
+
+def compared(found: CompareFacts) -> dict[str, Any]:
+    """Return rows of a comparison as cells: added and removed rows, and of changed rows the cells that differ."""
+    if found.added is None or found.removed is None or found.old is None or found.new is None:
+        return {}
+    old, new = _read(found.old), _read(found.new)
+    names = [name for name in new.schema.names if name in old.schema.names]
+    types = {field.name: field.type for field in new.schema}
+    changed = []
+    for before, after in zip(old.to_pylist(), new.to_pylist(), strict=True):
+        differ = [name for name in names if before[name] != after[name]]
+        keys = [cell(after[name], types[name]) for name in found.by]
+        changed.append(
+            (keys, [(name, cell(before[name], types[name]), cell(after[name], types[name])) for name in differ])
+        )
+    return {"added": _cells(found.added), "removed": _cells(found.removed), "changed": changed}
+
+
+def _read(rows: ComparedRows) -> pa.Table:
+    return read_file(bytes.fromhex(rows.arrow)).read_all()
+
+
+def _cells(rows: ComparedRows) -> dict[str, Any]:
+    table = _read(rows)
+    values = table.to_pylist()
+    return {
+        "names": table.schema.names,
+        "rows": [[cell(row[field.name], field.type) for field in table.schema] for row in values],
+        "total": rows.total,
+    }
 
 
 def use(visit: Visit, id: ObjectId) -> Page:
@@ -288,6 +360,8 @@ VIEWS: dict[str, Callable[[Visit, ObjectId], Page]] = {
     "overview": overview,
     "rows": rows,
     "versions": versions,
+    "compare": compare,
+    "quarantine": quarantine,
     "indices": indices,
     "files": files,
     "streams": streams,
@@ -301,6 +375,8 @@ LABELS = {
     "overview": "Overview",
     "rows": "Rows and search",
     "versions": "Versions",
+    "compare": "Compare",
+    "quarantine": "Quarantine",
     "indices": "Indices",
     "files": "Files",
     "streams": "Streams",
@@ -308,130 +384,3 @@ LABELS = {
     "lineage": "Lineage",
     "use": "Use it",
 }
-
-
-WIDTH, HEIGHT = 560, 130
-LEFT, RIGHT, TOP, BOTTOM = 64, 12, 12, 22
-
-
-@dataclass(frozen=True)
-class Point:
-    """One version in a plot, with its mark."""
-
-    label: str
-    value: float
-    mark: str = ""
-    time_ms: int | None = None
-    href: str = ""
-
-
-def plot(title: str, points: Sequence[Point], text: Callable[[float], str], unit: str = "") -> Markup:
-    """Return a line of values over versions, with a dot for each version and a flag for each mark."""
-    if not points:
-        return Markup("")
-    top = max((point.value for point in points), default=0) or 1.0
-    places = [_place(at, point.value, len(points), top) for at, point in enumerate(points)]
-    line = " ".join(f"{x:.1f},{y:.1f}" for x, y in places)
-    floor = HEIGHT - BOTTOM
-    area = f"{places[0][0]:.1f},{floor} {line} {places[-1][0]:.1f},{floor}"
-    dots = Markup("").join(_dot(point, place, text) for point, place in zip(points, places, strict=True))
-    return Markup(
-        '<figure class="plot" data-title="{title}" data-unit="{unit}" data-points="{points}">'
-        "<figcaption>{title}</figcaption>"
-        '<svg viewBox="0 0 {width} {height}" role="img" aria-label="{about}">'
-        '<line class="axis" x1="{left}" y1="{floor}" x2="{right}" y2="{floor}"/>'
-        '<text class="tick" x="{label}" y="{high}">{most}</text><text class="tick" x="{label}" y="{floor}">0</text>'
-        '<polygon class="area" points="{area}"/><polyline class="line" points="{line}"/>{dots}'
-        '<text class="tick start" x="{left}" y="{bottom}">{first}</text>'
-        '<text class="tick" x="{right}" y="{bottom}">{last}</text></svg></figure>'
-    ).format(
-        title=title,
-        unit=unit,
-        points=json.dumps([_as_data(point) for point in points]),
-        width=WIDTH,
-        height=HEIGHT,
-        about=f"{title}: {text(points[0].value)} at first, {text(points[-1].value)} at last",
-        left=LEFT,
-        right=WIDTH - RIGHT,
-        floor=floor,
-        label=LEFT - 8,
-        high=TOP + 5,
-        most=text(top),
-        area=area,
-        line=line,
-        dots=dots,
-        bottom=HEIGHT - 5,
-        first=points[0].label,
-        last=points[-1].label if len(points) > 1 else "",
-    )
-
-
-def _as_data(point: Point) -> dict[str, str | float | None]:
-    told: dict[str, str | float | None] = {"label": point.label, "value": point.value, "time": point.time_ms}
-    told.update({key: value for key, value in (("mark", point.mark), ("href", point.href)) if value})
-    return told
-
-
-def _place(at: int, value: float, count: int, top: float) -> tuple[float, float]:
-    wide = WIDTH - LEFT - RIGHT
-    x = LEFT + (wide * at / (count - 1) if count > 1 else wide / 2)
-    return x, HEIGHT - BOTTOM - (HEIGHT - TOP - BOTTOM) * value / top
-
-
-def _dot(point: Point, place: tuple[float, float], text: Callable[[float], str]) -> Markup:
-    x, y = place
-    flag = Markup('<text class="flag" x="{:.1f}" y="{:.1f}">{}</text>').format(x, max(y - 7, 10), point.mark)
-    return Markup('<g><title>{}</title><circle class="dot" cx="{:.1f}" cy="{:.1f}" r="3.5"/>{}</g>').format(
-        f"{point.label}: {text(point.value)}", x, y, flag if point.mark else ""
-    )
-
-
-BOX_WIDTH, BOX_HEIGHT, GAP_X, GAP_Y = 190, 44, 60, 16
-
-
-def draw(graph: LineageFacts, links: Links) -> Markup:
-    """Return the lineage graph, a column for each step, sources on the left. Keys of boxes are not shown."""
-    columns: dict[int, list[str]] = {}
-    for key, box in graph.boxes.items():
-        columns.setdefault(box.step, []).append(key)
-    places: dict[str, tuple[int, int]] = {}
-    tallest = max(len(keys) for keys in columns.values())
-    for column, step in enumerate(sorted(columns)):
-        keys = columns[step]
-        top = (tallest - len(keys)) * (BOX_HEIGHT + GAP_Y) // 2
-        for row, key in enumerate(keys):
-            places[key] = 4 + column * (BOX_WIDTH + GAP_X), 4 + top + row * (BOX_HEIGHT + GAP_Y)
-    width = len(columns) * (BOX_WIDTH + GAP_X) - GAP_X + 8
-    height = tallest * (BOX_HEIGHT + GAP_Y) - GAP_Y + 8
-    names = {key: str(number) for number, key in enumerate(graph.boxes)}
-    arrows = Markup("").join(
-        Markup('<g data-from="{}" data-to="{}">{}</g>').format(
-            names[start], names[end], _arrow(places[start], places[end])
-        )
-        for start, end in sorted(graph.arrows)
-    )
-    boxes = Markup("").join(_drawn(names[key], box, places[key], links) for key, box in graph.boxes.items())
-    return Markup(
-        '<svg class="graph" viewBox="0 0 {} {}" width="{}" height="{}" data-box-width="{}" data-box-height="{}">'
-        "{}{}</svg>"
-    ).format(width, height, width, height, BOX_WIDTH, BOX_HEIGHT, arrows, boxes)
-
-
-def _arrow(start: tuple[int, int], end: tuple[int, int]) -> Markup:
-    x, y = start[0] + BOX_WIDTH, start[1] + BOX_HEIGHT // 2
-    to_x, to_y = end[0], end[1] + BOX_HEIGHT // 2
-    bend = (x + to_x) // 2
-    path = f"M{x} {y} C{bend} {y} {bend} {to_y} {to_x - 6} {to_y}"
-    tip = f"{to_x},{to_y} {to_x - 8},{to_y - 4} {to_x - 8},{to_y + 4}"
-    return Markup('<path class="arrow" d="{}"/><polygon class="tip" points="{}"/>').format(path, tip)
-
-
-def _drawn(name: str, box: Box, place: tuple[int, int], links: Links) -> Markup:
-    label = box.label if len(box.label) <= 26 else f"{box.label[:25]}…"
-    inner = Markup(
-        '<title>{}</title><rect class="{}" width="{}" height="{}" rx="9"/>'
-        '<text class="name" x="12" y="19">{}</text><text class="about" x="12" y="35">{}</text>'
-    ).format(box.label, "box here" if box.is_here else "box", BOX_WIDTH, BOX_HEIGHT, label, box.about)
-    href = links.table(ObjectId(box.path), view="lineage") if box.path else ""
-    linked = Markup('<a href="{}">{}</a>').format(href, inner) if href else inner
-    return Markup('<g data-box="{}" transform="translate({} {})">{}</g>').format(name, *place, linked)

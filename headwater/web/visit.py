@@ -137,6 +137,11 @@ class Visit:
         changes = permission not in Permission.DESCRIBE | Permission.SELECT
         return self.caller.may(permission, id) and not (changes and self.served.settings.read_only)
 
+    @property
+    def may_manage(self) -> bool:
+        """True if the visitor may manage the keys and roles of the server."""
+        return self.caller.may(Permission.MANAGE, ROOT)
+
     def ask(self, operation: str, id: ObjectId, **fields: Any) -> Any:
         """Call an operation of the API as the visitor. Returns its JSON answer."""
         reply = self.served.ask(self._call(operation, id, fields))

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import struct
 import zlib
+from contextlib import suppress
+from pathlib import Path
 from typing import Any
 from unittest import mock
 
@@ -11,7 +14,9 @@ import numpy as np
 import pyarrow as pa
 
 from headwater.catalog import Catalog
+from headwater.errors import LanceNamespaceError
 from headwater.namespace.metastore import MetastoreNamespace
+from headwater.pipeline import read_pipeline, run_pipeline
 from headwater.streams import StreamTable, lake, publish_tables
 
 HOSTILE = (
@@ -71,6 +76,12 @@ def photos(start: int, count: int) -> pa.Table:
     )
 
 
+def letters(texts: Any) -> Any:
+    """Embed a text as the number of times that it has each of three letters."""
+    counts = [[float(text.count(letter)) for letter in "abc"] for text in texts.to_pylist()]
+    return pa.array(counts, pa.list_(pa.float32(), 3))
+
+
 def fill(namespace: Any) -> Catalog:
     """Namespaces, a table with versions, tags and indices, and odd names."""
     catalog = Catalog(namespace)
@@ -105,3 +116,74 @@ def fill_metastore(namespace: MetastoreNamespace) -> Catalog:
     made_of = {"inputs": {"prod.events": {"version": 1, "position": 1}}, "sql": "SELECT count(*) FROM prod.events"}
     publish_tables(lake(namespace.metastore), [("prod", "daily")], {"prod.daily": made_of})
     return catalog
+
+
+PIPELINE = """
+[pipeline]
+name = "shop"
+catalog = "lake"
+engine = "embedded"
+[[source]]
+name = "orders of the shop"
+path = "in/*.json"
+into = "raw.orders"
+[table."raw.orders"]
+schema = "id BIGINT NOT NULL, city STRING, total BIGINT"
+keys = ["id"]
+[view."sums.cities"]
+sql = "SELECT city, sum(total) AS total, count(*) AS orders FROM raw.orders GROUP BY city"
+keys = ["city"]
+"""
+WORK_PAGES = (
+    "/",
+    "/runs",
+    "/runs?filter=failed",
+    "/runs?filter=no-such-run",
+    "/lineage",
+    "/lineage?filter=cities",
+    "/t/sums/cities?view=lineage",
+    "/t/sums/cities?view=lineage&column=total",
+    "/t/raw/orders?view=quarantine",
+    "/t/raw/orders?view=compare",
+    "/t/raw/orders?view=compare&from=1",
+    "/t/raw/orders?view=compare&from=99",
+    "/t/raw/orders?view=versions",
+    "/t/raw/words?view=rows&near=abba&by=place",
+    "/t/raw/words?view=rows&near=1%2C+2&by=place",
+    "/sql",
+    "/sql?sql=SELECT+city%2C+total+FROM+sums.cities+ORDER+BY+city",
+    "/sql?sql=SELECT+id%2C+total+FROM+raw.orders+ORDER+BY+id&chart=line",
+    "/sql?sql=SELECT+city+FROM+raw.orders&show=plan",
+    "/sql?sql=SELECT+nothing",
+    "/sql?sql=SELECT+id+FROM+raw.orders+WHERE+id+%3C+0",
+    "/access",
+    "/access?filter=no-such-key",
+)
+"""Pages of what runs over a catalog, in each of their states."""
+
+
+def fill_work(folder: Path) -> MetastoreNamespace:
+    """A catalog that a pipeline fills: a run with rejected rows, rows that changed, and a run that failed."""
+    (folder / "in").mkdir()
+    rows = [{"id": n, "city": CITIES[n % len(CITIES)], "total": n * n % 97} for n in range(40)]
+    broken = [{"id": None, "city": "nowhere", "total": 1}, {"id": 90, "city": "Bern", "total": "a lot"}]
+    changed = [{"id": n, "city": "Bern", "total": 1000} for n in range(38, 44)]
+    (folder / "pipeline.toml").write_text(PIPELINE)
+    for number, some in enumerate((rows + broken, changed)):
+        (folder / "in" / f"{number}.json").write_text("".join(json.dumps(row) + "\n" for row in some))
+        run_pipeline(read_pipeline(folder / "pipeline.toml"))
+    (folder / "in" / "late.json").write_bytes(b"\xff\xfe no JSON")
+    with suppress(LanceNamespaceError):
+        run_pipeline(read_pipeline(folder / "pipeline.toml"))
+    namespace = MetastoreNamespace(root=str(folder / "lake"))
+    place = {"function": "tests.web.samples:letters", "inputs": ["word"], "type": "float32[3]"}
+    words = Catalog(namespace).create_stream_table(
+        "raw.words", {"id": "int64", "word": "string"}, keys="id", properties={"column.place": json.dumps(place)}
+    )
+    words.upsert([{"id": n, "word": word} for n, word in enumerate(("abba", "cab", "bacca", "aaa"))])
+    words.publish()
+    words.upsert([{"id": 9, "word": "waits"}])
+    return namespace
+
+
+CITIES = ("Bern", "Ulm", "Graz", "Llanfairpwllgwyngyll")

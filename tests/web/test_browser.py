@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 import re
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -22,7 +22,7 @@ from headwater.namespace.metastore import MetastoreNamespace
 from headwater.rest.auth.keys import create_key, revoke_key
 from headwater.rest.server import RunningServer, start_in_thread
 from headwater.web import page
-from tests.web.samples import HOSTILE, fill_metastore
+from tests.web.samples import HOSTILE, WORK_PAGES, fill_metastore, fill_work
 from tests.web.test_page import PAGES
 
 CHROMIUM = os.environ.get("CHROMIUM") or shutil.which("chromium") or shutil.which("chromium-browser")
@@ -86,15 +86,15 @@ def name_of(address: str) -> str:
     return re.sub(r"[^a-z0-9]+", "-", address.lower()).strip("-") or "catalog"
 
 
-@pytest.mark.parametrize(("scheme", "width"), [("light", 1280), ("dark", 1280), ("light", 390)])
-def test_every_page_is_accessible_fits_and_fails_nowhere(
-    chromium: Any, site: RunningServer, scheme: str, width: int
-) -> None:
-    tab = opened(chromium, site, color_scheme=scheme, viewport={"width": width, "height": 844})
+LOOKS = pytest.mark.parametrize(("scheme", "width"), [("light", 1280), ("dark", 1280), ("light", 390)])
+
+
+def problems_of(tab: Tab, addresses: Iterable[str], look: str) -> list[Any]:
+    """Return what is wrong with pages: rules of accessibility that they break, and pages wider than the window."""
     problems: list[Any] = []
-    for address in [*PAGES, "/signin", "/n/odd", "/search?q=nothing-is-called-so"]:
+    for address in addresses:
         tab.go(address)
-        tab.shoot(f"{scheme}-{width}-{name_of(address)}")
+        tab.shoot(f"{look}-{name_of(address)}")
         tab.page.evaluate(AXE)
         found = tab.page.evaluate("rules => axe.run(document, {runOnly: rules})", RULES)
         problems += [
@@ -104,8 +104,85 @@ def test_every_page_is_accessible_fits_and_fails_nowhere(
         ]
         if not tab.page.evaluate("document.documentElement.scrollWidth <= innerWidth"):
             problems.append((address, "is wider than the window"))
-    assert problems == []
+    return problems
+
+
+@LOOKS
+def test_every_page_is_accessible_fits_and_fails_nowhere(
+    chromium: Any, site: RunningServer, scheme: str, width: int
+) -> None:
+    tab = opened(chromium, site, color_scheme=scheme, viewport={"width": width, "height": 844})
+    addresses = [*PAGES, "/signin", "/n/odd", "/search?q=nothing-is-called-so"]
+    assert problems_of(tab, addresses, f"{scheme}-{width}") == []
     assert tab.wrong == []
+
+
+@pytest.fixture(scope="module")
+def worked(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningServer]:
+    with start_in_thread(fill_work(tmp_path_factory.mktemp("worked")), face=page) as server:
+        yield server
+
+
+@LOOKS
+def test_every_page_of_work_is_accessible_fits_and_fails_nowhere(
+    chromium: Any, worked: RunningServer, scheme: str, width: int
+) -> None:
+    tab = opened(chromium, worked, color_scheme=scheme, viewport={"width": width, "height": 844})
+    assert problems_of(tab, WORK_PAGES, f"work-{scheme}-{width}") == []
+    assert tab.wrong == []
+
+
+def test_a_query_is_run_by_the_keyboard_and_drawn(chromium: Any, worked: RunningServer) -> None:
+    tab = opened(chromium, worked)
+    tab.go("/sql")
+    tab.page.get_by_label("One SELECT").fill("SELECT city, total FROM sums.cities")
+    tab.page.keyboard.press("Control+Enter")
+    tab.page.wait_for_url("**/sql?sql=*")
+    assert tab.page.locator(".chart .bar").count() == 4
+    tab.page.get_by_label("Chart").select_option("line")
+    tab.page.get_by_role("button", name="Draw").click()
+    tab.page.locator(".chart .line").wait_for()
+    tab.page.get_by_role("button", name="Show the plan").click()
+    tab.page.get_by_text("Nothing was run").wait_for()
+    assert tab.wrong == []
+
+
+def test_rejected_rows_are_taken_again_and_dropped_by_hand(chromium: Any, tmp_path: Path) -> None:
+    with start_in_thread(fill_work(tmp_path), face=page) as server:
+        tab = opened(chromium, server)
+        tab.go("/")
+        tab.page.get_by_role("link", name="orders").first.click()
+        tab.go("/t/raw/orders?view=quarantine")
+        tab.page.get_by_role("button", name="Take all again").click()
+        tab.page.get_by_text("still do not fit").wait_for()
+        tab.page.get_by_text("Drop…").nth(1).click()
+        tab.page.get_by_role("button", name="Drop 1 row for good").first.click()
+        tab.page.get_by_text("was dropped").wait_for()
+        assert tab.wrong == []
+
+
+def test_a_key_is_made_copied_and_used_by_hand(chromium: Any, tmp_path: Path) -> None:
+    namespace = MetastoreNamespace(root=str(tmp_path / "lake"))
+    fill_metastore(namespace)
+    _, secret = create_key(namespace.store, SystemClock(), "admin", [])
+    with start_in_thread(namespace, face=page) as server:
+        tab = opened(chromium, server)
+        tab.go("/access")
+        tab.page.get_by_label("API key or token").fill(secret)
+        tab.page.get_by_role("button", name="Sign in").click()
+        tab.page.wait_for_url("**/access")
+        tab.page.get_by_label("For", exact=True).fill("ada")
+        tab.page.get_by_label("Within").fill("prod")
+        tab.page.get_by_role("button", name="Make key").click()
+        made = tab.page.locator("#made").inner_text()
+        assert problems_of(tab, ["/access"], "keys") == []
+        tab.page.get_by_role("button", name="Sign out").click()
+        tab.page.get_by_label("API key or token").fill(made)
+        tab.page.get_by_role("button", name="Sign in").click()
+        tab.page.get_by_role("link", name="prod").first.wait_for()
+        assert tab.page.get_by_role("link", name="Access").count() == 0
+        assert problems_of(tab, ["/lineage"], "reader") == []
+        assert tab.wrong == []
 
 
 def test_a_filter_narrows_the_list_and_the_address_while_typing(tab: Tab) -> None:

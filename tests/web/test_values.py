@@ -15,8 +15,9 @@ from headwater.cells import ago, cell, image_type, instant, size, sparkline
 from headwater.cli.serving import base_path
 from headwater.errors import InvalidInputError
 from headwater.names import ObjectId
+from headwater.web.drawings import Point, plot
 from headwater.web.queries import snippets
-from headwater.web.table_pages import Point, differences, plot
+from headwater.web.table_pages import differences
 from headwater.web.visit import Links, own_path, segments
 from tests.web.pages import Document
 from tests.web.samples import HOSTILE, png

@@ -138,7 +138,7 @@ def needs(call: Call) -> Iterator[Need]:
         yield from _batch(call.request.operations or ())
     elif route.operation == "UndoTransaction":
         pass  # which objects it touches is known where the transaction is (rest/extensions.py)
-    elif route.operation == "PublishStreamTables":
+    elif route.operation in ("PublishStreamTables", "PageQuery"):
         yield from (Need(route.operation, route.needs, object_id(names)) for names in call.request.tables)
     else:
         yield Need(route.operation, route.needs, call.id)

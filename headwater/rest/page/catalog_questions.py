@@ -7,44 +7,49 @@ number of them, a thread reads the others, and the answer says how many are left
 
 from __future__ import annotations
 
-import threading
-from abc import ABC, abstractmethod
 from collections import Counter
-from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
-from weakref import WeakKeyDictionary
 
 import msgspec
 from lance_namespace import LanceNamespace, ListNamespacesRequest
 
+from headwater.clock import SystemClock
 from headwater.errors import LanceNamespaceError
-from headwater.metastore import Metastore, Object, Snapshot
+from headwater.metastore import Metastore, Object
 from headwater.metastore.metastore import DEFAULT_KEEP
-from headwater.metastore.records.serving_copy import columns_at
 from headwater.namespace.abilities import abilities_of
 from headwater.rest.auth.object_rights import Projection
 from headwater.rest.call import Call
 from headwater.rest.extensions import HANDLERS, Handler
-from headwater.rest.page import table_questions
+from headwater.rest.page import lineage_questions, row_questions, sql_questions, table_questions
+from headwater.rest.page.access_questions import AccessQuestions
+from headwater.rest.page.kept_facts import tables_of, texts_of
 from headwater.rest.page.page_facts import (
+    AccessFacts,
+    CompareFacts,
     DroppedFact,
     DroppedFacts,
+    EmbedFacts,
     FragmentFacts,
     HistoryFacts,
     Hit,
     LineageFacts,
     LogFacts,
+    MadeKey,
     NameFacts,
     OverviewFacts,
     PinnedFact,
+    QuarantineFacts,
+    QueryFacts,
+    QueryTables,
+    RunFacts,
     SearchFacts,
     ServerFacts,
     SnapshotFact,
     SnapshotFacts,
     StreamFacts,
     TableFacts,
-    TableState,
     VersionFacts,
 )
 from headwater.rest.routes import NOTHING, Permission, Route, RouteTarget
@@ -138,15 +143,12 @@ def server(namespace: LanceNamespace, call: Call) -> ServerFacts:
 
 
 MAX_FOUND = 200
-CATCH_UP = 500
-READ_AT_ONCE = 50
-"""Most tables whose columns are read while a visitor waits."""
 
 
 def search(namespace: LanceNamespace, call: Call) -> SearchFacts:
     """Objects of a metastore whose name, properties, columns or comments hold the word, that may be told of."""
     metastore = metastore_of(namespace)
-    texts, low = _KEPT.setdefault(metastore, _Texts()), call.request.word.casefold()
+    texts, low = texts_of(metastore), call.request.word.casefold()
     with texts.lock:
         texts.bring_up(metastore)
         where = {key: "name" for key, (name, _) in texts.texts.items() if low in name}
@@ -179,118 +181,10 @@ def _in_columns(text: str, low: str) -> str:
     return f"column {name}" if low in name else f"comment of {name}"
 
 
-class _Kept(ABC):
-    """Values of a metastore's objects by their keys at a slot.
-
-    Some are read while a visitor waits, and the others by a thread.
-    """
-
-    def __init__(self) -> None:
-        self.slot = -1
-        self.unread: set[str] = set()
-        self.lock = threading.Lock()
-        self._reader: threading.Thread | None = None
-
-    def bring_up(self, metastore: Metastore) -> None:
-        """Forget what was committed since, and read values of some objects anew."""
-        now = metastore.slot
-        if now != self.slot:
-            changed = self._changed(metastore, now)
-            self.unread |= self.begin(metastore.now(), changed)
-            self.slot = now
-        self._read_some(metastore)
-        if self.unread and (self._reader is None or not self._reader.is_alive()):
-            self._reader = threading.Thread(target=self._read_all, args=(metastore,), name="page", daemon=True)
-            self._reader.start()
-
-    @abstractmethod
-    def begin(self, state: Snapshot, changed: set[str] | None) -> set[str]:
-        """Return the keys to read. `changed`: those that may have changed; None: all are read anew."""
-
-    @abstractmethod
-    def read(self, metastore: Metastore, state: Snapshot, key: str, found: Object | None) -> None:
-        """Keep the values of an object; None if it is gone."""
-
-    def _changed(self, metastore: Metastore, now: int) -> set[str] | None:
-        """The keys of what was committed since; None when it takes less to begin anew."""
-        if self.slot < 0 or now - self.slot > CATCH_UP:
-            return None
-        try:
-            entries = metastore.log(self.slot)
-            return {change.key.partition("/")[0] for entry in entries for change in entry.changes}
-        except LanceNamespaceError:
-            return None
-
-    def _read_all(self, metastore: Metastore) -> None:
-        while self.unread:
-            with self.lock:
-                self._read_some(metastore)
-
-    def _read_some(self, metastore: Metastore) -> None:
-        state = metastore.now()
-        for _ in range(min(READ_AT_ONCE, len(self.unread))):
-            key = self.unread.pop()
-            try:
-                found = metastore.by_id(key)
-            except LanceNamespaceError:
-                found = None
-            self.read(metastore, state, key, found if isinstance(found, Object) else None)
-
-
-class _Texts(_Kept):
-    """Search texts: name, properties and columns, in small letters."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.texts: dict[str, tuple[str, str]] = {}
-        self.columns: dict[str, str] = {}
-
-    def begin(self, state: Snapshot, changed: set[str] | None) -> set[str]:
-        if changed is None:
-            self.texts, self.columns = dict(state.searchable()), {}
-            return set(self.texts)
-        for key in changed:
-            self.texts.pop(key, None)
-        self.texts.update(state.searchable(changed))
-        return changed
-
-    def read(self, metastore: Metastore, state: Snapshot, key: str, found: Object | None) -> None:
-        self.columns.pop(key, None)
-        if found is not None and found.kind == "table":
-            columns = columns_at(state, metastore.store, found.path)
-            self.columns[key] = "\n".join(f"{name}\t{comment}" for name, comment in columns.items()).casefold()
-
-
-class _Tables(_Kept):
-    """Namespaces, tables, and how far the logs of stream tables are published."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.kinds: dict[str, str] = {}
-        self.streams: dict[str, TableState] = {}
-
-    def begin(self, state: Snapshot, changed: set[str] | None) -> set[str]:
-        if changed is None:
-            self.kinds, self.streams = {}, {}
-            return set(state.searchable())
-        return changed
-
-    def read(self, metastore: Metastore, state: Snapshot, key: str, found: Object | None) -> None:
-        self.kinds.pop(key, None)
-        self.streams.pop(key, None)
-        if found is None:
-            return
-        self.kinds[key] = found.kind
-        with suppress(LanceNamespaceError):  # changed meanwhile, or the history of another table, which has no log
-            log = table_questions.unpublished(state, found.path) if found.kind == "table" else None
-            if log is not None:
-                self.streams[key] = TableState(found.path, log.rows, log.deltas, log.total)
-
-
 def overview(namespace: LanceNamespace, call: Call) -> OverviewFacts:
     """The catalog as a whole, as far as the caller may be told: its size, what waits, and what was done last."""
     metastore = metastore_of(namespace)
-    told, tables = Projection(call.asker, metastore), _TABLES.setdefault(metastore, _Tables())
+    told, tables = Projection(call.asker, metastore), tables_of(metastore)
     with tables.lock:
         tables.bring_up(metastore)
         kinds, unread = Counter(tables.kinds.values()), len(tables.unread)
@@ -305,10 +199,6 @@ def overview(namespace: LanceNamespace, call: Call) -> OverviewFacts:
     return OverviewFacts(size, unread, newest, len(waiting), shown, runs, log(namespace, call))
 
 
-_KEPT: WeakKeyDictionary[Metastore, _Texts] = WeakKeyDictionary()
-_TABLES: WeakKeyDictionary[Metastore, _Tables] = WeakKeyDictionary()
-
-
 @dataclass(frozen=True)
 class Question:
     """A question of the page: the row that the dispatcher and the audit log read, its handler, how its answer is read.
@@ -321,10 +211,21 @@ class Question:
     decoder: msgspec.json.Decoder[Any]
 
 
-def _question(operation: str, needs: Permission, handler: Handler, answer: type[Any]) -> Question:
+def _question(operation: str, needs: Permission, handler: Handler, answer: Any) -> Question:
     target = RouteTarget.NONE if needs == NOTHING else RouteTarget.TABLE
     route = Route(operation, "PAGE", "", needs, target, extension=True, request="PageRequest")
     return Question(route, handler, msgspec.json.Decoder(answer))
+
+
+_NO_KEYS = AccessQuestions(None, SystemClock()).handlers
+"""The answers of a process that has no store of keys: a server puts its own in their place (`rest/app.py`)."""
+_ACCESS = {
+    "PageAccess": AccessFacts,
+    "PageCreateKey": MadeKey,
+    "PageRevokeKey": dict,
+    "PageDefineRole": dict,
+    "PageRemoveRole": dict,
+}
 
 
 QUESTIONS: dict[str, Question] = {
@@ -336,11 +237,19 @@ QUESTIONS: dict[str, Question] = {
         _question("PageSnapshots", NOTHING, snapshots, SnapshotFacts),
         _question("PageSearch", NOTHING, search, SearchFacts),
         _question("PageServer", NOTHING, server, ServerFacts),
+        _question("PageCatalogLineage", NOTHING, lineage_questions.catalog_lineage, LineageFacts),
+        _question("PageQueryTables", NOTHING, sql_questions.query_tables, QueryTables),
+        _question("PageQuery", Permission.SELECT, sql_questions.query, QueryFacts),
+        _question("PageEmbed", Permission.SELECT, row_questions.embed, EmbedFacts),
+        _question("PageRuns", Permission.SELECT, row_questions.runs, RunFacts),
+        _question("PageQuarantine", Permission.SELECT, row_questions.quarantine, QuarantineFacts),
+        _question("PageCompare", Permission.SELECT, row_questions.compare, CompareFacts),
+        *(_question(name, Permission.MANAGE, _NO_KEYS[name], answer) for name, answer in _ACCESS.items()),
         _question("PageNames", Permission.DESCRIBE, names, NameFacts),
         _question("PageHistory", Permission.DESCRIBE, history, HistoryFacts),
         _question("PageTable", Permission.DESCRIBE, table_questions.table, TableFacts),
         _question("PageStreams", Permission.DESCRIBE, table_questions.streams, StreamFacts),
-        _question("PageLineage", Permission.DESCRIBE, table_questions.lineage, LineageFacts),
+        _question("PageLineage", Permission.DESCRIBE, lineage_questions.lineage, LineageFacts),
         _question("PageVersions", Permission.DESCRIBE, table_questions.versions, VersionFacts),
         _question("PageFragments", Permission.DESCRIBE, table_questions.fragments, FragmentFacts),
     )

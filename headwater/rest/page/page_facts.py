@@ -8,6 +8,12 @@ from typing import Any
 from msgspec import Struct
 
 from headwater.metastore.records.objects import Delta, HistoryEntry, LogEntry, Object, PinnedTable
+from headwater.names import ObjectId
+from headwater.streams import layout
+
+QUARANTINE = layout.QUARANTINE
+RUNS = ObjectId(layout.RUNS)
+"""The table of pipeline runs."""
 
 
 class LogFacts(Struct, frozen=True):
@@ -112,11 +118,179 @@ class Unpublished(Struct, frozen=True):
 
 
 class TableFacts(Struct, frozen=True):
-    """The kind of a table. `unpublished`: of a stream table, if the page asked for it."""
+    """The kind of a table. `unpublished` and `text_vectors`: of a stream table, if the page asked for them.
+
+    `text_vectors`: derived columns whose functions make a vector of one text.
+    """
 
     has_version: bool
     is_stream: bool
     unpublished: Unpublished | None = None
+    has_quarantine: bool = False
+    text_vectors: list[str] = []
+
+
+class EmbedFacts(Struct, frozen=True):
+    """The vector of a text."""
+
+    vector: list[float]
+
+
+class RejectedRow(Struct, frozen=True):
+    """A row of a quarantine. `row`: its values as JSON, cut to a length."""
+
+    row: str
+    reason: str
+    column: str | None
+    source: str | None
+    time: datetime | None
+
+
+class RejectedGroup(Struct, frozen=True):
+    """Rows of a quarantine that share a reason and a source: how many there are, and the newest of them."""
+
+    reason: str
+    source: str | None
+    total: int
+    rows: list[RejectedRow]
+
+
+class QuarantineFacts(Struct, frozen=True):
+    """The rows of a quarantine by reason and source, the largest groups first, and how many rows there are."""
+
+    groups: list[RejectedGroup]
+    total: int
+
+
+class RunStep(Struct, frozen=True):
+    """One table of one step of a pipeline run. `version`: the table version that the step published."""
+
+    job: str
+    table: str | None = None
+    rows: int = 0
+    quarantined: int = 0
+    late: int = 0
+    seconds: float | None = None
+    version: int | None = None
+
+
+class RunFact(Struct, frozen=True):
+    """A pipeline run. A run without `ended` has not recorded its end."""
+
+    run: str
+    pipeline: str
+    state: str
+    began: datetime
+    ended: datetime | None
+    seconds: float | None
+    rows: int
+    quarantined: int
+    late: int
+    error: str | None
+    who: str | None
+    where: str | None
+    steps: list[RunStep]
+
+
+class RunFacts(Struct, frozen=True):
+    """The newest runs, newest first, and how many there are."""
+
+    runs: list[RunFact]
+    total: int
+
+
+class ColumnChange(Struct, frozen=True):
+    """A column of two table versions with its type in each; None where a version lacks the column."""
+
+    name: str
+    before: str | None
+    after: str | None
+
+
+class ComparedRows(Struct, frozen=True):
+    """Rows of a comparison as an Arrow file in hexadecimal digits, cut to a limit, and how many there are."""
+
+    total: int
+    arrow: str
+
+
+class Moment(Struct, frozen=True):
+    """A version that a comparison can begin or end with; of a stream table, one that a publish ended with."""
+
+    version: int
+    time_ms: int | None
+
+
+class CompareFacts(Struct, frozen=True):
+    """Differences between two versions of a table. `by`: the columns that identify a row; empty for all its values.
+
+    `old` and `new` are the two states of changed rows, in the same order. `columns`: those that differ.
+    All four are None where more rows differ than a comparison reads.
+    """
+
+    since: int
+    until: int
+    columns: list[ColumnChange]
+    by: list[str]
+    read: int
+    moments: list[Moment]
+    added: ComparedRows | None = None
+    removed: ComparedRows | None = None
+    old: ComparedRows | None = None
+    new: ComparedRows | None = None
+
+
+class KeyFact(Struct, frozen=True):
+    """An API key without its secret. `state`: valid, expired or revoked. `may_revoke`: the caller may."""
+
+    id: str
+    name: str
+    role: str
+    scope: list[str]
+    state: str
+    created_ms: int
+    expires_ms: int | None
+    may_revoke: bool
+
+
+class RoleFact(Struct, frozen=True):
+    """A role and its permissions. `may_give`: the caller has them all, and may give keys this role."""
+
+    name: str
+    permissions: list[str]
+    is_built_in: bool
+    may_give: bool
+
+
+class AccessFacts(Struct, frozen=True):
+    """The keys of a server, newest first, and the roles that they can have."""
+
+    keys: list[KeyFact]
+    roles: list[RoleFact]
+
+
+class MadeKey(Struct, frozen=True):
+    """A new key with its text, which cannot be had again."""
+
+    id: str
+    text: str
+    role: str
+    name: str
+
+
+class QueryTables(Struct, frozen=True):
+    """The tables that a query reads."""
+
+    tables: list[tuple[str, ...]]
+
+
+class QueryFacts(Struct, frozen=True):
+    """The first rows of a query as an Arrow file in hexadecimal digits, or its plan. `slot`: the commit it read."""
+
+    arrow: str = ""
+    more: bool = False
+    plan: str = ""
+    slot: int | None = None
 
 
 class PartitionFacts(Struct, frozen=True):
@@ -182,23 +356,36 @@ class FragmentFacts(Struct, frozen=True):
 
 
 class Box(Struct):
-    """A table or a source of a lineage; `step` is negative for what comes before, `path` leads to what is there."""
+    """A table, a column or a source of a lineage.
+
+    `step`: its column in the drawing, negative for what comes before. `path`: the table. `column`: the column of it.
+    `state`: `stale` for a table with rows to publish, otherwise empty. `pipeline`: the one that published the table.
+    """
 
     label: str
     about: str
     step: int
     path: tuple[str, ...] = ()
     is_here: bool = False
+    state: str = ""
+    pipeline: str = ""
+    column: str = ""
 
 
 class LineageFacts(Struct):
-    """Boxes by their key, and which leads to which. Not `complete` when there is more than is told. `noted` is what the
-    newest publish says of itself."""
+    """Boxes by their key, and which leads to which. Not `complete` when there is more than is told.
+
+    `noted`: the lineage of the newest publish. `columns`: the columns of the table. `total`: how many tables have
+    lineage, in a graph of the whole catalog. `unread`: objects that were not looked at yet.
+    """
 
     boxes: dict[str, Box] = {}
     arrows: set[tuple[str, str]] = set()
     complete: bool = True
     noted: dict[str, Any] = {}
+    columns: list[str] = []
+    total: int = 0
+    unread: int = 0
 
 
 class Hit(Struct, frozen=True):

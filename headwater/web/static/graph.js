@@ -1,5 +1,5 @@
 // The lineage graph, arranged by dagre so that few arrows cross. Without scripts the server's own columns stay.
-document.querySelectorAll("svg.graph").forEach((drawing) => {
+const arrange = () => document.querySelectorAll("svg.graph:not(.arranged)").forEach((drawing) => {
   const boxes = new Map([...drawing.querySelectorAll("[data-box]")].map((box) => [box.dataset.box, box]));
   const arrows = [...drawing.querySelectorAll("[data-from]")];
   const [width, height] = [Number(drawing.dataset.boxWidth), Number(drawing.dataset.boxHeight)];
@@ -34,3 +34,5 @@ document.querySelectorAll("svg.graph").forEach((drawing) => {
   drawing.setAttribute("height", tall);
   drawing.classList.add("arranged");
 });
+arrange();
+document.addEventListener("htmx:afterSettle", arrange);

@@ -1,4 +1,5 @@
-// What the page does beside htmx: copies snippets, and goes to the search box when "/" is pressed. Nothing is evaluated.
+// What the page does beside htmx: copies snippets, goes to the search box when "/" is pressed, sends a text when Ctrl and
+// Enter are, and shows that an answer is awaited. Nothing is evaluated.
 document.addEventListener("click", (event) => {
   const button = event.target.closest("[data-copy]");
   if (!button) return;
@@ -16,6 +17,15 @@ document.addEventListener("keydown", (event) => {
     const box = document.getElementById("q");
     if (box) { event.preventDefault(); box.focus(); box.select(); }
   }
+  if (event.key === "Enter" && (event.ctrlKey || event.metaKey) && event.target.matches("[data-submit]")) {
+    event.preventDefault();
+    event.target.form.requestSubmit();
+  }
 });
+const main = document.getElementById("main");
+document.addEventListener("submit", (event) => {
+  if (!event.defaultPrevented) main.setAttribute("aria-busy", "true");
+});
+addEventListener("pageshow", () => main.removeAttribute("aria-busy"));
 const tree = document.querySelector(".treebox");
 if (tree && matchMedia("(max-width: 800px)").matches) tree.open = false;

@@ -1,0 +1,151 @@
+"""SVG drawings of the page: plots over versions, and the lineage graph.
+
+`static/plots.js` and `static/graph.js` redraw them in browsers that run scripts.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass
+
+from markupsafe import Markup
+
+from headwater.names import ObjectId
+from headwater.rest.page.page_facts import Box, LineageFacts
+from headwater.web.visit import Links
+
+WIDTH, HEIGHT = 560, 130
+LEFT, RIGHT, TOP, BOTTOM = 64, 12, 12, 22
+
+
+@dataclass(frozen=True)
+class Point:
+    """One version in a plot, with its mark."""
+
+    label: str
+    value: float
+    mark: str = ""
+    time_ms: int | None = None
+    href: str = ""
+
+
+def plot(title: str, points: Sequence[Point], text: Callable[[float], str], unit: str = "") -> Markup:
+    """Return a line of values over versions, with a dot for each version and a flag for each mark."""
+    if not points:
+        return Markup("")
+    top = max((point.value for point in points), default=0) or 1.0
+    places = [_place(at, point.value, len(points), top) for at, point in enumerate(points)]
+    line = " ".join(f"{x:.1f},{y:.1f}" for x, y in places)
+    floor = HEIGHT - BOTTOM
+    area = f"{places[0][0]:.1f},{floor} {line} {places[-1][0]:.1f},{floor}"
+    dots = Markup("").join(_dot(point, place, text) for point, place in zip(points, places, strict=True))
+    return Markup(
+        '<figure class="plot" data-title="{title}" data-unit="{unit}" data-points="{points}">'
+        "<figcaption>{title}</figcaption>"
+        '<svg viewBox="0 0 {width} {height}" role="img" aria-label="{about}">'
+        '<line class="axis" x1="{left}" y1="{floor}" x2="{right}" y2="{floor}"/>'
+        '<text class="tick" x="{label}" y="{high}">{most}</text><text class="tick" x="{label}" y="{floor}">0</text>'
+        '<polygon class="area" points="{area}"/><polyline class="line" points="{line}"/>{dots}'
+        '<text class="tick start" x="{left}" y="{bottom}">{first}</text>'
+        '<text class="tick" x="{right}" y="{bottom}">{last}</text></svg></figure>'
+    ).format(
+        title=title,
+        unit=unit,
+        points=json.dumps([_as_data(point) for point in points]),
+        width=WIDTH,
+        height=HEIGHT,
+        about=f"{title}: {text(points[0].value)} at first, {text(points[-1].value)} at last",
+        left=LEFT,
+        right=WIDTH - RIGHT,
+        floor=floor,
+        label=LEFT - 8,
+        high=TOP + 5,
+        most=text(top),
+        area=area,
+        line=line,
+        dots=dots,
+        bottom=HEIGHT - 5,
+        first=points[0].label,
+        last=points[-1].label if len(points) > 1 else "",
+    )
+
+
+def _as_data(point: Point) -> dict[str, str | float | None]:
+    told: dict[str, str | float | None] = {"label": point.label, "value": point.value, "time": point.time_ms}
+    told.update({key: value for key, value in (("mark", point.mark), ("href", point.href)) if value})
+    return told
+
+
+def _place(at: int, value: float, count: int, top: float) -> tuple[float, float]:
+    wide = WIDTH - LEFT - RIGHT
+    x = LEFT + (wide * at / (count - 1) if count > 1 else wide / 2)
+    return x, HEIGHT - BOTTOM - (HEIGHT - TOP - BOTTOM) * value / top
+
+
+def _dot(point: Point, place: tuple[float, float], text: Callable[[float], str]) -> Markup:
+    x, y = place
+    flag = Markup('<text class="flag" x="{:.1f}" y="{:.1f}">{}</text>').format(x, max(y - 7, 10), point.mark)
+    return Markup('<g><title>{}</title><circle class="dot" cx="{:.1f}" cy="{:.1f}" r="3.5"/>{}</g>').format(
+        f"{point.label}: {text(point.value)}", x, y, flag if point.mark else ""
+    )
+
+
+BOX_WIDTH, BOX_HEIGHT, GAP_X, GAP_Y = 190, 44, 60, 16
+
+
+def draw(graph: LineageFacts, links: Links, failing: Collection[str] = ()) -> Markup:
+    """Return the lineage graph, a column for each step, sources on the left. Keys of boxes are not shown.
+
+    `failing`: pipelines whose newest run failed, which marks the tables that they publish.
+    """
+    columns: dict[int, list[str]] = {}
+    for key, box in graph.boxes.items():
+        columns.setdefault(box.step, []).append(key)
+    places: dict[str, tuple[int, int]] = {}
+    tallest = max(len(keys) for keys in columns.values())
+    for column, step in enumerate(sorted(columns)):
+        keys = columns[step]
+        top = (tallest - len(keys)) * (BOX_HEIGHT + GAP_Y) // 2
+        for row, key in enumerate(keys):
+            places[key] = 4 + column * (BOX_WIDTH + GAP_X), 4 + top + row * (BOX_HEIGHT + GAP_Y)
+    width = len(columns) * (BOX_WIDTH + GAP_X) - GAP_X + 8
+    height = tallest * (BOX_HEIGHT + GAP_Y) - GAP_Y + 8
+    names = {key: str(number) for number, key in enumerate(graph.boxes)}
+    arrows = Markup("").join(
+        Markup('<g data-from="{}" data-to="{}">{}</g>').format(
+            names[start], names[end], _arrow(places[start], places[end])
+        )
+        for start, end in sorted(graph.arrows)
+    )
+    boxes = Markup("").join(_drawn(names[key], box, places[key], links, failing) for key, box in graph.boxes.items())
+    return Markup(
+        '<svg class="graph" viewBox="0 0 {} {}" width="{}" height="{}" data-box-width="{}" data-box-height="{}">'
+        "{}{}</svg>"
+    ).format(width, height, width, height, BOX_WIDTH, BOX_HEIGHT, arrows, boxes)
+
+
+def _arrow(start: tuple[int, int], end: tuple[int, int]) -> Markup:
+    x, y = start[0] + BOX_WIDTH, start[1] + BOX_HEIGHT // 2
+    to_x, to_y = end[0], end[1] + BOX_HEIGHT // 2
+    bend = (x + to_x) // 2
+    path = f"M{x} {y} C{bend} {y} {bend} {to_y} {to_x - 6} {to_y}"
+    tip = f"{to_x},{to_y} {to_x - 8},{to_y - 4} {to_x - 8},{to_y + 4}"
+    return Markup('<path class="arrow" d="{}"/><polygon class="tip" points="{}"/>').format(path, tip)
+
+
+def _drawn(name: str, box: Box, place: tuple[int, int], links: Links, failing: Collection[str]) -> Markup:
+    failed = bool(box.pipeline) and box.pipeline in failing
+    state = "failed" if failed else "here" if box.is_here else box.state
+    about = f"{box.pipeline} failed" if failed else box.about
+    inner = Markup(
+        '<title>{}</title><rect class="{}" width="{}" height="{}" rx="9"/>'
+        '<text class="name" x="12" y="19">{}</text><text class="about" x="12" y="35">{}</text>'
+    ).format(f"{box.label}: {about}", f"box {state}".rstrip(), BOX_WIDTH, BOX_HEIGHT, _cut(box.label), _cut(about, 30))
+    href = links.table(ObjectId(box.path), view="lineage", column=box.column) if box.path else ""
+    linked = Markup('<a href="{}">{}</a>').format(href, inner) if href else inner
+    return Markup('<g data-box="{}" transform="translate({} {})">{}</g>').format(name, *place, linked)
+
+
+def _cut(text: str, most: int = 26) -> str:
+    return text if len(text) <= most else f"{text[: most - 1]}…"
