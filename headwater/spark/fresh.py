@@ -27,7 +27,7 @@ from headwater.names import format_name
 from headwater.spark.served_streams import EPOCH, count_served, read_served, served
 from headwater.spark.wire_values import Fold, WireScan, WireTable, is_server
 from headwater.streams.definition import Definition
-from headwater.streams.log.log_files import Share
+from headwater.streams.log.log_files import Share, least_events
 from headwater.streams.reading.fresh_reads import count, read
 from headwater.streams.reading.position_views import PositionView, newest_published, view_at
 from headwater.streams.reading.scan_tasks import read_bucket, read_touched, read_untouched
@@ -42,11 +42,6 @@ from headwater.types import convert_batch, wire_schema
 
 LAKE = "lake"
 """The option of a session's catalog that says where its metastore is, for reading stream tables fresh."""
-
-LOOKED_THROUGH = 16
-"""So many keys of a base are looked through in the time that it takes to fold an event."""
-LARGE_SHARE = 1 << 20
-"""A share of so many events is divided, however large the base is: a task holds them."""
 
 NEEDS_STORAGE = "This needs a metastore catalog whose storage the session reaches: configure it with root=."
 
@@ -129,7 +124,7 @@ def shares_for(rows: int, parallelism: int, base: int = 0) -> int:
 
     Each looks through the keys of a base of so many rows, which should take less time than folding what it is for.
     """
-    least = max(SMALL_ROWS // 2, min(base // LOOKED_THROUGH, LARGE_SHARE))
+    least = max(SMALL_ROWS // 2, least_events(base))
     count = 1
     while count < parallelism and rows // (2 * count) >= least:
         count *= 2

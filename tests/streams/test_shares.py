@@ -192,6 +192,7 @@ def test_worn_fragments_and_rows_that_indices_lack_are_the_work_of_a_task(
 
 def test_the_number_of_tasks_follows_the_rows_the_cores_and_the_functions() -> None:
     assert [publish_tasks.task_count(rows, 2, False) for rows in (1, 10**5, 10**6, 10**7)] == [1, 1, 8, 16]
+    assert [publish_tasks.task_count(10**6, 2, False, base) for base in (10**6, 10**7, 10**9)] == [8, 2, 1]
     assert [publish_tasks.task_count(rows, 2, True) for rows in (1, 10**4, 10**5, 10**7)] == [1, 4, 8, 16]
 
 

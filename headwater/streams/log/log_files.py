@@ -35,6 +35,8 @@ Codes = npt.NDArray[np.int64]
 ROW_GROUP = 1 << 17
 LEAST_GROUP = 1 << 12
 BUCKET_ROWS = 1 << 20
+LOOKED_THROUGH = 16
+"""A task looks through this many keys of a base in the time that it takes to fold one event."""
 MAX_RANGE_TEXT = 64
 SMALL = 10_000
 LARGE = 1 << 20
@@ -147,6 +149,14 @@ def bucket_count(rows: int, landed: int) -> int:
     while count * BUCKET_ROWS < rows and 2 * count * LEAST_GROUP <= landed:
         count *= 2
     return count
+
+
+def least_events(base: int) -> int:
+    """Return the events that a task should fold at least, as it looks through the keys of a base of so many rows.
+
+    A bucket of events is enough however large the base is: the task holds them in memory.
+    """
+    return min(base // LOOKED_THROUGH, BUCKET_ROWS)
 
 
 def divides(landed: int) -> bool:

@@ -20,7 +20,7 @@ from headwater.streams.fold.events import Folded, encode_lines
 from headwater.streams.fold.memory_pages import small_pages
 from headwater.streams.fold.tombstones import TombstonesAndMarks, add_remembered, read_remembered, write_remembered
 from headwater.streams.fold.watermark import Watermark, decoded, encoded
-from headwater.streams.log.log_files import Logged, Share, bucket_count, narrowed
+from headwater.streams.log.log_files import Logged, Share, bucket_count, least_events, narrowed
 from headwater.streams.log.quarantine import Quarantined, RejectedRows, write_rejected
 from headwater.streams.reading.position_views import PositionView, Published, read_tail
 from headwater.streams.rows.hashing import MODULUS
@@ -109,7 +109,8 @@ def fold_and_write(lake: Lake, work: Publish, dataset: Any, runner: Runner) -> D
     if runner.in_driver(work.rows, bool(definition.derived)):
         return folded_share(lake, work, dataset)
     divides = not work.is_refolded and not work.view.truncates
-    count = task_count(work.rows, runner.cores, bool(definition.derived)) if divides else 1
+    base = work.current.rows if definition.keys and work.current is not None else 0
+    count = task_count(work.rows, runner.cores, bool(definition.derived), base) if divides else 1
     shares = [Share(number, count) for number in range(count)] if count > 1 else [None]
     at, modules = catalog_location(lake), modules_of(definition)
     tasks = [Task("headwater.streams.serving.publish_tasks:run_share", (at, work, share), modules) for share in shares]
@@ -126,9 +127,13 @@ def fold_and_write(lake: Lake, work: Publish, dataset: Any, runner: Runner) -> D
     return replace(done, tombstones=tuple(DataFile(*file) for file in answer))
 
 
-def task_count(rows: int, cores: int, calls_functions: bool) -> int:
-    """Return the number of tasks that fold this many events: a power of two, by rows and by buckets. Pure."""
-    wanted = min(TASKS_PER_CORE * cores, -(-rows // (FUNCTION_ROWS if calls_functions else TASK_ROWS)))
+def task_count(rows: int, cores: int, calls_functions: bool, base: int = 0) -> int:
+    """Return the number of tasks that fold this many events: a power of two, by rows and by buckets. Pure.
+
+    `base`: the rows of the serving copy. Each task looks through all their keys, so fewer tasks do it less often.
+    """
+    least = FUNCTION_ROWS if calls_functions else max(TASK_ROWS, least_events(base))
+    wanted = min(TASKS_PER_CORE * cores, -(-rows // least))
     count = 1
     while count < wanted:
         count *= 2
