@@ -31,9 +31,7 @@ from headwater.verbs.object_verbs import DescribedObject
 
 MEANS_DROPPED = frozenset({"Undrop", "DescribeHistory"})
 """Operations that mean what was dropped last under a name, if nothing has it."""
-OF_QUARANTINE = frozenset(
-    {"QueryStreamQuarantine", "RetryStreamQuarantine", "DropStreamQuarantine", "PageQuarantine"}
-)
+OF_QUARANTINE = frozenset({"QueryStreamQuarantine", "RetryStreamQuarantine", "DropStreamQuarantine", "PageQuarantine"})
 """Operations on the quarantine of the table that they name, which may have been moved away from it."""
 VIEW_INPUTS = "view.inputs"
 """The property of a view that says what it was made of: names of tables."""
