@@ -71,8 +71,8 @@ class _Table:
 
     @property
     def is_stream(self) -> bool:
-        state = abilities_of(self.namespace).session_state
-        return state is not None and is_stream_table(state(), self.id.names)
+        session = abilities_of(self.namespace).session
+        return session is not None and is_stream_table(session.state(), self.id.names)
 
     def dataset(self) -> Any:
         return handle_of(self.namespace, self.id).open()
