@@ -169,7 +169,7 @@ def fill_work(folder: Path) -> MetastoreNamespace:
     broken = [{"id": None, "city": "nowhere", "total": 1}, {"id": 90, "city": "Bern", "total": "a lot"}]
     changed = [{"id": n, "city": "Bern", "total": 1000} for n in range(38, 44)]
     (folder / "pipeline.toml").write_text(PIPELINE)
-    batches: list[list[dict[str, Any]]] = [[*rows, *broken], changed]
+    batches: tuple[list[Any], ...] = (rows + broken, changed)
     for number, some in enumerate(batches):
         (folder / "in" / f"{number}.json").write_text("".join(json.dumps(row) + "\n" for row in some))
         run_pipeline(read_pipeline(folder / "pipeline.toml"))
