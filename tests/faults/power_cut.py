@@ -38,11 +38,11 @@ class SyncNotes:
         sync = os.fsync
         log = os.open(self.log, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o666)
 
-        def noted(descriptor: Any) -> None:
-            number = descriptor if isinstance(descriptor, int) else descriptor.fileno()
+        def noted(fd: int | Any) -> None:
+            number = fd if isinstance(fd, int) else fd.fileno()
             path = os.readlink(f"/proc/self/fd/{number}")
             found = self._note(path, os.fstat(number)) if path.startswith(self.root) else None
-            sync(descriptor)
+            sync(fd)
             if found is not None:
                 os.write(log, (json.dumps(found) + "\n").encode())
 
