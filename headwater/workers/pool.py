@@ -157,15 +157,20 @@ class Pool:
                 worker = self._start_unlocked()
             except (LanceNamespaceError, OSError, WorkerError):
                 return  # the next call will meet the same and say so
-        self._give_back(worker)
+        self._give_back(worker, is_new=True)
 
-    def _give_back(self, worker: Worker) -> None:
-        """A worker that can go on is kept; any other is killed, and a spare takes its place."""
+    def _give_back(self, worker: Worker, is_new: bool = False) -> None:
+        """A worker that can go on is kept; any other is killed, and a spare takes its place.
+
+        The next call takes the worker that worked last, and not a new one, whose caches are cold.
+        """
         with self._changed:
             self._busy.discard(worker)
             self._long.discard(worker)
             keep = worker.is_usable and not self._closed and worker.calls < self.limits.calls
-            if keep:
+            if keep and is_new:
+                self._idle.appendleft((worker, self._clock.monotonic()))
+            elif keep:
                 self._idle.append((worker, self._clock.monotonic()))
             gone = [] if keep else [worker]
             gone += self._retired()
@@ -177,10 +182,10 @@ class Pool:
             self.warm()
 
     def _retired(self) -> list[Worker]:
-        """Those beyond the spares that nobody has needed for a while."""
+        """Those that nobody has needed for a while, beyond the spares and one more, beside which spares are started."""
         retired = []
         while (
-            len(self._idle) > self.limits.spares
+            len(self._idle) > self.limits.spares + 1
             and self._idle[0][1] < self._clock.monotonic() - self.limits.idle_seconds
         ):
             retired.append(self._idle.popleft()[0])

@@ -7,14 +7,21 @@ import socket
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import httpx
 import lance_namespace as api
 import pyarrow as pa
 import pytest
 
-from headwater import Catalog, DirectoryNamespace
+from headwater import Catalog, DirectoryNamespace, MetastoreNamespace
+from headwater.errors import ConcurrentModificationError
+from headwater.names import ObjectId
+from headwater.namespace.abilities import abilities_of
+from headwater.rest.auth.access import OWNER
+from headwater.rest.call import Call
+from headwater.rest.coding import make_request
+from headwater.rest.dispatch import host
 from headwater.rest.extensions import ALL_ROUTES
 from headwater.rest.page.catalog_questions import QUESTIONS
 from headwater.rest.routes import PLACES, Answer, BodyKind, WorkPlace
@@ -198,3 +205,49 @@ def test_a_served_catalog_survives_a_bomb_and_its_workers_end_with_it(tmp_path: 
         status, _, _ = served.stop()
         assert status == 0
     assert not [pid for pid in children if os.path.exists(f"/proc/{pid}/exe")]
+
+
+class HostedHere:
+    """In place of a pool of workers: the object that a worker hosts, in this process."""
+
+    limits = WorkerLimits()
+
+    def __init__(self, root: str) -> None:
+        self._hosted = host(OPENER, root, {})
+        self.left: list[bool] = []
+
+    def run(self, method: str, told: Any, body: bytes, *args: Any, **options: Any) -> Any:
+        self.left.append(told["leaves"])
+        found = getattr(self._hosted, method)(told, pa.py_buffer(body))
+        return found if isinstance(found, dict) else list(found)
+
+
+def test_the_server_commits_a_landing_with_its_answer_and_the_worker_makes_it_again_after_a_conflict(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    namespace = MetastoreNamespace(root=str(tmp_path))
+    table = Catalog(namespace).create_stream_table("t", PEOPLE.schema, keys="id", partition_by=["name"])
+    pool, metastore = HostedHere(str(tmp_path)), abilities_of(namespace).metastore
+    assert metastore is not None
+    work = InWorkers(cast(Pool, pool), namespace)
+    route = next(each for each in ALL_ROUTES if each.operation == "UpsertIntoStreamTable")
+
+    def upsert(token: str) -> Any:
+        request = make_request(route, {"id": ["t"], "token": token})
+        return work.respond(Call(route, ObjectId(("t",)), "$", request, OWNER, body=ipc(PEOPLE)))["position"]
+
+    first = upsert("1")
+    assert first == table.position == PEOPLE.num_rows  # a delta for each partition: the last one counts
+    assert (upsert("1"), pool.left) == (first, [True, True])  # a repeat has nothing to commit
+    commit = metastore.commit_saved
+    refusals = iter([ConcurrentModificationError("It has evolved.")])
+
+    def refuse_once(saved: bytes) -> list[int]:
+        for refusal in refusals:
+            raise refusal
+        return commit(saved)
+
+    monkeypatch.setattr(metastore, "commit_saved", refuse_once)
+    assert upsert("2") == table.position == 2 * PEOPLE.num_rows
+    assert pool.left == [True, True, True, False]
+    assert table.count() == PEOPLE.num_rows
