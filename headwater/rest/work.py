@@ -143,6 +143,7 @@ class InWorkers:
             call.can_stop,
             is_long=call.route.runs is WorkPlace.LONG,
             answers=None if self._metastore is None else self._metastore.commit_saved,
+            views=call.route.answer is Answer.ARROW,
         )
         if call.route.runs is WorkPlace.LONG and self._metastore is not None:
             _ = self._metastore.slot  # a collection is committed by the worker alone

@@ -38,12 +38,14 @@ class Pool:
         begun: Callable[[Callable[[], None]], None] | None = None,
         is_long: bool = False,
         answers: Answers | None = None,
+        views: bool = False,
     ) -> Any:
         """Call a method of the hosted object, and return a JSON value or the chunks of a stream, a list if it is short.
 
         `begun` is given what stops the work from another thread, once it has a worker. A stream keeps its worker until
         it ends or is closed; closed early, the worker is killed and its work with it. `is_long`: see `WorkerLimits`.
-        `answers` is asked what the work wants to know in the middle.
+        `answers` is asked what the work wants to know in the middle. With `views` a chunk of a stream may be a
+        memoryview that holds until the next chunk is asked for: it is not copied.
         Errors: the hosted object's own; 13 when the work needs more than a worker has; 17 when it takes too long, or no
         worker is free; 17 as CommitStateUnknown when that happens to a change.
         """
@@ -51,7 +53,7 @@ class Pool:
         if begun is not None:
             begun(partial(worker.stop, worker.calls + 1))
         try:
-            found = worker.call(method, arguments, body, changes, is_long, answers)
+            found = worker.call(method, arguments, body, changes, is_long, answers, views)
         except BaseException:
             self._give_back(worker)
             raise
