@@ -23,7 +23,7 @@ from headwater.testing.simulation.storage import Disk, Faults, SimulatedStore
 from headwater.testing.store_suite import StoreSuite
 from tests.simulation.mutations import MUTATIONS, search
 
-FOUND = {"commits": (5, 9, 36, 255), "versions": (0, 13, 25, 53, 59, 81)}
+FOUND = {"commits": (5, 9, 36, 255, 21131, 22192, 49871), "streams": (89,), "versions": (0, 13, 25, 53, 59, 81)}
 """Seeds that have found something, which was mended then."""
 REPLAY = "from headwater.testing.simulation import *; print(*simulate(RunSettings({}, profile={!r})).lines, sep='\\n')"
 
@@ -34,7 +34,10 @@ def test_seeds_that_have_found_a_violation_find_none(profile: str) -> None:
         assert simulate(RunSettings(seed, profile=profile)).violations == []
 
 
-@pytest.mark.parametrize(("profile", "seeds"), [("commits", range(1000, 1030)), ("versions", range(1000, 1012))])
+@pytest.mark.parametrize(
+    ("profile", "seeds"),
+    [("commits", range(1000, 1030)), ("streams", range(1000, 1008)), ("versions", range(1000, 1012))],
+)
 def test_promises_hold_with_faults(profile: str, seeds: range) -> None:
     for seed in seeds:
         found = simulate(RunSettings(seed, profile=profile))
@@ -42,9 +45,9 @@ def test_promises_hold_with_faults(profile: str, seeds: range) -> None:
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("profile", ["commits", "versions"])
+@pytest.mark.parametrize("profile", ["commits", "streams", "versions"])
 def test_promises_hold_with_faults_on_many_seeds(profile: str) -> None:
-    for seed in range(100_000, 103_000):
+    for seed in range(100_000, 100_500 if profile == "streams" else 103_000):
         found = simulate(RunSettings(seed, profile=profile))
         assert not found.violations, f"headwater simulate --profile {profile} --seed {seed}: {found.violations}"
 

@@ -42,6 +42,7 @@ OWN_TIME = {
     "testing/simulation/scheduler.py": "random numbers by a seed",
     "testing/simulation/simulated_run.py": "random numbers by a seed",
     "testing/simulation/storage.py": "random numbers by a seed",
+    "testing/simulation/streams.py": "random numbers by a seed",
     "testing/simulation/versions.py": "random numbers by a seed",
 }
 SYSTEM_CLOCKS = {

@@ -85,8 +85,8 @@ class Checkpoints:
             raise CorruptFileError(key, "it is missing") from None
         return decode(_checkpoints, key, unseal(key, data, LAYERED))
 
-    def files(self) -> dict[str, LayerFile]:
-        """The files of layers that some checkpoint names."""
+    def files(self, newest: bool = False) -> dict[str, LayerFile]:
+        """The files of layers that some checkpoint names, or only those of the newest that can be read."""
         found: dict[str, LayerFile] = {}
         for slot in self.slots():
             try:
@@ -94,6 +94,8 @@ class Checkpoints:
             except CorruptFileError:
                 continue
             found.update((file.id, file) for layer in checkpoint.layers for file in layer)
+            if newest:
+                break
         return found
 
     def write(self, index: SlotIndex, lock: threading.RLock) -> int:

@@ -35,6 +35,7 @@ from headwater.metastore.records.layout import (
     below,
     digest,
     is_table_data,
+    layer_key,
     mapping_key,
     parse_key,
     revision_key,
@@ -180,11 +181,7 @@ def _private(log: Log) -> Iterator[Problem]:
         yield from _check(log, FORMAT_KEY, CATALOG)
     for entry in log.store.children(CHECKPOINTS).entries:
         yield from _check(log, entry.key, LAYERED)
-    for layer in log.checkpoints.files().values():
-        try:
-            check_file(log.store, layer)
-        except CorruptFileError as error:
-            yield Problem(error.key, str(error))
+    yield from _layers(log)
     for number in range(index.boundary + 1, index.slot + 1):
         try:
             log.read_slot(number)
@@ -197,6 +194,20 @@ def _private(log: Log) -> Iterator[Problem]:
     for segment in sorted({run.segment for _, deltas in index.streams() for run in deltas.runs}):
         if segment not in log.segments.pending:
             yield from _check(log, segment_key(segment), SEGMENT)
+
+
+def _layers(log: Log) -> Iterator[Problem]:
+    """Files of layers: those of the newest checkpoint must be there, and all that are there must be whole.
+
+    A process that stalled, or a power cut, can put a superseded checkpoint back whose files were deleted meanwhile.
+    """
+    needed = log.checkpoints.files(newest=True)
+    for id, layer in log.checkpoints.files().items():
+        if id in needed or log.store.head(layer_key(id)) is not None:
+            try:
+                check_file(log.store, layer)
+            except CorruptFileError as error:
+                yield Problem(error.key, str(error))
 
 
 def snapshot_records(index: SlotIndex) -> Iterator[Revision]:

@@ -14,7 +14,7 @@ from headwater.testing.simulation.checker import OK, UNKNOWN, Operation
 from headwater.testing.simulation.commits import Commits
 from headwater.testing.simulation.scheduler import Process, Scheduler, SimulatedClock, simulated_threads
 from headwater.testing.simulation.storage import Disk, Faults, SimulatedStore
-from headwater.testing.simulation.streams import Streams
+from headwater.testing.simulation.streams import StreamTables
 from headwater.testing.simulation.versions import Versions
 
 SKEW_MS = 5_000
@@ -63,7 +63,7 @@ class LoadProfile(Protocol):
     def close(self) -> None: ...
 
 
-PROFILES: dict[str, Any] = {"commits": Commits, "streams": Streams, "versions": Versions}
+PROFILES: dict[str, Any] = {"commits": Commits, "streams": StreamTables, "versions": Versions}
 
 
 class SimulatedRun:

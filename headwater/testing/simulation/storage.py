@@ -277,7 +277,9 @@ class SimulatedStore:
         lags = disk.random.random() < 20 * disk.faults.rates.get("lag", 0)
         for key in sorted(key for key in disk.files if key.startswith(below)):
             entry = self._entry(key)
-            if entry is not None and not (lags and entry.modified_ms > disk.scheduler.now_ms - LAG_MS and disk.random.random() < 0.5):
+            if entry is not None and not (
+                lags and entry.modified_ms > disk.scheduler.now_ms - LAG_MS and disk.random.random() < 0.5
+            ):
                 yield entry
 
 

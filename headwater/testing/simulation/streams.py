@@ -19,10 +19,11 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from headwater.errors import CommitStateUnknownError, LanceNamespaceError
+from headwater.errors import CommitStateUnknownError, LanceNamespaceError, TableVersionNotFoundError
 from headwater.metastore import Metastore
 from headwater.metastore.sessions import TransactionSession
 from headwater.streams.log.source_ledger import batches_with
+from headwater.streams.reading.position_views import counted
 from headwater.streams.table import StreamTable
 from headwater.testing.simulation.checker import FAILED, OK, UNKNOWN, Operation, check_snapshots
 from headwater.testing.simulation.commits import note_outcome
@@ -34,7 +35,9 @@ if TYPE_CHECKING:
 
 TABLES = ("a", "b")
 KEYS = 4
-SCHEMA = pa.schema([pa.field("id", pa.int64(), nullable=False), ("seq", pa.int64()), ("value", pa.int64())])
+SCHEMA = pa.schema(
+    [pa.field("id", pa.int64(), nullable=False), pa.field("seq", pa.int64()), pa.field("value", pa.int64())]
+)
 PRIME = 10_007
 """Sequences are the values shuffled by a factor modulo a prime: events arrive out of order, and no two are equal."""
 TRIES = 3
@@ -43,6 +46,7 @@ MOVES = (
     ("upsert", 10),
     ("delete", 2),
     ("both", 3),
+    ("again", 3),
     ("read", 6),
     ("past", 3),
     ("undo", 2),
@@ -52,7 +56,7 @@ MOVES = (
     ("collect", 1),
     ("collect_log", 1),
 )
-"""What a client does, and how often of 36."""
+"""What a client does, and how often of 39."""
 
 Event = tuple[int, int, int | None]
 """A key, a sequence and a value; None: the row is deleted."""
@@ -118,7 +122,7 @@ def rows_of(table: pa.Table) -> Rows:
     return {row["id"]: (row["seq"], row["value"]) for row in table.to_pylist()}
 
 
-class Streams:
+class StreamTables:
     """One run of the profile."""
 
     def __init__(self, run: SimulatedRun) -> None:
@@ -129,9 +133,12 @@ class Streams:
         run.disk.files = LanceFiles(self.folder, run.disk)
         self.batches: dict[str, dict[str, list[Event]]] = {}
         """By token: the events of each table."""
+        self.sources: dict[str, str | None] = {}
         self.outcomes: dict[str, str] = {}
-        self.undone: dict[tuple[str, str], str] = {}
-        """By table and token: how the undo ended."""
+        self.undos: dict[str, dict[int, str]] = {}
+        """By token: how each undo of the batch ended that was not refused."""
+        self.again: dict[str, set[str]] = {}
+        """By token: how the batch ended when somebody sent it once more. Such a batch is not undone."""
         self.past: list[tuple[object, object]] = []
         self.least: dict[str, int] = dict.fromkeys(TABLES, 0)
         """The highest position of each table that was acknowledged."""
@@ -167,7 +174,9 @@ class Streams:
     def _events(self, chance: random.Random, deletes: bool = False) -> list[Event]:
         keys = chance.sample(range(KEYS), chance.randint(1, 2))
         values = [self.run.fresh() for _ in keys]
-        return [(key, value * 7_919 % PRIME, None if deletes else value) for key, value in zip(keys, values, strict=True)]
+        return [
+            (key, value * 7_919 % PRIME, None if deletes else value) for key, value in zip(keys, values, strict=True)
+        ]
 
     def _upsert(self, catalog: Metastore, client: str, chance: random.Random, operation: Operation) -> None:
         self._land(catalog, chance, operation, self._events(chance))
@@ -178,26 +187,24 @@ class Streams:
     def _land(self, catalog: Metastore, chance: random.Random, operation: Operation, events: list[Event]) -> None:
         """Land a batch with a token; some clients try again after an error, with the same token."""
         name, token = chance.choice(TABLES), f"T{operation.id}"
-        source = chance.choice((None, "s"))
+        source = self.sources[token] = chance.choice((None, "s"))
         self._begin(token, {name: events})
         with self._noted(token):
             for attempt in range(tries := chance.choice((1, TRIES))):
                 try:
-                    self._send(self._table(catalog, name), events, token, source)
+                    position = self._send(self._table(catalog, name), events, token, source)
+                    self.least[name] = max(self.least[name], position)
                     return
                 except LanceNamespaceError as error:
                     self._doubt(token, error)
                     if attempt == tries - 1:
                         raise
 
-    def _send(self, table: StreamTable, events: Sequence[Event], token: str, source: str | None) -> None:
+    def _send(self, table: StreamTable, events: Sequence[Event], token: str, source: str | None) -> int:
         rows = [{"id": key, "seq": seq, "value": value} for key, seq, value in events]
         if events[0][2] is None:
-            report = table.delete([{"id": row["id"], "seq": row["seq"]} for row in rows], token, source)
-        else:
-            report = table.upsert(rows, token, source)
-        if table._own() is None:
-            self.least[table.path[0]] = max(self.least[table.path[0]], report.position)
+            return table.delete([{"id": row["id"], "seq": row["seq"]} for row in rows], token, source).position
+        return table.upsert(rows, token, source).position
 
     def _both(self, catalog: Metastore, client: str, chance: random.Random, operation: Operation) -> None:
         """Land in both tables in one transaction."""
@@ -209,6 +216,27 @@ class Streams:
             for name in TABLES:
                 self._send(self._table(catalog, name, session), self.batches[token][name], token, None)
             tx.commit()
+
+    def _again(self, catalog: Metastore, client: str, chance: random.Random, operation: Operation) -> None:
+        """Send a batch once more, as a source does that was killed or was not answered; the first may be on its way."""
+        known = [token for token, events in self.batches.items() if len(events) == 1 and token not in self.undos]
+        if not known:
+            return
+        token = chance.choice(known[-3:])
+        ((name, events),) = self.batches[token].items()
+        outcomes = self.again.setdefault(token, set())
+        self.run.say("", f"  {token} again")
+        outcome = UNKNOWN
+        try:
+            self._send(self._table(catalog, name), events, token, self.sources[token])
+            outcome = OK
+        except CommitStateUnknownError:
+            raise
+        except LanceNamespaceError:
+            outcome = FAILED
+            raise
+        finally:
+            outcomes.add(outcome)
 
     def _begin(self, token: str, events: dict[str, list[Event]]) -> None:
         self.batches[token] = events
@@ -224,24 +252,26 @@ class Streams:
 
     def _undo(self, catalog: Metastore, client: str, chance: random.Random, operation: Operation) -> None:
         """Undo a batch that was acknowledged."""
-        known = [token for token, outcome in self.outcomes.items() if outcome == OK and len(self.batches[token]) == 1]
+        known = [
+            token
+            for token, outcome in self.outcomes.items()
+            if outcome == OK and len(self.batches[token]) == 1 and token not in self.again
+        ]
         if not known:
             return
         token = chance.choice(known)
         (name,) = self.batches[token]
-        if self.undone.get((name, token)) == OK:
-            return
-        before, self.undone[name, token] = self.undone.get((name, token)), UNKNOWN
+        undos = self.undos.setdefault(token, {})
+        undos[operation.id] = UNKNOWN
         self.run.say("", f"  undo {token} in {name}")
         try:
             report = self._table(catalog, name).undo(token=token)
-            self.undone[name, token] = OK
+            undos[operation.id] = OK
             self.least[name] = max(self.least[name], report.position)
         except CommitStateUnknownError:
             raise
         except LanceNamespaceError:
-            if before is None:
-                del self.undone[name, token]
+            del undos[operation.id]
             raise
 
     # Readers
@@ -309,20 +339,26 @@ class Streams:
     def _check_records(self, table: StreamTable, name: str) -> Iterator[str]:
         """Check that each batch was taken once, or not at all, by the record of its token; an undo takes it back."""
         stream, snapshot = table.opened()
-        streams = snapshot.streams(stream.path, stream.version)
+        streams, kept = snapshot.streams(stream.path, stream.version), counted(table.deltas())
         for token in [token for token, events in self.batches.items() if name in events]:
-            times = len(batches_with(streams, token))
-            outcome, undone = self.outcomes[token], self.undone.get((name, token))
+            landed = [delta for delta in kept if delta.properties.get("token") == token]
+            times = max(len(batches_with(streams, token)), len(landed))
+            outcome, undos = self._outcome(token), self.undos.get(token, {}).values()
             if times:
                 self.taken[name].add(token)
             if times > 1:
                 yield f"twice: {token} was taken {times} times by {name}"
-            if outcome == OK and not times and undone is None:
+            if outcome == OK and not times and not undos:
                 yield f"lost: {token} was acknowledged, and {name} has no record of it"
             if outcome == FAILED and times:
                 yield f"refused, but there: {token} ended in an error, and {name} has a record of it"
-            if undone == OK and times:
+            if OK in undos and times:
                 yield f"undone, but there: {name} still has a record of {token}"
+
+    def _outcome(self, token: str) -> str:
+        """Return how a batch ended, by all who sent it."""
+        every = {self.outcomes[token], *self.again.get(token, ())}
+        return OK if OK in every else UNKNOWN if UNKNOWN in every else FAILED
 
     def _check_rows(self, table: StreamTable, name: str) -> Iterator[str]:
         found = rows_of(table.to_arrow())
@@ -337,9 +373,10 @@ class Streams:
         for position in positions:
             try:
                 self.past.append(((name, position), rows_of(table.to_arrow(position=position))))
+            except TableVersionNotFoundError:  # deltas before it were collected
+                continue
             except LanceNamespaceError as error:
-                if "collected" not in str(error):
-                    yield f"position {position} of {name} cannot be read: {error}"
+                yield f"position {position} of {name} cannot be read: {error}"
 
     def _check_whole(self) -> Iterator[str]:
         for token, events in self.batches.items():
