@@ -75,20 +75,22 @@ def encode_events(definition: Definition, events: Events, numbers: Codes, bucket
     """The events as one file. `numbers` are their rows' numbers in the batch."""
     order, parts = _order(definition, events, buckets)
     places = None if (order == np.arange(len(order))).all() else pa.array(order)  # None: as the rows stand
+    needed = (*definition.keys, *definition.sequence)
     columns: list[Any] = []
     fields: list[Any] = []
     filled: list[int] = []
     upserts = ~events.deletes
     for column in definition.columns:
-        mask = events.present.get(column.name, upserts) & upserts
-        if not mask.any() and column.name not in (*definition.keys, *definition.sequence):
+        present = events.present.get(column.name)
+        mask = upserts if present is None else present & upserts
+        if column.name not in needed and not mask.any():
             continue  # missing everywhere: a delete needs no more than key and sequence
         values = by_dictionary(events.rows.column(column.name))
         values = _stored(values if places is None else values.take(places))
         columns.append(values)
         fields.append(_field(column.name, values.type, column.id))
         filled.append(column.id)
-        if column.name in events.present and (mask | events.deletes).sum() < len(events):
+        if present is not None and (mask | events.deletes).sum() < len(events):
             columns.append(pa.array(mask[order]))
             fields.append(pa.field(f"{PRESENT}{column.id}", pa.bool_(), nullable=False))
     kinds = np.where(events.deletes, DELETES, UPSERTS) + (0 if events.reads is None else READS * events.reads)
