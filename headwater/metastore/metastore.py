@@ -149,6 +149,8 @@ class Metastore:
         """Have another process of this root commit by its `commit_saved`, which groups what comes together.
 
         `send` takes a transaction there and returns the answer; None: nobody takes it, and it is committed here.
+        Slot 0: the other process commits it later. Its deltas have indices into the positions of that answer until
+        then, as Python counts them from the end: -1 is the last.
         """
         self._send = send
 
@@ -287,8 +289,9 @@ class Metastore:
         if done is None:
             slot = self._committer.commit(tx.draft, tx.header)
         else:
-            slot = done[0]  # the next read folds it
-            for append, position in zip(tx.draft.appends, done[1:], strict=True):
+            slot, appends = done[0], tx.draft.appends  # the next read folds it
+            positions = done[1:] if slot else range(-len(appends), 0)
+            for append, position in zip(appends, positions, strict=True):
                 append.position = position
         taken = [
             item.revision for item in tx.draft.items.values() if item.node.kind == "snapshot" and item.revision.alive

@@ -396,20 +396,30 @@ class Hosted:
     def __init__(self, namespace: LanceNamespace, limits: Limits) -> None:
         self._namespace = namespace
         can = abilities_of(namespace)
+        self._leaves, self._left = False, list[bytes]()
         if can.metastore is not None:
-            can.metastore.commit_by(ask)
+            can.metastore.commit_by(self._commit)
         self._dispatcher = Dispatcher(namespace, can, limits, Repeats(None, SystemClock()), ALL_HANDLERS, Keep())
 
     def answer(self, told: Any, body: pa.Buffer | None) -> Any:
         """The response to a call, with the tables whose unread rows it lacks; of rows the chunks of an Arrow file,
-        behind one of JSON."""
+        behind one of JSON. If the call leaves its commit to the server, the transaction is a chunk behind the JSON."""
         route = _ROUTES[told["operation"]]
         call = call_of(route, told, body)
+        self._leaves, self._left = told["leaves"], []
         response = self._dispatcher.respond(call)
         beside = {"unread": sorted(call.unread)}
         if route.answer is Answer.ARROW:
             return chain((msgspec.json.encode(beside),), response)
-        return encoded(response) | beside
+        found = encoded(response) | beside
+        return iter((msgspec.json.encode(found), *self._left)) if self._left else found
+
+    def _commit(self, saved: bytes) -> Any:
+        """Have the server commit a transaction, now or with the answer of the call."""
+        if not self._leaves:
+            return ask(saved)
+        self._leaves, self._left = False, [saved]
+        return (0,)
 
     def is_ready(self, told: Any, body: None) -> bool:
         """Return True: a worker that is asked has opened the catalog."""

@@ -38,7 +38,8 @@ _OWN_HEADERS = frozenset(
 class Reply:
     """A status, headers, and a body that is either whole or a stream of chunks.
 
-    `of_worker`: a worker makes the chunks, and waits while nobody takes them.
+    `of_worker`: a worker makes the chunks, and waits while nobody takes them. Each may be a memoryview, the body too,
+    and holds until the next one is asked for.
     """
 
     status: int
@@ -162,7 +163,7 @@ def joined(chunks: Generator[bytes | list[Any], None, None]) -> Generator[bytes,
     """Chunks, each in one piece."""
     with contextlib.closing(chunks):
         for chunk in chunks:
-            yield chunk if isinstance(chunk, bytes) else b"".join(chunk)
+            yield b"".join(chunk) if isinstance(chunk, list) else chunk
 
 
 def file_parts(reader: pa.RecordBatchReader) -> Generator[list[Any], None, None]:

@@ -98,7 +98,7 @@ class SpooledAnswer(Iterator[bytes]):
             raise self._problem
         if self._rest is None:
             raise StopIteration
-        chunk, self._rest = self._rest, next(self._stream, None)
+        chunk, self._rest = bytes(self._rest), next(self._stream, None)
         return chunk
 
     def close(self) -> None:
@@ -130,7 +130,7 @@ async def _send_chunks(
     call: Call, reply: Reply, receive: Receive, send: Send, run: Run, slow: SlowReaders | None
 ) -> None:
     """One chunk is on its way to the client, one is made meanwhile; no more are held in memory, however slow the client
-    reads. A worker does not wait for a slow one."""
+    reads. A worker does not wait for a slow one. The chunk of a worker is sent before the next one is asked for."""
     gone = asyncio.ensure_future(until_gone(receive))
     stream: Any = reply.stream
     following: asyncio.Future[Any] | None = None
@@ -138,16 +138,19 @@ async def _send_chunks(
     try:
         chunk: bytes | None = reply.body
         while chunk is not None:
-            following = asyncio.ensure_future(run(next, stream, None))
-            sending = asyncio.ensure_future(send({"type": "http.response.body", "body": chunk, "more_body": True}))
-            if slow is not None and reply.of_worker and stream is reply.stream:
-                await asyncio.wait((sending,), timeout=PATIENCE)
-                begun = None if sending.done() else await unless_gone(following, gone)
-                if begun is not None:
-                    stream = slow.spool(stream, call.payer, begun)
-                    following = asyncio.ensure_future(run(stream.fill))
-                    await unless_gone(following, gone)
+            message = {"type": "http.response.body", "body": chunk, "more_body": True}
+            sending = asyncio.ensure_future(send(message))
+            if reply.of_worker and stream is reply.stream:
+                await asyncio.wait((sending,), timeout=PATIENCE if slow is not None else None)
+                if slow is not None and not sending.done():
+                    message["body"] = bytes(chunk)  # the server reads it when the client reads on
                     following = asyncio.ensure_future(run(next, stream, None))
+                    begun = await unless_gone(following, gone)
+                    if begun is not None:
+                        stream = slow.spool(stream, call.payer, begun)
+                        following = asyncio.ensure_future(run(stream.fill))
+                        await unless_gone(following, gone)
+            following = asyncio.ensure_future(run(next, stream, None))
             await sending
             chunk = await unless_gone(following, gone)
         await send({"type": "http.response.body", "body": b""})

@@ -50,6 +50,8 @@ HEALTH = b"/health/"
 MAX_CONNECTIONS = 4096
 PER_BODY_BYTE = 8
 """Bytes that may stand around each byte of a chunked body, as sent in pieces of one byte."""
+MAX_JOINED = 1 << 15
+"""Bytes of a body that are copied behind the head; a longer body is sent by a system call of its own."""
 REASONS = {
     400: ("Bad Request", 13, "The request is not HTTP/1.1 as this server understands it."),
     408: ("Request Timeout", 17, "The head of the request did not arrive in time."),
@@ -75,6 +77,43 @@ class ConnectionWait(Enum):
     HEAD = "the rest of a head"
     REST = "the rest of a body whose request is answered already"
     NEXT = "the next request"
+
+
+class AnswerWriter:
+    """The transport of one answer. It holds the head until the body comes: one system call sends both.
+
+    A head whose body does not come at once is sent at the next turn of the event loop.
+    """
+
+    __slots__ = ("_began", "_held", "_loop", "_transport")
+
+    def __init__(self, transport: asyncio.Transport, loop: asyncio.AbstractEventLoop) -> None:
+        self._transport = transport
+        self._loop = loop
+        self._held = b""
+        self._began = False
+
+    def write(self, data: bytes) -> None:
+        if not self._began:
+            self._began, self._held = True, data
+            self._loop.call_soon(self._flush)
+            return
+        if len(data) > MAX_JOINED:
+            self._flush()
+        self._transport.write(self._held + data if self._held else data)
+        self._held = b""
+
+    def _flush(self) -> None:
+        held, self._held = self._held, b""
+        if held and not self._transport.is_closing():
+            self._transport.write(held)
+
+    def close(self) -> None:
+        self._flush()
+        self._transport.close()
+
+    def is_closing(self) -> bool:
+        return self._transport.is_closing()
 
 
 class BoundedProtocol(HttpToolsProtocol):
@@ -138,6 +177,8 @@ class BoundedProtocol(HttpToolsProtocol):
             self._refused = 503
             raise RefusedError
         super().on_headers_complete()
+        if self.cycle is not None and self.scope["method"] != "HEAD":  # whose answer has a head alone
+            self.cycle.transport = AnswerWriter(self.transport, self.loop)  # type: ignore[assignment]
 
     def on_body(self, body: bytes) -> None:
         self._body += len(body)

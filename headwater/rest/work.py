@@ -19,7 +19,8 @@ from pydantic import BaseModel
 
 from headwater.adapter import ANSWERED, AdaptedNamespace
 from headwater.decoding.arrow import read_stream
-from headwater.errors import InternalError
+from headwater.errors import ConcurrentModificationError, InternalError
+from headwater.metastore import Metastore
 from headwater.names import ObjectId
 from headwater.namespace.abilities import CatalogAbilities, abilities_of
 from headwater.rest.auth.access import OWNER, Caller, Grant
@@ -35,6 +36,9 @@ Accept = Callable[[int], None]
 Chunks = Generator[Chunk, None, None]
 HOST = "headwater.rest.dispatch:host"
 """The function that makes a worker ready for calls."""
+LANDINGS = frozenset({"AppendToStreamTable", "UpsertIntoStreamTable"})
+"""Calls whose one commit is the last thing that they do: the server makes it when it has their answer, so that neither
+process waits for the other in between."""
 DETAILS = ("version", "tag", "branch", "load_detailed_metadata")
 """Fields of look-ups whose answer is in the table, and not in the catalog."""
 
@@ -104,17 +108,9 @@ class InWorkers:
         return call.route.runs is not WorkPlace.KEYS and (self._everything or needs_worker(call))
 
     def respond(self, call: Call) -> Any:
-        found = self._pool.run(
-            "answer",
-            told_of(call),
-            _rows_of(call),
-            call.route.changes,
-            call.can_stop,
-            is_long=call.route.runs is WorkPlace.LONG,
-            answers=None if self._metastore is None else self._metastore.commit_saved,
-        )
-        if call.route.runs is WorkPlace.LONG and self._metastore is not None:
-            _ = self._metastore.slot  # a collection is committed by the worker alone
+        if call.operation in LANDINGS and TRANSACTION not in call.headers and self._metastore is not None:
+            return self._land(call, self._metastore)
+        found = self._run(call)
         is_stream = call.route.answer is Answer.ARROW
         chunks = iter(found) if is_stream else None
         told = found if chunks is None else msgspec.json.decode(next(chunks))
@@ -122,6 +118,36 @@ class InWorkers:
         if chunks is None:
             return decoded(told)
         return b"".join(chunks) if isinstance(found, list) else chunks
+
+    def _land(self, call: Call, metastore: Metastore) -> Any:
+        """Return the response to a landing, which is committed here. On a conflict the worker makes it again."""
+        found = self._run(call, leaves=True)
+        if isinstance(found, dict):  # nothing to commit
+            return decoded(found)
+        answer, *saved = found
+        try:
+            _, *positions = metastore.commit_saved(b"".join(saved))
+        except ConcurrentModificationError:
+            return decoded(self._run(call))
+        response = decoded(msgspec.json.decode(answer))
+        if response["position"] < 0:
+            response["position"] = positions[response["position"]]
+        return response
+
+    def _run(self, call: Call, leaves: bool = False) -> Any:
+        found = self._pool.run(
+            "answer",
+            told_of(call, leaves),
+            _rows_of(call),
+            call.route.changes,
+            call.can_stop,
+            is_long=call.route.runs is WorkPlace.LONG,
+            answers=None if self._metastore is None else self._metastore.commit_saved,
+            views=call.route.answer is Answer.ARROW,
+        )
+        if call.route.runs is WorkPlace.LONG and self._metastore is not None:
+            _ = self._metastore.slot  # a collection is committed by the worker alone
+        return found
 
     def close(self) -> None:
         self._pool.close()
@@ -173,9 +199,10 @@ def _closing(chunks: Any, source: Chunks) -> Chunks:
         source.close()
 
 
-def told_of(call: Call) -> dict[str, Any]:
-    """A call as a worker is told of it, in JSON. Its rows travel beside."""
+def told_of(call: Call, leaves: bool = False) -> dict[str, Any]:
+    """A call as a worker is told of it, in JSON. Its rows travel beside. `leaves`: the server makes its commit."""
     return {
+        "leaves": leaves,
         "operation": call.operation,
         "id": call.id.names,
         "delimiter": call.delimiter,

@@ -164,11 +164,11 @@ class Visit:
         """Return the rows of QueryTable; PageTooLargeError if they are too large to show."""
         call = self._call("QueryTable", id, {"k": 0, "vector": None, **fields})
         reply = self.served.ask(call)
-        chunks, size = [reply.body], len(reply.body)
+        chunks, size = [bytes(reply.body)], len(reply.body)
         if reply.stream is not None:
             try:
                 for chunk in reply.stream:
-                    chunks.append(chunk)
+                    chunks.append(bytes(chunk))
                     size += len(chunk)
                     if size > MAX_ROW_BYTES:
                         raise PageTooLargeError(

@@ -4,7 +4,7 @@ A frame is a kind (one byte), a length (four bytes, big endian) and as many byte
 stream, or the end of one. Frames that are ready together are sent by one system call and received by one, so that the
 other process wakes once. A file travels as a descriptor beside a message, so that its bytes are not copied. Large
 chunks of an answer stand in memory that both sides map, a few slots in turn: the frame names the slot, and the
-receiver replies when it has copied the slot. A sender waits while the receiver takes nothing: that is the only
+receiver replies when it has used the slot. A sender waits while the receiver takes nothing: that is the only
 back-pressure.
 
 A callback sends bytes and gets a JSON value back, one at a time. Work that goes on after its call has ended gets None.
@@ -138,13 +138,11 @@ class Channel:
         if self._get()[0] != TAKEN:
             raise BrokenChannelError("a slot was not taken")
 
-    def _take_shared(self, body: bytes) -> bytes:
+    def _slot(self, body: bytes) -> memoryview:
         slot, size = _SLOT.unpack(body)
         if self._shared is None or slot >= SLOTS or size > SLOT_BYTES:
             raise BrokenChannelError("a slot that is not there")
-        part = bytes(self._shared[slot * SLOT_BYTES : slot * SLOT_BYTES + size])
-        self._put([_HEAD.pack(TAKEN, 0)])
-        return part
+        return self._shared[slot * SLOT_BYTES : slot * SLOT_BYTES + size]
 
     def receive(self) -> dict[str, Any]:
         """The next message."""
@@ -159,14 +157,17 @@ class Channel:
             raise BrokenChannelError("no file came")
         return self._files.pop(0)
 
-    def receive_chunks(self) -> Iterator[bytes]:
-        """The chunks of a stream, as they come."""
+    def receive_chunks(self, views: bool = False) -> Iterator[bytes]:
+        """The chunks of a stream, as they come. With `views` a chunk may be a memoryview of the shared memory, which
+        holds until the next chunk is asked for."""
         while True:
             kind, body = self._get()
             if kind == END:
                 return
             if kind == SHARED:
-                yield self._take_shared(body)
+                slot = self._slot(body)
+                yield cast(bytes, slot) if views else bytes(slot)
+                self._put([_HEAD.pack(TAKEN, 0)])
             elif kind == CHUNK:
                 yield body
             else:

@@ -38,12 +38,14 @@ class Pool:
         begun: Callable[[Callable[[], None]], None] | None = None,
         is_long: bool = False,
         answers: Answers | None = None,
+        views: bool = False,
     ) -> Any:
         """Call a method of the hosted object, and return a JSON value or the chunks of a stream, a list if it is short.
 
         `begun` is given what stops the work from another thread, once it has a worker. A stream keeps its worker until
         it ends or is closed; closed early, the worker is killed and its work with it. `is_long`: see `WorkerLimits`.
-        `answers` is asked what the work wants to know in the middle.
+        `answers` is asked what the work wants to know in the middle. With `views` a chunk of a stream may be a
+        memoryview that holds until the next chunk is asked for: it is not copied.
         Errors: the hosted object's own; 13 when the work needs more than a worker has; 17 when it takes too long, or no
         worker is free; 17 as CommitStateUnknown when that happens to a change.
         """
@@ -51,7 +53,7 @@ class Pool:
         if begun is not None:
             begun(partial(worker.stop, worker.calls + 1))
         try:
-            found = worker.call(method, arguments, body, changes, is_long, answers)
+            found = worker.call(method, arguments, body, changes, is_long, answers, views)
         except BaseException:
             self._give_back(worker)
             raise
@@ -157,15 +159,20 @@ class Pool:
                 worker = self._start_unlocked()
             except (LanceNamespaceError, OSError, WorkerError):
                 return  # the next call will meet the same and say so
-        self._give_back(worker)
+        self._give_back(worker, is_new=True)
 
-    def _give_back(self, worker: Worker) -> None:
-        """A worker that can go on is kept; any other is killed, and a spare takes its place."""
+    def _give_back(self, worker: Worker, is_new: bool = False) -> None:
+        """A worker that can go on is kept; any other is killed, and a spare takes its place.
+
+        The next call takes the worker that worked last, and not a new one, whose caches are cold.
+        """
         with self._changed:
             self._busy.discard(worker)
             self._long.discard(worker)
             keep = worker.is_usable and not self._closed and worker.calls < self.limits.calls
-            if keep:
+            if keep and is_new:
+                self._idle.appendleft((worker, self._clock.monotonic()))
+            elif keep:
                 self._idle.append((worker, self._clock.monotonic()))
             gone = [] if keep else [worker]
             gone += self._retired()
@@ -177,10 +184,10 @@ class Pool:
             self.warm()
 
     def _retired(self) -> list[Worker]:
-        """Those beyond the spares that nobody has needed for a while."""
+        """Those that nobody has needed for a while, beyond the spares and one more, beside which spares are started."""
         retired = []
         while (
-            len(self._idle) > self.limits.spares
+            len(self._idle) > self.limits.spares + 1
             and self._idle[0][1] < self._clock.monotonic() - self.limits.idle_seconds
         ):
             retired.append(self._idle.popleft()[0])

@@ -130,9 +130,11 @@ class Worker:
         changes: bool = False,
         is_long: bool = False,
         answers: Answers | None = None,
+        views: bool = False,
     ) -> Any:
         """Return the answer: a JSON value, the chunks of a stream, or of a short one a list of them.
 
+        `views`: see `Channel.receive_chunks`.
         Any error but the catalog's own ends the worker.
         """
         self.calls += 1
@@ -148,7 +150,7 @@ class Worker:
         except (BrokenChannelError, OSError):
             raise self._died(changes) from None
         if "stream" in told:
-            return self._chunks(changes)
+            return self._chunks(changes, views)
         self._is_calling = False
         self.is_usable = not told.get("error", {}).get("memory")
         if "error" in told:
@@ -177,9 +179,9 @@ class Worker:
         else:
             self._channel.send({**message, "body": "bytes"}, [[body]])
 
-    def _chunks(self, changes: bool) -> Generator[bytes, None, None]:
+    def _chunks(self, changes: bool, views: bool) -> Generator[bytes, None, None]:
         try:
-            yield from self._channel.receive_chunks()
+            yield from self._channel.receive_chunks(views)
             told = self._channel.receive()
         except TimeoutError:
             raise self._overdue(changes) from None

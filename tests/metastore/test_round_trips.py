@@ -81,7 +81,8 @@ def test_a_writer_that_lost_a_slot_needs_two_more_round_trips(store: Metastore, 
     tx.commit()
     verbs = [verb for verb, _ in counting.requests]
     # The put that lost, a look whether it was our own, the slots that came between, and then the usual two.
-    assert verbs == ["put", "get", "get", "get_all", "put", "put_all"]
+    between = ["get", "get_all" if counting.abilities.path is None else "get"]
+    assert verbs == ["put", "get", *between, "put", "put_all"]
     assert [delta.files[0].path for delta in store.deltas(["a", "t"])] == ["f", "theirs", "mine"]
 
 

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import httpx
 import lance
@@ -18,6 +20,7 @@ from headwater import DirectoryNamespace
 from headwater.errors import InvalidInputError, ServiceUnavailableError
 from headwater.namespace.abilities import CatalogAbilities
 from headwater.rest.sending import SlowReaders
+from headwater.rest.server import MAX_JOINED, AnswerWriter
 from headwater.rest.settings import Limits, Settings
 from headwater.tables.scan.prune import FIRST_ROWS, MAX_ROWS, WINDOW_BYTES, next_size, row_windows
 from tests.rest.processes import ServeProcess
@@ -228,3 +231,18 @@ def test_a_query_of_a_million_rows_takes_little_memory(tmp_path: Path) -> None:
                 size += len(piece)
         assert size > 450_000_000
         assert peak() - before < 64 * 1024
+
+
+def test_a_head_is_sent_with_its_body_or_at_the_next_turn_of_the_loop() -> None:
+    async def answer(*parts: bytes) -> list[bytes]:
+        transport = Mock(is_closing=lambda: False)
+        writer = AnswerWriter(transport, asyncio.get_running_loop())
+        for part in parts:
+            writer.write(part)
+        await asyncio.sleep(0)
+        return [call.args[0] for call in transport.write.call_args_list]
+
+    long = b"b" * (MAX_JOINED + 1)
+    assert asyncio.run(answer(b"head", b"body", b"more")) == [b"headbody", b"more"]
+    assert asyncio.run(answer(b"head", long)) == [b"head", long]
+    assert asyncio.run(answer(b"head")) == [b"head"]

@@ -7,14 +7,21 @@ import socket
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import httpx
 import lance_namespace as api
 import pyarrow as pa
 import pytest
 
-from headwater import Catalog, DirectoryNamespace
+from headwater import Catalog, DirectoryNamespace, MetastoreNamespace
+from headwater.errors import ConcurrentModificationError
+from headwater.names import ObjectId
+from headwater.namespace.abilities import abilities_of
+from headwater.rest.auth.access import OWNER
+from headwater.rest.call import Call
+from headwater.rest.coding import make_request
+from headwater.rest.dispatch import host
 from headwater.rest.extensions import ALL_ROUTES
 from headwater.rest.page.catalog_questions import QUESTIONS
 from headwater.rest.routes import PLACES, Answer, BodyKind, WorkPlace
@@ -37,7 +44,7 @@ class Worked:
     def __init__(self, root: str) -> None:
         namespace = DirectoryNamespace(root=root)
         Catalog(namespace).create_table("people", PEOPLE)
-        texts = pa.table({"id": range(20_000), "text": ["x" * 1000] * 20_000})
+        texts = pa.table({"id": range(20_000), "text": [f"{number:01000}" for number in range(20_000)]})
         Catalog(namespace).create_table("texts", texts)
         self.pool = Pool(Host(HOST, [OPENER, root, {}]), WorkerLimits(memory=768 * MIB, seconds=60, most=2))
         self.pool.warm()
@@ -64,6 +71,16 @@ def query(worked: Worked, table: str, **fields: Any) -> httpx.Response:
     return worked.http.post(f"/v1/table/{table}/query", json={"k": 0, "vector": None, **fields})
 
 
+def without_chunks(body: bytes) -> bytes:
+    """Return a body without the lengths of its chunks."""
+    found = []
+    while size := int(body[: body.index(b"\r\n")], 16):
+        start = body.index(b"\r\n") + 2
+        found.append(body[start : start + size])
+        body = body[start + size + 2 :]
+    return b"".join(found)
+
+
 def test_readers_that_do_not_read_hold_no_worker(worked: Worked) -> None:
     """Eight clients ask two workers for 20 MB each and read nothing: a ninth is answered, and they lose nothing."""
     soon = Limits().write_idle_seconds / 2
@@ -85,7 +102,7 @@ def test_readers_that_do_not_read_hold_no_worker(worked: Worked) -> None:
         parts = [clients[-1].recv(MIB)]
         while not parts[-1].endswith(b"\r\n0\r\n\r\n"):
             parts.append(clients[-1].recv(MIB))
-        assert len(b"".join(parts)) > len(query(worked, "texts").content)  # the same, in chunks of HTTP
+        assert without_chunks(b"".join(parts).partition(b"\r\n\r\n")[2]) == query(worked, "texts").content
     finally:
         for client in clients:
             client.close()
@@ -198,3 +215,49 @@ def test_a_served_catalog_survives_a_bomb_and_its_workers_end_with_it(tmp_path: 
         status, _, _ = served.stop()
         assert status == 0
     assert not [pid for pid in children if os.path.exists(f"/proc/{pid}/exe")]
+
+
+class HostedHere:
+    """In place of a pool of workers: the object that a worker hosts, in this process."""
+
+    limits = WorkerLimits()
+
+    def __init__(self, root: str) -> None:
+        self._hosted = host(OPENER, root, {})
+        self.left: list[bool] = []
+
+    def run(self, method: str, told: Any, body: bytes, *args: Any, **options: Any) -> Any:
+        self.left.append(told["leaves"])
+        found = getattr(self._hosted, method)(told, pa.py_buffer(body))
+        return found if isinstance(found, dict) else list(found)
+
+
+def test_the_server_commits_a_landing_with_its_answer_and_the_worker_makes_it_again_after_a_conflict(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    namespace = MetastoreNamespace(root=str(tmp_path))
+    table = Catalog(namespace).create_stream_table("t", PEOPLE.schema, keys="id", partition_by=["name"])
+    pool, metastore = HostedHere(str(tmp_path)), abilities_of(namespace).metastore
+    assert metastore is not None
+    work = InWorkers(cast(Pool, pool), namespace)
+    route = next(each for each in ALL_ROUTES if each.operation == "UpsertIntoStreamTable")
+
+    def upsert(token: str) -> Any:
+        request = make_request(route, {"id": ["t"], "token": token})
+        return work.respond(Call(route, ObjectId(("t",)), "$", request, OWNER, body=ipc(PEOPLE)))["position"]
+
+    first = upsert("1")
+    assert first == table.position == PEOPLE.num_rows  # a delta for each partition: the last one counts
+    assert (upsert("1"), pool.left) == (first, [True, True])  # a repeat has nothing to commit
+    commit = metastore.commit_saved
+    refusals = iter([ConcurrentModificationError("It has evolved.")])
+
+    def refuse_once(saved: bytes) -> list[int]:
+        for refusal in refusals:
+            raise refusal
+        return commit(saved)
+
+    monkeypatch.setattr(metastore, "commit_saved", refuse_once)
+    assert upsert("2") == table.position == 2 * PEOPLE.num_rows
+    assert pool.left == [True, True, True, False]
+    assert table.count() == PEOPLE.num_rows

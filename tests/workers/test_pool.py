@@ -16,6 +16,7 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
+from headwater.clock import SeededClock
 from headwater.errors import (
     CommitStateUnknownError,
     InvalidInputError,
@@ -188,6 +189,22 @@ def test_a_worker_is_replaced_after_so_many_calls() -> None:
         assert len({short.run("pid", {}) for _ in range(4)}) == 2
     finally:
         short.close()
+
+
+def test_one_caller_keeps_one_worker_and_one_spare_however_long_it_calls() -> None:
+    clock = SeededClock()
+    steady = Pool(HOST, replace(SMALL, most=4), clock)
+    try:
+        first, pids = steady.run("pid", {}), set[int]()
+        for _ in range(3):
+            while len(steady.pids) < 2:
+                time.sleep(0.01)
+            pids.update(steady.pids)
+            clock.sleep(2 * SMALL.idle_seconds)
+            assert [steady.run("pid", {}), steady.run("pid", {})] == [first, first]
+        assert len(pids) == 2
+    finally:
+        steady.close()
 
 
 @pytest.mark.parametrize(

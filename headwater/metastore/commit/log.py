@@ -234,7 +234,8 @@ class Log:
                         self.segments.let_go()
                     self._looked = begun
                     return self.index
-                ahead = min(2 * ahead, MAX_READ_AHEAD)
+                if not self._looks_alone:
+                    ahead = min(2 * ahead, MAX_READ_AHEAD)
 
     def _look(self) -> tuple[int, bytes] | None:
         """The slot after those that were folded, read without the lock; None: there is none, and no other work."""

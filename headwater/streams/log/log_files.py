@@ -10,6 +10,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -39,6 +40,7 @@ LOOKED_THROUGH = 16
 """A task looks through this many keys of a base in the time that it takes to fold one event."""
 MAX_RANGE_TEXT = 64
 SMALL = 10_000
+KIND_AND_ROW = [pa.field(KIND, pa.int8(), nullable=False), pa.field(ROW, pa.int64(), nullable=False)]
 LARGE = 1 << 20
 """Of a file with more bytes than this, on an object store, the parts that are needed are sent for one by one."""
 
@@ -74,35 +76,45 @@ class LogFile:
 def encode_events(definition: Definition, events: Events, numbers: Codes, buckets: int) -> LogFile:
     """The events as one file. `numbers` are their rows' numbers in the batch."""
     order, parts = _order(definition, events, buckets)
-    places = pa.array(order) if definition.keys else None  # without keys the order is that of the rows
+    places = None if (order == np.arange(len(order))).all() else pa.array(order)  # None: as the rows stand
+    needed = (*definition.keys, *definition.sequence)
     columns: list[Any] = []
     fields: list[Any] = []
+    filled: list[int] = []
     upserts = ~events.deletes
     for column in definition.columns:
-        mask = events.present.get(column.name, upserts) & upserts
-        if not mask.any() and column.name not in (*definition.keys, *definition.sequence):
+        present = events.present.get(column.name)
+        mask = upserts if present is None else present & upserts
+        if column.name not in needed and not mask.any():
             continue  # missing everywhere: a delete needs no more than key and sequence
         values = by_dictionary(events.rows.column(column.name))
         values = _stored(values if places is None else values.take(places))
         columns.append(values)
-        fields.append(with_id(pa.field(column.name, values.type), column.id))
-        if column.name in events.present and (mask | events.deletes).sum() < len(events):
+        fields.append(_field(column.name, values.type, column.id))
+        filled.append(column.id)
+        if present is not None and (mask | events.deletes).sum() < len(events):
             columns.append(pa.array(mask[order]))
             fields.append(pa.field(f"{PRESENT}{column.id}", pa.bool_(), nullable=False))
     kinds = np.where(events.deletes, DELETES, UPSERTS) + (0 if events.reads is None else READS * events.reads)
     columns += [pa.array(kinds[order].astype(np.int8)), pa.array(numbers[order])]
-    fields += [pa.field(KIND, pa.int8(), nullable=False), pa.field(ROW, pa.int64(), nullable=False)]
+    fields += KIND_AND_ROW
     table = pa.Table.from_arrays(columns, schema=pa.schema(fields))
     properties = {
         "schema": definition.schema_id,
         "buckets": buckets,
         "bucket_map": parts,
         "deletes": int(events.deletes.sum()),
-        FILLED: [id for field in fields if (id := field_id(field)) is not None],
+        FILLED: filled,
         **_ranges(definition, events),
         **highest_of(definition, events.rows),
     }
     return LogFile(encode(table, [rows for _, rows in parts], ROW_GROUP), len(events), properties)
+
+
+@lru_cache(1024)
+def _field(name: str, kind: Any, id: int) -> Any:
+    """Return the field of a column in files of the log."""
+    return with_id(pa.field(name, kind), id)
 
 
 def highest_of(definition: Definition, rows: pa.Table) -> dict[str, Any]:

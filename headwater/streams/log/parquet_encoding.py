@@ -19,10 +19,8 @@ SAMPLE, MANY = 4096, 1 << 14
 REPEATED = 4
 """A text column has few values when each comes so many times, on average."""
 SMALL = 1 << 15
-"""Up to so many bytes of rows, setting up the encodings takes longer than writing the rows plainly."""
-PLAIN: dict[str, Any] = {"compression": "snappy", "use_dictionary": False}
-SMALL = 1 << 15
 """Bytes of rows that are encoded plainly: to set up better encodings takes longer than to write the rows."""
+PLAIN: dict[str, Any] = {"compression": "snappy", "use_dictionary": False, "write_statistics": False}
 
 
 def by_dictionary(column: Any) -> Any:

@@ -261,7 +261,10 @@ WORD, LEAD = 64, 8
 
 def order_of(columns: Sequence[Array], groups: Codes | None = None) -> Codes:
     """The rows by group, then by the columns in turn, then as they stand. No value is null."""
-    exact = _packed([*([] if groups is None else [groups]), *(numbers_of(flat(column)) for column in columns)])
+    numbers = [numbers_of(flat(column)) for column in columns]
+    if groups is None and numbers[0] is not None and (numbers[0][1:] > numbers[0][:-1]).all():
+        return np.arange(len(numbers[0]))
+    exact = _packed([*([] if groups is None else [groups]), *numbers])
     if exact is not None:
         return exact
     leading = _leading(flat(columns[0]))
