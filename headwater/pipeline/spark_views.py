@@ -50,12 +50,12 @@ def land_by_spark(
     """Make the view's table hold what its SQL gives now. SqlError: Spark does not take the SQL, or not compare it."""
     spark = runner.spark
     frames = {name: partial(frame_of, spark, found, runner.cores) for name, found in inputs.items()}
-    with ExitStack() as until, _asked(spark, view.sql, frames) as frame:
+    with _asked(spark, view.sql, frames) as frame, ExitStack() as until:
         check_named(view, frame.columns)
         few = _few_rows(runner, catalog, view, inputs, frame)
         if few is not None:
             return land(catalog, view, few, anew, BY_SPARK)
-        # It is looked at twice, and may be as large as its inputs.
+        # It is looked at twice, and may be as large as its inputs. Connect resolves its tables again to let go of it.
         frame = frame.persist(pyspark.StorageLevel.DISK_ONLY)
         until.callback(frame.unpersist)
         total, distinct = _counted(frame, view)

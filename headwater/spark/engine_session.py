@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import importlib.metadata
-import json
 import os
 import platform
 import socket
@@ -21,8 +20,6 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-import pyarrow as pa
-
 from headwater.clock import unique_hex
 from headwater.errors import InvalidInputError, ServiceUnavailableError, UnsupportedOperationError
 from headwater.imports import when_used
@@ -32,6 +29,7 @@ from headwater.spark.session import own_settings
 from headwater.store import is_local, open_store
 from headwater.store.seam import OWN_FOLDER
 from headwater.streams.serving.serving_copy import CatalogLocation
+from headwater.work.runners import run_numbered
 from headwater.work.tasks import PipelineEngine
 
 pyspark = when_used("pyspark")
@@ -294,10 +292,9 @@ def _asked(session: Any, run: Callable[[int], Json], wait: float) -> list[Json]:
     timer.start()
     try:
         if context is None:
-            return _mapped(session, run)
+            return run_numbered(session, 2, run)
         context.setJobGroup(group, "headwater: preflight", True)
-        tasks = max(2, min(int(context.defaultParallelism), 64))
-        return list(context.parallelize(range(tasks), tasks).map(run).collect())
+        return run_numbered(session, max(2, min(int(context.defaultParallelism), 64)), run)
     except Exception as error:
         if given_up.is_set():
             raise ServiceUnavailableError(
@@ -309,18 +306,6 @@ def _asked(session: Any, run: Callable[[int], Json], wait: float) -> list[Json]:
         timer.cancel()
         if context is not None:
             context.setLocalProperty("spark.jobGroup.id", None)
-
-
-def _mapped(session: Any, run: Callable[[int], Json]) -> list[Json]:
-    """Return the answers of tasks through Connect, which has only DataFrames."""
-
-    def work(batches: Iterator[Any]) -> Iterator[Any]:
-        for batch in batches:
-            for number in batch.column(0).to_pylist():
-                yield pa.RecordBatch.from_pydict({"result": [json.dumps(run(number))]})
-
-    frame = session.range(0, 2, 1, 2).mapInArrow(work, "result string")
-    return [json.loads(row[0]) for row in frame.collect()]
 
 
 def check_answers(answers: list[Json], own: Json, text: str, root: str) -> None:

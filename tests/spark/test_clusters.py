@@ -4,18 +4,25 @@ from __future__ import annotations
 
 import json
 import os
+import signal
+import socket
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pyspark
 import pytest
 
-from examples.cluster.standalone import cluster
+from examples.cluster.standalone import cluster, waited
 from headwater.catalog import Catalog
+from headwater.work import EMBEDDED
+from headwater.work.tasks import PipelineEngine
 from tests.docs.blocks import ROOT, blocks_of
+from tests.spark.test_where import NotingShop
 
 pytestmark = pytest.mark.long
 CANARY = "canary-that-nobody-may-see"
@@ -43,11 +50,24 @@ def readme(folder: Path, more: str = "") -> Path:
     return file
 
 
-def headwater(*arguments: str, python: str = sys.executable, **environment: str) -> subprocess.CompletedProcess[str]:
+@dataclass(frozen=True)
+class Ended:
+    """A process of the command line that has ended."""
+
+    pid: int
+    returncode: int
+    stdout: str
+    stderr: str
+
+
+def headwater(*arguments: str, **environment: str) -> Ended:
     kept = {name: value for name, value in os.environ.items() if not name.startswith(("HEADWATER_", "AWS_"))}
     values = {**kept, "PYTHONPATH": str(ROOT), "PYSPARK_PYTHON": sys.executable, **environment}
-    command = [python, "-m", "headwater", *arguments]
-    return subprocess.run(command, env=values, capture_output=True, text=True, check=False)
+    command = [sys.executable, "-m", "headwater", *arguments]
+    pipe = subprocess.PIPE
+    with subprocess.Popen(command, env=values, stdout=pipe, stderr=pipe, text=True) as process:
+        stdout, stderr = process.communicate()
+    return Ended(process.pid, process.returncode, stdout, stderr)
 
 
 def rows_of(catalog: Catalog) -> dict[str, list[str]]:
@@ -98,6 +118,101 @@ def test_the_readmes_pipeline_runs_on_a_cluster_and_no_secret_stands_in_its_log(
     assert {report["where"]["place"] for report in json.loads(told.stdout)["reports"]} == {"embedded"}
     on_spark = Catalog(s3_root, **{f"storage.{name}": value for name, value in s3_options.items()})
     assert rows_of(on_spark) == rows_of(Catalog(str(tmp_path / "embedded" / "shop")))
+
+
+STEPS = (
+    "take 1 file into raw.orders", "take 1 file into raw.products", "fold and write raw.orders",
+    "fold and write raw.products", "history of raw.orders", "view mart.spend",
+)  # fmt: skip
+"""The jobs of each run of the shop, by words of their descriptions. The derived column is of raw.products."""
+ONCE = ("index text",)
+
+
+def test_executors_do_every_step_again_and_again_and_the_driver_calls_no_function(master: str, tmp_path: Path) -> None:
+    """First all of the view, then its changes; with `driver_rows` of 0 no row of it may pass the driver."""
+    here, there = NotingShop(tmp_path / "here", 8), NotingShop(tmp_path / "there", 8)
+    drivers = set()
+    few = "fold and write raw.products", "view mart.spend"
+    for number, (driver_rows, steps) in enumerate(((0, STEPS + ONCE), (0, STEPS), (10_000, few))):
+        for shop in (here, there):
+            shop.deliver(shop.change(40))
+            shop.products([{"sku": f"p{n}", "title": "Lamp", "text": "a" * n} for n in range(number, 9 + number)])
+        log = tmp_path / f"log-{number}"
+        log.mkdir()
+        spark = f'[pipeline.spark]\ndriver_rows = {driver_rows}\neventLog.enabled = true\neventLog.dir = "{log}"\n'
+        spark += "eventLog.compress = false\n"
+        text = here.file.read_text()
+        there.file.write_text(text.replace("\n[[source]]", f"\n{spark}\n[[source]]", 1))
+        done = headwater("run", str(there.file), "--master", master, "--json")
+        assert done.returncode == 0, done.stderr
+        drivers.add(done.pid)
+        here.run(PipelineEngine(EMBEDDED))
+        assert there.rows() == here.rows()
+        found = jobs_in(log)
+        assert [words for words in steps if not any(words in about for about in found)] == [], found
+    assert "recomputed" not in done.stderr, "its changes, not all of it"
+    assert there.noted("called")
+    assert drivers.isdisjoint(there.noted("called"))
+    assert_as_the_source(there)
+
+
+def assert_as_the_source(shop: NotingShop) -> None:
+    lake = Catalog(str(shop.folder / "lake"))
+    orders = sorted(lake["raw.orders"].serving.to_arrow().to_pylist(), key=lambda row: row["id"])
+    names = ("id", "customer", "total", "note", "updated_at")
+    assert [{**{name: row[name] for name in names}, "total": str(row["total"])} for row in orders] == shop.orders()
+    spend = lake["mart.spend"].serving.to_arrow().to_pylist()
+    assert sorted((row["customer"], str(row["spent"]), row["orders"]) for row in spend) == shop.spend()
+    assert [lake[name].verify() for name in ("raw.orders", "raw.products", "mart.spend")] == [[], [], []]
+
+
+@contextmanager
+def connect_server(folder: Path, master: str) -> Iterator[str]:
+    """The address of a Spark Connect server on the cluster, as long as the block runs."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    submit, log = Path(pyspark.__file__).parent / "bin" / "spark-submit", folder / "connect.log"
+    settings = {"spark.connect.grpc.binding.port": port, "spark.connect.grpc.binding.address": "127.0.0.1"}
+    options = [word for key, value in settings.items() for word in ("--conf", f"{key}={value}")]
+    name = "org.apache.spark.sql.connect.service.SparkConnectServer"
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), "PYSPARK_PYTHON": sys.executable}
+    command = [str(submit), "--master", master, "--class", name, *options, "spark-internal"]
+    with log.open("wb") as out:
+        process = subprocess.Popen(command, env=environment, stdout=out, stderr=out, start_new_session=True)
+    try:
+        waited(log, "(Spark Connect server started)")
+        yield f"sc://127.0.0.1:{port}"
+    finally:
+        os.killpg(process.pid, signal.SIGTERM)
+        process.wait()
+
+
+def test_the_command_line_runs_a_pipeline_through_a_connect_server_and_says_what_that_cannot(
+    master: str, tmp_path: Path
+) -> None:
+    here, there = NotingShop(tmp_path / "here", 9), NotingShop(tmp_path / "there", 9)
+    there.file.write_text(here.file.read_text().replace("\n[[source]]", "\nspark.driver_rows = 0\n\n[[source]]", 1))
+    drivers = set()
+    with connect_server(tmp_path, master) as address:
+        for number in range(2):
+            for shop in (here, there):
+                shop.deliver(shop.change(30))
+                shop.products([{"sku": f"p{n}", "title": "Lamp", "text": "a" * n} for n in range(number, 5)])
+            done = headwater("run", str(there.file), "--master", address, "--json")
+            assert done.returncode == 0, done.stderr
+            drivers.add(done.pid)
+            here.run(PipelineEngine(EMBEDDED))
+            assert there.rows() == here.rows()
+            reports = json.loads(done.stdout)["reports"]
+            assert {each["where"]["place"] for each in reports if each["rows"]} == {"executors"}
+    assert there.noted("called")
+    assert drivers.isdisjoint(there.noted("called"))
+    assert_as_the_source(there)
+    there.deliver(there.change(3))
+    gone = headwater("run", str(there.file), "--master", address)
+    assert gone.returncode == 7, gone.stderr
+    assert "No Spark answers" in gone.stderr
 
 
 def test_a_cluster_whose_workers_lack_the_package_is_one_sentence_and_nothing_is_written(
