@@ -16,7 +16,7 @@ import importlib.util
 import inspect
 import logging
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from typing import Any
@@ -101,8 +101,7 @@ def meant(namespace: LanceNamespace, operation: str, request: Any, error: Except
             return InvalidInputError(f"The back end refuses {operation} of {id}: {first_words(each)}.")
         if kind is not None:
             return kind(_sentence(kind, id, operation))
-    seen = _looked(namespace, operation, id)
-    if seen is not None:
+    if (seen := _looked(namespace, operation, id)) is not None:
         return seen
     if isinstance(error, ValueError):
         return InvalidInputError(f"The back end refuses {operation} of {id}: {first_words(error)}.")
@@ -171,14 +170,19 @@ def _has_table(namespace: LanceNamespace, id: ObjectId) -> bool:
 
 
 def _has_children(namespace: LanceNamespace, id: ObjectId) -> bool:
-    return any(_names(namespace.list_tables, ListTablesRequest, id, "tables")) or any(
-        _names(namespace.list_namespaces, ListNamespacesRequest, id, "namespaces")
-    )
+    tables = _names(namespace.list_tables, ListTablesRequest, id, "tables")
+    return bool(tables or _names(namespace.list_namespaces, ListNamespacesRequest, id, "namespaces"))
 
 
-def _names(list_all: Any, model: Any, parent: ObjectId, field: str) -> Iterator[str]:
-    """Yield every name in a namespace, page by page."""
-    return all_pages(list_all, model(id=list(parent.names)), field, limit=None)
+def _names(list_all: Any, model: Any, parent: ObjectId, field: str) -> list[str]:
+    """Return every name in a namespace."""
+    return _own(list(parent.names), all_pages(list_all, model(id=list(parent.names)), field, limit=None))
+
+
+def _own(parent: Sequence[str], names: Iterable[str]) -> list[str]:
+    """Return names without those above them: for `shop` in `lake` the back ends of Iceberg return `lake.shop`."""
+    found, above = list(names), "".join(f"{name}." for name in parent)
+    return [name.removeprefix(above) for name in found] if all(name.startswith(above) for name in found) else found
 
 
 log = logging.getLogger("headwater.server.adapter")
@@ -341,9 +345,9 @@ class AdaptedNamespace(LanceNamespace):
         own = token is not None and token.startswith(OWN_TOKEN)
         whole = request.model_copy(update={"page_token": None, "limit": None})
         answer = self.ask(operation, whole if own else request)
-        names = list(getattr(answer, field) or ())
+        names = _own(request.id or (), getattr(answer, field) or ())
         if not own and (limit is None or len(names) <= limit):
-            return answer
+            return answer.model_copy(update={field: names})
         after = token.removeprefix(OWN_TOKEN) if own else None
         names, more = page(sorted(names, key=str.encode), after, limit)
         return answer.model_copy(update={field: names, "page_token": None if more is None else OWN_TOKEN + more})

@@ -30,6 +30,8 @@ class Known:
     """The newest recorded version of a managed table, 0 when there is none or nobody asked for it."""
     recorded: bool = True
     """False: it is only seen as a folder."""
+    digest: str | None = None
+    """Of the manifest of the newest version, if that is known and its record has one."""
 
 
 NEW = Known()

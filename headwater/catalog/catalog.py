@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from datetime import timedelta
 from typing import Any, Self, TypeVar
 
@@ -100,7 +101,7 @@ class Catalog(ObjectLookup):
         """Return the table of a name: a `CatalogTable`, or a `CatalogStream` for a stream table."""
         there, id = self._there, self._id(name)
         table = CatalogTable(there, id)
-        table.describe()
+        table.describe(load_detailed_metadata=False)
         stream = transport_of(there).stream_table(table)
         return table if stream is None else stream
 
@@ -135,7 +136,8 @@ class Catalog(ObjectLookup):
         """Create a namespace, and the missing ones above it."""
         id = self._id(name)
         for above in id.ancestors:
-            self._made.create_namespace(build(api.CreateNamespaceRequest, id=list(above.names), mode="ExistOk"))
+            with suppress(InvalidInputError):  # a warehouse of Iceberg is no namespace; the last creation decides
+                self._made.create_namespace(build(api.CreateNamespaceRequest, id=list(above.names), mode="ExistOk"))
         mode = "ExistOk" if exist_ok else "Create"
         request = build(api.CreateNamespaceRequest, id=list(id.names), mode=mode, properties=dict(properties or {}))
         self._made.create_namespace(request)

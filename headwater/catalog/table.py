@@ -91,7 +91,7 @@ class CatalogTable(Frames):
     @property
     def properties(self) -> dict[str, str]:
         """The table's properties in the catalog."""
-        return dict(self.describe().properties or {})
+        return dict(self.describe(load_detailed_metadata=False).properties or {})
 
     @property
     def metadata(self) -> dict[str, str]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import os
-import re
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import islice
 from typing import Any
@@ -30,6 +29,7 @@ from headwater.config import is_catalog
 from headwater.errors import LanceNamespaceError, NamespaceNotFoundError, UnsupportedOperationError
 from headwater.lance_manifest import COMMENT, MEM_WAL_INDEX
 from headwater.metastore import Locator
+from headwater.metastore.records.layout import is_key
 from headwater.names import format_name
 from headwater.tables.handle import unread_rows
 from headwater.wording import many, partition_text
@@ -40,8 +40,6 @@ SHOWN_NAMES = 15
 SHOWN_DERIVED = 4
 SHOWN_CATALOGS = 3
 MOST_FOLDERS = 100
-_ID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}(/.+)?")
-"""An immutable id of a namespace or table, or the key of a part of a table."""
 
 
 def _record(child: Child, id: Sequence[str]) -> dict[str, Any]:
@@ -103,7 +101,7 @@ def find(args: argparse.Namespace) -> int:
 
 def _identified(args: argparse.Namespace) -> dict[str, Any] | None:
     """Return the record of the object that a locator or an id names; None for a word that is neither."""
-    is_id = _ID.fullmatch(args.word) is not None
+    is_id = is_key(args.word)
     state = _objects(args) if is_id or "|" in args.word else None
     if state is None:
         return None

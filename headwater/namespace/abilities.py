@@ -51,7 +51,8 @@ class CatalogAbilities:
     """None means that the catalog cannot, and that a server does it in the way of the plain interface, or not at all.
 
     `current_state` answers, without waiting for anybody, with the state that a look-up of an id is answered from; None
-    when that takes more than memory. Equal states give equal answers. `root` and `storage_options` say where its tables
+    when that takes more than memory. Equal states give equal answers. `lacks_schema` returns True if DescribeTable
+    would read a manifest for the schema. `root` and `storage_options` say where its tables
     are and how it reaches them: for the one decision on credentials (`vending`), and nothing else. `metastore` is what
     keeps history, log and dropped objects: other kinds of catalog have none of these. `session` is where this one
     stands: the present, an open transaction or the past. `at` is the catalog as it was at a slot, a time or a named
@@ -78,6 +79,7 @@ class CatalogAbilities:
     clean_up: Callable[..., Any] | None = None
     optimize: Callable[..., Any] | None = None
     current_state: Callable[[ObjectId], object | None] | None = None
+    lacks_schema: Callable[[ObjectId], bool] | None = None
     retries: Callable[[], int] | None = None
     metastore: Metastore | None = None
     at: Callable[[int | datetime | str], LanceNamespace] | None = None

@@ -27,6 +27,7 @@ from headwater.errors import (
     UnsupportedOperationError,
 )
 from headwater.model import Table
+from headwater.names import ObjectId
 from headwater.namespace import data
 from headwater.namespace.abilities import CatalogAbilities
 from headwater.namespace.composition import ComposedNamespace
@@ -143,6 +144,7 @@ class RegisteredNamespace(VersionMethods, DataMethods):
             clean_up=self.clean_up_table_versions,
             optimize=self.optimize_table,
             current_state=self.registry.capabilities.current_state,
+            lacks_schema=self.lacks_schema,
             retries=lambda: self.operations.retries,
             verify=self.verify,
             migrate=self.migrate,
@@ -236,7 +238,13 @@ class RegisteredNamespace(VersionMethods, DataMethods):
         wanted = request.version is not None or request.tag is not None or request.branch is not None
         if wanted or (request.load_detailed_metadata and not answer.is_only_declared):
             self._describe_data(answer, table, request)
+        elif request.load_detailed_metadata is None and not LANCE_TYPES.items() <= (request.context or {}).items():
+            answer.var_schema = self.versions.schema(table)
         return answer
+
+    def lacks_schema(self, id: ObjectId) -> bool:
+        """Return True if DescribeTable would read a manifest for the schema, which is no answer from memory."""
+        return self.versions.lacks_schema(self.operations.find_table(id, newest=True))
 
     def table_exists(self, request: api.TableExistsRequest) -> api.TableExistsResponse:
         request = parse_request(api.TableExistsRequest, request)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from concurrent.futures import Executor
+from contextlib import suppress
 from functools import partial
 from typing import Any
 
@@ -92,6 +93,8 @@ class Endpoint:
         if state is None:
             return None
         kept = self._lookups.find(call, state)
+        if kept is None and self._lookups.reads_schema(call):
+            return None
         if kept is None:
             call.in_memory = True
             kept = self._dispatcher.answer(call)
@@ -144,7 +147,7 @@ def _overdue(changes: bool, seconds: float) -> LanceNamespaceError:
 
 
 MORE_THAN_NAMES = ("version", "tag", "branch", "load_detailed_metadata", "check_declared", "context")
-CHANGES_ANSWER = ("with_table_uri", "vend_credentials")
+CHANGES_ANSWER = ("with_table_uri", "vend_credentials", "load_detailed_metadata")
 MAX_BYTES = 32 * 1024 * 1024
 MAX_ANSWER = 64 * 1024
 OVERHEAD = 512
@@ -157,6 +160,7 @@ class NameLookups:
 
     def __init__(self, abilities: CatalogAbilities, vends: bool = False) -> None:
         self._current = abilities.current_state
+        self._lacks_schema = abilities.lacks_schema
         self._operations = LOOKUPS - {"DescribeTable"} if vends else LOOKUPS  # credentials are made, and expire
         self._state: object = None
         self._kept: dict[Key, Reply] = {}
@@ -174,6 +178,14 @@ class NameLookups:
         if any(asked.get(name) for name in MORE_THAN_NAMES) or asked.get("version") is not None:
             return None
         return self._current(call.id)
+
+    def reads_schema(self, call: Call) -> bool:
+        """Return True if the answer takes the manifest of a version, which a thread reads."""
+        if self._lacks_schema is None or call.route.operation != "DescribeTable":
+            return False
+        with suppress(LanceNamespaceError):  # the answer is that error
+            return call.request.load_detailed_metadata is None and self._lacks_schema(call.id)
+        return False
 
     def find(self, call: Call, state: object) -> Reply | None:
         if state != self._state or "if-none-match" in call.headers:

@@ -125,7 +125,8 @@ class Connection:
 
     def find(self, id: list[str]) -> TableHandle:
         """Return the handle of a table, without a version."""
-        answer = self.client.describe_table(DescribeTableRequest(id=id, with_table_uri=True, vend_credentials=True))
+        asked = DescribeTableRequest(id=id, with_table_uri=True, vend_credentials=True, load_detailed_metadata=False)
+        answer = self.client.describe_table(asked)
         uri = answer.table_uri or answer.location
         if not uri:
             raise InvalidTableStateError(f"The catalog gives no location for the table {format_name(id)!r}.")

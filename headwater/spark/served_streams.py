@@ -288,7 +288,8 @@ def joined(server: CompleteRestNamespace, message: str) -> HttpTransaction:
 
 def _version(inside: CompleteRestNamespace, table: WireTable) -> int:
     """The newest version of the table that was read; 14 if the name is that of one in another folder by now."""
-    place = inside.describe_table(DescribeTableRequest(id=list(table.id), with_table_uri=True))
+    asked = DescribeTableRequest(id=list(table.id), with_table_uri=True, load_detailed_metadata=False)
+    place = inside.describe_table(asked)
     if table.uri not in (place.table_uri, place.location):
         raise changed(format_name(table.id))
     told = inside.list_table_versions(ListTableVersionsRequest(id=list(table.id), limit=1, descending=True))

@@ -37,7 +37,13 @@ PER_NAMESPACE = 2_000
 
 
 def search(visit: Visit, word: str) -> SearchFacts:
-    """Return the objects whose name, properties or comment contain the word; matches by name come first."""
+    """Return the objects whose name, properties or comment contain the word; matches by name come first.
+
+    A locator or an immutable id finds its object alone.
+    """
+    if (named := visit.identified(word)) is not None:
+        path, kind = tuple(named["path"]), "namespace" if named["kind"] == "namespace" else "table"
+        return SearchFacts([Hit(path, kind, "locator" if "|" in word else "id")])
     low = word.casefold()
     found: SearchFacts = visit.question("PageSearch", word=word) if visit.served.has_history else _walked(visit, low)
     found.hits.sort(key=lambda hit: (hit.where != "name", low != hit.path[-1].casefold(), hit.path))
@@ -324,6 +330,7 @@ def server_page(visit: Visit) -> Page:
         "ready": found.ready,
         "version": headwater.__version__,
         "slot": found.slot,
+        "level": visit.level(),
         "metrics": [
             line.rpartition(" ")[::2]
             for line in lines

@@ -15,6 +15,7 @@ import pyarrow as pa
 
 from headwater.decoding.arrow import read_file
 from headwater.errors import InvalidInputError, TableNotFoundError
+from headwater.metastore.records.layout import is_key
 from headwater.metastore.records.objects import Locator
 from headwater.names import ROOT, ObjectId, object_id
 from headwater.rest.app import Served
@@ -155,6 +156,23 @@ class Visit:
             return self.ask("FindObject", ROOT, locator=str(Locator(id.names)))
         except TableNotFoundError:
             return None
+
+    def identified(self, word: str) -> Any:
+        """Return the object that a locator (`prod|users`) or an immutable id names (FindObject); None without one."""
+        field = "locator" if "|" in word else "key" if is_key(word) else None
+        if field is None or not self.served.has_history:
+            return None
+        try:
+            return self.ask("FindObject", ROOT, **{field: word})
+        except (TableNotFoundError, InvalidInputError):
+            return None
+
+    def level(self) -> int | None:
+        """Return the level of all tables (DescribeLevel); None if they are at several, or without the right to know."""
+        if not self.served.has_history or not self.caller.may(Permission.DESCRIBE, ROOT):
+            return None
+        found: int | None = self.ask("DescribeLevel", ROOT)["level"]
+        return found
 
     def question(self, operation: str, id: ObjectId = ROOT, **fields: Any) -> Any:
         """Ask a question of the page beyond the API (`rest/page/catalog_questions.py`). Returns its answer."""

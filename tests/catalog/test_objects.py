@@ -173,6 +173,7 @@ def test_ids_locators_and_values_cost_no_request_more_than_names(
         return dict(counting.counts)
 
     stream = catalog["prod.orders"]
+    stream.serving.describe()  # the schema of a version is read once
     lists, looks = cost(lambda: catalog.tables("prod")), cost(stream.serving.describe)
     assert lists == looks == {"get": 1}, "one look for newer commits"
     table, delta = catalog.describe("prod.orders"), stream.deltas()[0]

@@ -20,6 +20,7 @@ from headwater.errors import (
 )
 from headwater.names import ObjectId
 from headwater.namespace import data
+from headwater.namespace.versions.schemas import SchemaCache
 from headwater.tables.columns.fields import find_field, format_path, parse_path
 from headwater.tables.handle import TableHandle
 from tests.data.samples import ID, ROWS, body, rows
@@ -50,6 +51,28 @@ def test_a_schema_is_described_as_pylance_describes_it(tmp_path: Any, kind: pa.D
     assert ours is not None
     assert theirs.var_schema is not None
     assert ours.fields == theirs.var_schema.fields
+
+
+NESTED: list[pa.DataType] = [
+    pa.list_(pa.struct([("x", pa.int8())])), pa.list_(pa.list_(pa.string())), pa.large_list(pa.struct([("y", pa.map_(
+    pa.string(), pa.list_(pa.timestamp("ms"))))])), pa.dictionary(pa.int8(), pa.large_string()),
+    pa.struct([("a", pa.struct([("b", pa.list_(pa.float32(), 2)), pa.field("c", pa.int8(), False)]))]),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", TYPES + LOSSY + NESTED, ids=str)
+def test_a_manifest_tells_the_schema_that_the_open_table_has(tmp_path: Any, kind: pa.DataType) -> None:
+    uri = str(tmp_path / "t.lance")
+    fields = [pa.field("a", pa.int64(), False), pa.field("c", kind, metadata={"k": "v"}), pa.field("z", kind)]
+    schema = pa.schema(fields, metadata={"m": "n"})
+    lance.write_dataset(pa.RecordBatchReader.from_batches(schema, []), uri)
+    (manifest,) = (tmp_path / "t.lance" / "_versions").glob("*.manifest")
+    cache = SchemaCache()
+    told = cache.learn("d", manifest.read_bytes())
+    assert told == data.describe_data(TableHandle(ObjectId(("t",)), uri)).schema
+    assert cache.find("d") is told
+    assert cache.learn("e", manifest.read_bytes()) is told  # versions with the same columns share one
+    assert cache.learn("f", b"no manifest") is None
 
 
 @pytest.mark.parametrize("kind", TYPES, ids=str)

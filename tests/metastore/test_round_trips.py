@@ -16,6 +16,7 @@ from headwater.metastore.commit.log import Claim, Log
 from headwater.metastore.records.disk_records import Slot
 from headwater.metastore.records.layout import SLOTS, slot_number
 from headwater.metastore.state import index as index_module
+from headwater.namespace import metastore as metastore_module
 from headwater.namespace.metastore import MetastoreNamespace
 from headwater.store import CountingStore, LocalStore, memory_store
 from headwater.testing.namespace_suite import ipc
@@ -151,3 +152,21 @@ def test_create_table_checks_a_name_twice_and_looks_for_the_next_slot_twice(
     catalog.create_table(api.CreateTableRequest(id=["a", "new"]), ipc(pa.table({"x": [1, 2]})))
     assert 0 < seen["names"] <= 2
     assert 0 < seen["looks"] <= 2
+
+
+def test_describe_table_reads_a_manifest_once_for_its_schema_and_a_commit_spares_that(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    counting = CountingStore(LocalStore(tmp_path))
+    monkeypatch.setattr(metastore_module, "open_store", lambda *_: counting)
+    made = MetastoreNamespace(root=str(tmp_path))
+    asked = api.DescribeTableRequest(id=["t"])
+    made.create_table(api.CreateTableRequest(id=["t"]), ipc(pa.table({"id": [1]})))
+    again = MetastoreNamespace(root=str(tmp_path))
+    bare = api.DescribeTableRequest(id=["t"], load_detailed_metadata=False)
+    for catalog, request, reads in ((made, asked, 0), (again, bare, 0), (again, asked, 1), (again, asked, 0)):
+        catalog.describe_table(bare)
+        counting.reset()
+        told = catalog.describe_table(request)
+        assert counting.counts.get("get_all", 0) == reads
+        assert (told.version, told.var_schema is None) == (1, request is bare)

@@ -57,7 +57,9 @@ def test_a_managed_table_is_found_with_its_newest_version(tmp_path: Path, kind: 
     assert known(catalog) == Known(managed=True, newest=0)
     for number in (1, 2):
         catalog.insert_into_table(api.InsertIntoTableRequest(id=["t"], mode="append"), ipc(ROWS))
-        assert known(catalog) == Known(managed=True, newest=number)
+        found = known(catalog)
+        assert found.digest is not None
+        assert found == Known(managed=True, newest=number, digest=found.digest)
 
 
 def test_what_is_known_of_a_table_is_no_part_of_what_it_is() -> None:

@@ -275,6 +275,20 @@ def test_describe_table_has_the_version_that_the_catalog_records(catalog: Direct
     assert call(catalog, "describe_table", id=["d"]).version is None
 
 
+def test_describe_table_has_the_schema_of_a_recorded_version_unless_the_caller_wants_none(
+    catalog: DirectoryNamespace, kind: str
+) -> None:
+    make(catalog, versions=2)
+    detailed = call(catalog, "describe_table", id=["t"], load_detailed_metadata=True).var_schema
+    assert detailed is not None
+    told = call(catalog, "describe_table", id=["t"]).var_schema
+    assert told == (detailed if kind in MANAGED else None)
+    assert call(catalog, "describe_table", id=["t"], load_detailed_metadata=False).var_schema is None
+    call(catalog, "alter_table_add_columns", id=["t"], new_columns=[{"name": "more", "expression": "7"}])
+    told = call(catalog, "describe_table", id=["t"]).var_schema
+    assert (kind in MANAGED) == (told is not None and "more" in [field.name for field in told.fields])
+
+
 def test_a_version_that_is_not_there_is_named_as_such_by_every_operation(catalog: DirectoryNamespace) -> None:
     make(catalog, versions=3)
     call(catalog, "batch_delete_table_versions", id=["t"], ranges=[{"start_version": 1, "end_version": 2}])

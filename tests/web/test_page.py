@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import threading
+from pathlib import Path
 from urllib.parse import quote
 
 import httpx
 import pytest
 
+import headwater
 from headwater.namespace.directory import DirectoryNamespace
 from headwater.namespace.metastore import MetastoreNamespace
 from headwater.rest.server import RunningServer, start_in_thread
@@ -54,6 +56,9 @@ PAGES = {
     "/search?q=vision": "by its properties",
     "/search?q=EMBEDDING": "by its column embedding",
     "/search?q=in%20words": "by its comment of caption",
+    "/search?q=prod%7Cphotos": "by its locator",
+    "/search?q=prod%7Cphotos%7C1%7Clance%7Clance": "by its locator",
+    "/search?q=prod%7Cnone": "Nothing that you may see",
     "/log": "slot",
     "/deleted": "Kept until",
     "/snapshots": "before",
@@ -75,6 +80,26 @@ def test_every_page_shows_what_it_is_for_and_nothing_in_it_can_run(browser: http
         assert found.inline == [], address
         assert len(answer.content) < 300_000
         assert all(one.startswith(("/", "#")) and not one.startswith("//") for one in found.addresses), address
+
+
+def test_the_page_finds_an_object_by_its_id_and_says_the_level_of_all_tables(tmp_path: Path) -> None:
+    lake = MetastoreNamespace(root=str(tmp_path))
+    catalog = headwater.Catalog(lake)
+    catalog.create_stream_table("prod.orders", {"id": "int64", "region": "text"}, keys="id", partition_by="region")
+    catalog["prod.orders"].upsert([{"id": 1, "region": "eu"}])
+    found = catalog.describe("prod.orders")
+    part = next(each for each in catalog.objects("prod.orders") if each.values)
+    with start_in_thread(lake, face=page) as server, httpx.Client(base_url=server.url) as browser:
+        browser.headers["accept"] = "text/html"
+        for key in (found.id, part.key):
+            shown = browser.get(f"/search?q={quote(key)}").text
+            assert "by its id" in shown
+            assert 'href="/t/prod/orders"' in shown
+        assert "region=eu" in browser.get("/t/prod/orders?view=streams").text
+        level = "Every table is at level</dt><dd>"
+        assert f"{level}2" in browser.get("/server").text
+        catalog.create_table("other", [{"a": 1}])
+        assert level not in browser.get("/server").text
 
 
 def test_no_link_of_any_page_is_dead(browser: httpx.Client) -> None:

@@ -165,6 +165,11 @@ def is_object_folder(name: str) -> bool:
     return re.fullmatch(_UUID, name) is not None or is_name_folder(name)
 
 
+def is_key(word: str) -> bool:
+    """Return True for the immutable id of a namespace or table, or for the key of a part of a table."""
+    return re.fullmatch(f"{_UUID}(/.+)?", word) is not None
+
+
 def is_name_folder(name: str) -> bool:
     """Return True for the name of a Name Resolution Directory."""
     return _DIGEST.fullmatch(name) is not None

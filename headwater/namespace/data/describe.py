@@ -183,7 +183,7 @@ def _find(table: TableHandle, name: str) -> dict[str, str]:
 
 def describe_exact(namespace: LanceNamespace, id: list[str]) -> dict[str, Any]:
     """The table's location, newest version, Spark schema (JSON form), Arrow schema (IPC, hex), rows and bytes."""
-    answer = namespace.describe_table(DescribeTableRequest(id=id, with_table_uri=True))
+    answer = namespace.describe_table(DescribeTableRequest(id=id, with_table_uri=True, load_detailed_metadata=False))
     uri = answer.table_uri or answer.location
     if not uri:
         raise InvalidTableStateError(f"The catalog gives no location for the table {format_name(id)!r}.")

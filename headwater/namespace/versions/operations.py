@@ -11,6 +11,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from lance_namespace_urllib3_client.models.json_arrow_schema import JsonArrowSchema
+
 from headwater.clock import Clock
 from headwater.errors import (
     InvalidInputError,
@@ -24,6 +26,7 @@ from headwater.names import ObjectId, format_name
 from headwater.namespace.plans import plan_forget_versions, same_table, taken
 from headwater.namespace.versions.managed import ManagedVersions, StagedVersion
 from headwater.namespace.versions.ranges import VersionRange, choose_deleted
+from headwater.namespace.versions.schemas import SchemaCache
 from headwater.namespace.versions.stored_versions import (
     SCHEMES,
     StorageVersions,
@@ -87,6 +90,7 @@ class TableVersions:
         self.clock = clock
         self._refs = refs or (lambda table: read_refs(store, table.location))
         self.storage = StorageVersions(store)
+        self.schemas: SchemaCache = SchemaCache() if like is None else like.schemas
         self.turns: WriterTurns = WriterTurns(store, clock) if like is None else like.turns
         self.records = records
         known: ManagedVersions | None = None if like is None else like.managed
@@ -122,6 +126,32 @@ class TableVersions:
             what = "versions" if version is None else f"version {number}"
             raise TableVersionNotFoundError(f"Table {table.id} has no {what}{_on(branch)}.")
         return FoundVersion(line, found)
+
+    def schema(self, table: Table) -> JsonArrowSchema | None:
+        """Return the schema of the newest version, if the catalog records it: from memory, or from its manifest.
+
+        None in a transaction, where the look-up would be a dependency, and for a manifest that cannot be understood.
+        """
+        digest = table.known.digest
+        if digest is None:
+            return None
+        return self.schemas.find(digest) or self._read_schema(table, digest)
+
+    def lacks_schema(self, table: Table) -> bool:
+        """Return True if `schema` would read a manifest."""
+        return table.known.digest is not None and self.schemas.find(table.known.digest) is None
+
+    def _read_schema(self, table: Table, digest: str) -> JsonArrowSchema | None:
+        """Read the manifest, which is under its staged or its final name."""
+        line, id = self.line(table), table.id.child(str(table.known.newest))
+        found = self.records.find([id]).get(id) if self.records is not None else None
+        if not isinstance(found, Version):
+            return None
+        paths = (found.manifest_path, line.manifest(found.number, found.naming_scheme))
+        for data in self.store.get_all([line.key(path) for path in dict.fromkeys(paths)]):
+            if data is not None and manifest_digest(data) == digest:
+                return self.schemas.learn(digest, data)
+        return None
 
     def begin_append(self, table: Table, branch: str | None) -> None:
         """A client has asked for the newest version alone, which is how its append begins.
@@ -333,6 +363,8 @@ class TableVersions:
         words = change_made(data), change_made(data, format_name(line.table.id.names))
         found = (len(data), entry.etag, scheme, time, dict(asked.metadata), manifest_digest(data), *words)
         version = Version(id, path, *found)
+        if version.digest is not None:
+            self.schemas.learn(version.digest, data)
         staged = StagedVersion(line, version, data)
         return self.managed.hidden(staged) if self.managed is not None and line.branch is None else staged
 

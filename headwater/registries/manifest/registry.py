@@ -8,7 +8,7 @@ from contextlib import contextmanager
 
 from headwater.clock import Clock
 from headwater.errors import ConcurrentModificationError, InvalidInputError
-from headwater.model import CatalogObject, Change, Known, Namespace, Table
+from headwater.model import CatalogObject, Change, Known, Namespace, Table, Version
 from headwater.names import DELIMITER, ROOT, ObjectId
 from headwater.registries.folders import FolderMarkers
 from headwater.registries.manifest.format import freshness_of
@@ -82,7 +82,10 @@ class ManifestRegistry(Registry):
         """Of a managed catalog: a table with what is known of it."""
         found = self._known.get(item.id)
         if found is None:
-            known = Known(managed=True, newest=self._index.newest_version(item.id))
+            newest = self._index.newest_version(item.id)
+            record = self._index.get(item.id.child(str(newest))) if newest else None
+            digest = record.digest if isinstance(record, Version) else None
+            known = Known(managed=True, newest=newest, digest=digest)
             found = self._known[item.id] = Table(item.id, item.location, item.properties, known)
         return found
 

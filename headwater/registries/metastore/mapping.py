@@ -150,15 +150,23 @@ def with_newest(reader: Reading, item: CatalogObject) -> CatalogObject:
     """A table with what is known of its versions."""
     if not isinstance(item, Table):
         return item
-    return replace(item, known=replace(MANAGED, newest=newest_version(reader, item.id)))
+    newest = _newest(reader, item.id)
+    if newest is None:
+        return item
+    digest = newest.properties.get("manifest_digest")
+    return replace(item, known=replace(MANAGED, newest=newest.position, digest=digest))
 
 
 def newest_version(reader: Reading, table: ObjectId) -> int:
-    try:
-        newest = reader.newest_delta(table, format=LANCE_FORMAT, named=False)
-    except NOT_FOUND:
-        return 0
+    newest = _newest(reader, table)
     return newest.position if newest is not None else 0
+
+
+def _newest(reader: Reading, table: ObjectId) -> Delta | None:
+    try:
+        return reader.newest_delta(table, format=LANCE_FORMAT, named=False)
+    except NOT_FOUND:
+        return None
 
 
 def settled(newest: Delta | None) -> int:

@@ -132,7 +132,8 @@ def unpublished(snapshot: Snapshot, names: Sequence[str]) -> Unpublished | None:
 
 def _opened(namespace: LanceNamespace, call: Call) -> lance.LanceDataset:
     """The table as it is now."""
-    told = namespace.describe_table(DescribeTableRequest(id=list(call.id.names), with_table_uri=True))
+    asked = DescribeTableRequest(id=list(call.id.names), with_table_uri=True, load_detailed_metadata=False)
+    told = namespace.describe_table(asked)
     client = namespace if told.managed_versioning else None
     uri = str(told.table_uri or told.location)
     return TableHandle(call.id, uri, dict(told.storage_options or {}), client).open()
