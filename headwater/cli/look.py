@@ -188,7 +188,7 @@ def show_verb(args: argparse.Namespace) -> int:
 
 def here(args: argparse.Namespace) -> int:
     """Print what the default catalog, or the catalogs of this folder, hold; exit 2 with the usage if there is none."""
-    named = [args.catalog] if args.catalog else [each for each in _folders() if is_catalog(each)]
+    named = [args.catalog] if args.catalog else _catalogs()
     if not named:
         fail("there is no catalog here, and no verb: say what to do")
     for name in named[:SHOWN_CATALOGS]:
@@ -204,10 +204,12 @@ def here(args: argparse.Namespace) -> int:
     return 0
 
 
-def _folders() -> list[str]:
-    """Return this folder and those in it, as a line would name them."""
+def _catalogs() -> list[str]:
+    """Return this folder if it is a catalog, whose folders are its own, else the catalogs in it."""
+    if is_catalog("."):
+        return ["."]
     below = sorted(entry.name for entry in os.scandir(".") if entry.is_dir() and not entry.name.startswith("."))
-    return [".", *(f"./{name}" for name in below[:MOST_FOLDERS])]
+    return [each for name in below[:MOST_FOLDERS] if is_catalog(each := f"./{name}")]
 
 
 def _namespace_record(args: argparse.Namespace, id: Sequence[str]) -> dict[str, Any]:

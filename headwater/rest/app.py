@@ -122,13 +122,14 @@ class CatalogApp:
         vendor = self._vendor()
         long_pool = ThreadPoolExecutor(settings.limits.threads, thread_name_prefix="long")
         audit = Audit(settings.audit_log, clock) if settings.audit_log is not None else None
-        access = AccessQuestions(self._store if settings.catalog_keys else None, clock)
+        keys = self._store if settings.catalog_keys else None
+        access = AccessQuestions(keys, clock).handlers if keys is not None else {}
         dispatcher = Dispatcher(
             self.namespace,
             self._abilities,
             settings.limits,
             self._repeats,
-            {**ALL_HANDLERS, **access.handlers},
+            {**ALL_HANDLERS, **access},
             vendor,
             self._work,
             settings.read_only,

@@ -160,25 +160,41 @@ def installed() -> bool:
         return False
 
 
-def _connected() -> EmbeddedEngine:
+def _connected() -> Any:
+    """Return a connection to a new database, whose settings hold for its cursors and cannot be changed."""
     if not installed():
         raise UnsupportedOperationError(MISSING)
     connection = duckdb.connect(":memory:", config=SETTINGS)
-    connection.execute("SET python_enable_replacements = false; SET TimeZone = 'UTC'; SET lock_configuration = true")
-    return EmbeddedEngine(connection)
+    connection.execute("SET GLOBAL python_enable_replacements = false; SET GLOBAL TimeZone = 'UTC'")
+    connection.execute("SET lock_configuration = true")
+    return connection
 
 
 @contextmanager
-def opened() -> Iterator[EmbeddedEngine]:
-    """An engine with nothing in it."""
-    engine = _connected()
+def opened(is_alone: bool = False) -> Iterator[EmbeddedEngine]:
+    """An engine with nothing in it. To open a database takes longer than a small query, so engines share one.
+
+    Each has a cursor of its own, which alone sees what is added to it. `is_alone`: a database of its own, for SQL of
+    DuckDB, whose schemas all cursors would see.
+    """
+    connection = _connected() if is_alone else _cursor()
     try:
-        yield engine
+        yield EmbeddedEngine(connection)
     finally:
-        engine._connection.close()
+        connection.close()
 
 
-_turn = threading.Lock()
+_opening, _turn = threading.Lock(), threading.Lock()
+
+
+def _cursor() -> Any:
+    with _opening:
+        return _database(os.getpid()).cursor()
+
+
+@lru_cache(maxsize=1)
+def _database(process: int) -> Any:
+    return _connected()
 
 
 @contextmanager
@@ -190,7 +206,7 @@ def shared() -> Iterator[EmbeddedEngine]:
 
 @lru_cache(maxsize=1)
 def _of_process(process: int) -> EmbeddedEngine:
-    return _connected()
+    return EmbeddedEngine(_cursor())
 
 
 SELECTS = re.compile(r"\s*(?:(?:select|with|from|values)\b(?!\.|\Z)|\()", re.IGNORECASE)
@@ -263,7 +279,7 @@ def _over_tables(
             check_native(sql)
         named = tables_in(parse_query(sql, dialect))
         at = catalog.at(moment) if moment is not None else catalog if is_fixed else _newest(catalog)
-        with opened() as engine:
+        with opened(is_alone=dialect == DUCKDB) as engine:
             for names in sorted(named):
                 rows = _readable(at[_path(names)], is_near)
                 if dialect == DUCKDB:

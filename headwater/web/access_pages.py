@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from headwater.errors import InvalidInputError
-from headwater.names import ROOT, parse_name
+from headwater.names import ROOT, format_name, parse_name
 from headwater.rest.page.page_facts import AccessFacts, MadeKey
 from headwater.rest.routes import Permission
 from headwater.web.visit import Page, Visit
@@ -26,7 +26,7 @@ SUMMARY = {
 def access_page(visit: Visit, made: MadeKey | None = None) -> Page:
     """Return the page of keys and roles. `made`: a key that was made just now, whose text is shown once."""
     found: AccessFacts = visit.question("PageAccess")
-    keys = [key for key in found.keys if visit.keeps(key.id, key.name, key.role, ".".join(key.scope), key.state)]
+    keys = [key for key in found.keys if visit.keeps(key.id, key.name, key.role, format_name(key.scope), key.state)]
     values: dict[str, Any] = {
         "keys": keys[:LISTED],
         "total": len(keys),

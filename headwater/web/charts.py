@@ -61,7 +61,7 @@ def chart(choice: Choice, rows: pa.Table) -> Markup:
     scale = Scale(low, high if high > low else low + 1.0, len(points))
     marks = _bars(points, scale) if choice.kind == BARS else _line(points, scale)
     return Markup(
-        '<figure class="plot chart"><figcaption>{title}{cut}</figcaption>'
+        '<figure class="plot chart" tabindex="0"><figcaption>{title}{cut}</figcaption>'
         '<svg viewBox="0 0 {width} {height}" role="img" aria-label="{about}">'
         '<line class="axis" x1="{left}" y1="{zero:.1f}" x2="{right}" y2="{zero:.1f}"/>{marks}{ticks}</svg></figure>'
     ).format(

@@ -137,7 +137,8 @@ def _arrow(start: tuple[int, int], end: tuple[int, int]) -> Markup:
 def _drawn(name: str, box: Box, place: tuple[int, int], links: Links, failing: Collection[str]) -> Markup:
     failed = bool(box.pipeline) and box.pipeline in failing
     state = "failed" if failed else "here" if box.is_here else box.state
-    about = f"{box.pipeline} failed" if failed else box.about
+    about = f"{box.about}: {box.pipeline} failed" if failed and box.column else box.about
+    about = f"{box.pipeline} failed" if failed and not box.column else about
     inner = Markup(
         '<title>{}</title><rect class="{}" width="{}" height="{}" rx="9"/>'
         '<text class="name" x="12" y="19">{}</text><text class="about" x="12" y="35">{}</text>'

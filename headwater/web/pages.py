@@ -25,6 +25,7 @@ from headwater.rest.page.page_facts import (
     SearchFacts,
     ServerFacts,
     SnapshotFacts,
+    TableState,
 )
 from headwater.rest.routes import Permission
 from headwater.web import access_pages, sql_pages, table_pages, work_pages
@@ -183,10 +184,14 @@ def _overview(visit: Visit) -> dict[str, Any]:
         "newest": entries[:NEWEST],
         "failing": work_pages.failing(visit) if found.runs else [],
         "table": lambda state: visit.links.table(ObjectId(state.path), view="streams"),
-        "quarantine": lambda state: visit.links.table(
-            ObjectId((*state.path[:-1], state.path[-1].removesuffix(QUARANTINE))), view="quarantine"
-        ),
+        "rejected": _rejecting,
+        "quarantine": lambda state: visit.links.table(ObjectId(_rejecting(state)), view="quarantine"),
     }
+
+
+def _rejecting(state: TableState) -> tuple[str, ...]:
+    """Return the table that a quarantine belongs to."""
+    return (*state.path[:-1], state.path[-1].removesuffix(QUARANTINE))
 
 
 def _items(visit: Visit, id: ObjectId, kind: str, names: Sequence[str]) -> Iterator[dict[str, str]]:

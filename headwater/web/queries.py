@@ -199,7 +199,7 @@ class Snippet:
 
 def snippets(site: str, id: ObjectId, needs_key: bool) -> list[Snippet]:
     python = _python(site, id, needs_key)
-    dotted = ".".join(f"`{name.replace('`', '``')}`" for name in ("lake", *id.names))
+    dotted = sql_name(("lake", *id.names))
     return [
         Snippet("Python", f"{python}\nprint(table.head(10))"),
         Snippet("pandas", f"{python}\nframe = table.to_pandas(limit=1000)"),
@@ -208,6 +208,16 @@ def snippets(site: str, id: ObjectId, needs_key: bool) -> list[Snippet]:
         Snippet("SQL", f"SELECT * FROM {dotted} LIMIT 10"),
         Snippet("curl", _curl(site, id, needs_key)),
     ]
+
+
+def sql_name(names: Iterable[str]) -> str:
+    """Return the name of a table as Spark SQL writes it."""
+    return ".".join(f"`{name.replace('`', '``')}`" for name in names)
+
+
+def select_from(names: tuple[str, ...]) -> Snippet:
+    """Return a first query of a table, with the name to show for it."""
+    return Snippet(" / ".join(names), f"SELECT * FROM {sql_name(names)} LIMIT 20")
 
 
 def _python(site: str, id: ObjectId, needs_key: bool) -> str:

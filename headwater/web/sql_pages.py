@@ -7,9 +7,10 @@ from typing import Any
 from headwater.cells import cell
 from headwater.decoding.arrow import read_file
 from headwater.errors import LanceNamespaceError
-from headwater.names import ROOT
+from headwater.names import ROOT, ObjectId
 from headwater.rest.page.page_facts import QueryFacts, QueryTables
 from headwater.web.charts import KINDS, chart, choose, numbers_of
+from headwater.web.queries import Snippet, select_from
 from headwater.web.visit import Page, Visit
 
 MAX_SQL = 8_000
@@ -18,6 +19,7 @@ LIMITS = (20, 100, 500, 1_000)
 SHOWN = 200
 """Most rows of a result in the table of the page; a chart has all that were read."""
 EXAMPLES = 8
+MAX_LISTS = 6
 ANSWERED = frozenset({0, 1, 4, 11, 12, 13, 15, 17})
 """Errors of a query that are shown above it: a table that is not there, a right that is missing, a mistake."""
 
@@ -73,16 +75,21 @@ def _shown(visit: Visit, found: QueryFacts) -> dict[str, Any]:
     }
 
 
-def _examples(visit: Visit) -> list[dict[str, str]]:
-    """Return queries of some tables that the visitor may see, for a page without a query."""
+def _examples(visit: Visit) -> list[Snippet]:
+    """Return queries of some tables that the visitor may see, for a page without a query. Few namespaces are read."""
+    found: list[tuple[str, ...]] = []
+    waiting = [ROOT]
+    for _ in range(MAX_LISTS):
+        if not waiting or len(found) >= EXAMPLES:
+            break
+        parent = waiting.pop(0)
+        found += [parent.child(name).names for name in _names(visit, "ListTables", parent, "tables")]
+        waiting += [parent.child(name) for name in _names(visit, "ListNamespaces", parent, "namespaces")]
+    return [select_from(names) for names in found[:EXAMPLES]]
+
+
+def _names(visit: Visit, operation: str, parent: ObjectId, field: str) -> list[str]:
     try:
-        names = visit.ask("ListAllTables", ROOT, limit=EXAMPLES).get("tables") or ()
+        return list(visit.ask(operation, parent, limit=EXAMPLES).get(field) or ())
     except LanceNamespaceError:
         return []
-    return [select_from(tuple(name.split(visit.served.delimiter))) for name in names]
-
-
-def select_from(names: tuple[str, ...]) -> dict[str, str]:
-    """Return a first query of a table, with the name to show for it."""
-    quoted = ".".join(f"`{name.replace('`', '``')}`" for name in names)
-    return {"name": " / ".join(names), "sql": f"SELECT * FROM {quoted} LIMIT 20"}

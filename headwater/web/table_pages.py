@@ -26,8 +26,7 @@ from headwater.rest.page.page_facts import (
 )
 from headwater.rest.routes import Permission
 from headwater.web.drawings import Point, draw, plot
-from headwater.web.queries import FEW, MAX_ROWS, MAX_TEXT, Query, read_query, run, snippets
-from headwater.web.sql_pages import select_from
+from headwater.web.queries import FEW, MAX_ROWS, MAX_TEXT, Query, read_query, run, select_from, snippets
 from headwater.web.visit import Page, Visit
 from headwater.web.work_pages import failing
 

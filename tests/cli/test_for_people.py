@@ -135,5 +135,11 @@ def test_headwater_alone_uses_the_default_and_the_folder_itself(
     assert capfd.readouterr().out.splitlines()[0] == "catalog ./two"
     monkeypatch.delenv("HEADWATER_CATALOG")
     monkeypatch.chdir(nowhere / "one")
+    (nowhere / "one" / "inner" / "txn").mkdir(parents=True)
     assert main([]) == 0
-    assert capfd.readouterr().out.splitlines()[0] == "catalog ."
+    lines = capfd.readouterr().out.splitlines()
+    assert (lines[0], lines[-1].startswith("Next:"), any("inner" in line for line in lines)) == (
+        "catalog .",
+        True,
+        False,
+    )

@@ -165,9 +165,12 @@ WORK_PAGES = (
 def fill_work(folder: Path) -> MetastoreNamespace:
     """A catalog that a pipeline fills: a run with rejected rows, rows that changed, and a run that failed."""
     (folder / "in").mkdir()
-    rows = [{"id": n, "city": CITIES[n % len(CITIES)], "total": n * n % 97} for n in range(40)]
-    broken = [{"id": None, "city": "nowhere", "total": 1}, {"id": 90, "city": "Bern", "total": "a lot"}]
-    changed = [{"id": n, "city": "Bern", "total": 1000} for n in range(38, 44)]
+    rows: list[dict[str, Any]] = [{"id": n, "city": CITIES[n % len(CITIES)], "total": n * n % 97} for n in range(40)]
+    broken: list[dict[str, Any]] = [
+        {"id": None, "city": "nowhere", "total": 1},
+        {"id": 90, "city": "Bern", "total": "a lot"},
+    ]
+    changed: list[dict[str, Any]] = [{"id": n, "city": "Bern", "total": 1000} for n in range(38, 44)]
     (folder / "pipeline.toml").write_text(PIPELINE)
     batches: tuple[list[Any], ...] = (rows + broken, changed)
     for number, some in enumerate(batches):

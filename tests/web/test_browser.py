@@ -95,6 +95,7 @@ def problems_of(tab: Tab, addresses: Iterable[str], look: str) -> list[Any]:
     for address in addresses:
         tab.go(address)
         tab.shoot(f"{look}-{name_of(address)}")
+        assert len(tab.page.content()) < 300_000, address
         tab.page.evaluate(AXE)
         found = tab.page.evaluate("rules => axe.run(document, {runOnly: rules})", RULES)
         problems += [
@@ -351,3 +352,26 @@ def test_a_hundred_thousand_tables_are_filtered_paged_and_found(chromium: Any) -
         tab.go("/search?q=table_054321")
         assert tab.page.locator("#found li").count() == 1
         assert tab.wrong == []
+        for scheme, width in (("light", 1280), ("dark", 1280), ("light", 390)):
+            look = opened(chromium, server, color_scheme=scheme, viewport={"width": width, "height": 844})
+            assert problems_of(look, MANY_PAGES, f"many-{scheme}-{width}") == []
+            assert look.wrong == []
+
+
+MANY_PAGES = (
+    "/",
+    "/n/big",
+    "/n/big?page=500",
+    "/t/big/table_000001",
+    "/t/big/table_000001?view=history",
+    "/log",
+    "/snapshots",
+    "/deleted",
+    "/lineage",
+    "/runs",
+    "/sql",
+    "/access",
+    "/server",
+    "/search?q=table_05432",
+)
+"""Pages of a catalog of 100,000 tables, which have no rows."""

@@ -37,9 +37,9 @@ MAX_NAME = 200
 
 
 class AccessQuestions:
-    """Answers from a store of keys. `store`: None for a server that takes no keys of a store."""
+    """Answers from a store of keys."""
 
-    def __init__(self, store: Store | None, clock: Clock) -> None:
+    def __init__(self, store: Store, clock: Clock) -> None:
         self._store = store
         self._clock = clock
 
@@ -55,7 +55,7 @@ class AccessQuestions:
 
     def access(self, namespace: LanceNamespace, call: Call) -> AccessFacts:
         """Return the keys, newest first, and the roles; each tells if the caller may change it."""
-        store, now = self._keys(), self._clock.now_ms()
+        store, now = self._store, self._clock.now_ms()
         defined, mine = defined_roles(store), call.asker.everywhere
         keys = [
             KeyFact(
@@ -73,7 +73,7 @@ class AccessQuestions:
 
     def create_key(self, namespace: LanceNamespace, call: Call) -> MadeKey:
         """Make a key and return its text, which is told only this once."""
-        store, asked = self._keys(), call.request
+        store, asked = self._store, call.request
         _hand_on(call.asker, parse_role(asked.role, defined_roles(store)), f"a key with the role {asked.role!r}")
         if len(asked.name) > MAX_NAME:
             raise InvalidInputError(f"The name of a key has at most {MAX_NAME} characters.")
@@ -83,31 +83,30 @@ class AccessQuestions:
         return MadeKey(record.id, text, record.role, record.name)
 
     def revoke_key(self, namespace: LanceNamespace, call: Call) -> dict[str, Any]:
-        store, id = self._keys(), call.request.name
+        store, id = self._store, call.request.name
         record = find_key(store, id)
         if record is not None:
             _hand_on(call.asker, _permissions(record, defined_roles(store)), f"the key {id}")
         return {"id": revoke_key(store, self._clock, id).id}
 
     def define_role(self, namespace: LanceNamespace, call: Call) -> dict[str, Any]:
-        store, asked = self._keys(), call.request
+        store, asked = self._store, call.request
         before = defined_roles(store).get(asked.name, NOTHING)
         _hand_on(call.asker, parse_role(asked.role, {}) | before, f"the role {asked.name!r}")
         return {"permissions": names_of(define_role(store, asked.name, asked.role))}
 
     def remove_role(self, namespace: LanceNamespace, call: Call) -> dict[str, Any]:
-        store, name = self._keys(), call.request.name
+        store, name = self._store, call.request.name
         _hand_on(call.asker, defined_roles(store).get(name, NOTHING), f"the role {name!r}")
         remove_role(store, name)
         return {"name": name}
 
-    def _keys(self) -> Store:
-        if self._store is None:
-            raise UnsupportedOperationError(
-                "This server takes no API keys of its catalog: there are none to manage. Its operator decides who may "
-                "call it."
-            )
-        return self._store
+
+def no_keys(namespace: LanceNamespace, call: Call) -> Any:
+    """Answer for a server that takes no keys of a store. Raise UnsupportedOperation (0)."""
+    raise UnsupportedOperationError(
+        "This server takes no API keys of its catalog: there are none to manage. Its operator decides who may call it."
+    )
 
 
 def _permissions(record: KeyRecord, defined: Mapping[str, Permission]) -> Permission:

@@ -14,7 +14,6 @@ from typing import Any
 import msgspec
 from lance_namespace import LanceNamespace, ListNamespacesRequest
 
-from headwater.clock import SystemClock
 from headwater.errors import LanceNamespaceError
 from headwater.metastore import Metastore, Object
 from headwater.metastore.metastore import DEFAULT_KEEP
@@ -23,7 +22,7 @@ from headwater.rest.auth.object_rights import Projection
 from headwater.rest.call import Call
 from headwater.rest.extensions import HANDLERS, Handler
 from headwater.rest.page import lineage_questions, row_questions, sql_questions, table_questions
-from headwater.rest.page.access_questions import AccessQuestions
+from headwater.rest.page.access_questions import no_keys
 from headwater.rest.page.kept_facts import tables_of, texts_of
 from headwater.rest.page.page_facts import (
     AccessFacts,
@@ -217,8 +216,6 @@ def _question(operation: str, needs: Permission, handler: Handler, answer: Any) 
     return Question(route, handler, msgspec.json.Decoder(answer))
 
 
-_NO_KEYS = AccessQuestions(None, SystemClock()).handlers
-"""The answers of a process that has no store of keys: a server puts its own in their place (`rest/app.py`)."""
 _ACCESS = {
     "PageAccess": AccessFacts,
     "PageCreateKey": MadeKey,
@@ -226,6 +223,7 @@ _ACCESS = {
     "PageDefineRole": dict,
     "PageRemoveRole": dict,
 }
+"""Questions about keys and roles with their answers: a server that has a store of keys answers them (`rest/app.py`)."""
 
 
 QUESTIONS: dict[str, Question] = {
@@ -244,7 +242,7 @@ QUESTIONS: dict[str, Question] = {
         _question("PageRuns", Permission.SELECT, row_questions.runs, RunFacts),
         _question("PageQuarantine", Permission.SELECT, row_questions.quarantine, QuarantineFacts),
         _question("PageCompare", Permission.SELECT, row_questions.compare, CompareFacts),
-        *(_question(name, Permission.MANAGE, _NO_KEYS[name], answer) for name, answer in _ACCESS.items()),
+        *(_question(name, Permission.MANAGE, no_keys, answer) for name, answer in _ACCESS.items()),
         _question("PageNames", Permission.DESCRIBE, names, NameFacts),
         _question("PageHistory", Permission.DESCRIBE, history, HistoryFacts),
         _question("PageTable", Permission.DESCRIBE, table_questions.table, TableFacts),

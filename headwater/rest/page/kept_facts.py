@@ -27,7 +27,7 @@ READ_AT_ONCE = 50
 """Most objects that are read while a visitor waits."""
 
 
-class Kept(ABC):
+class KeptFacts(ABC):
     """Values of a metastore's objects by their keys at a slot.
 
     Some are read while a visitor waits, and the others by a thread.
@@ -85,7 +85,7 @@ class Kept(ABC):
             self.read(metastore, state, key, found if isinstance(found, Object) else None)
 
 
-class Texts(Kept):
+class Texts(KeptFacts):
     """Search texts: name, properties and columns, in small letters."""
 
     def __init__(self) -> None:
@@ -126,7 +126,7 @@ class MadeTable:
         return found
 
 
-class Tables(Kept):
+class Tables(KeptFacts):
     """Namespaces, tables, how far the logs of stream tables are published, and what tables were made of."""
 
     def __init__(self) -> None:

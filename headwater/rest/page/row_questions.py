@@ -30,6 +30,7 @@ from headwater.rest.page.page_facts import (
     RejectedRow,
     RunFact,
     RunFacts,
+    RunStep,
 )
 from headwater.rest.page.table_questions import text_vectors
 from headwater.streams.layout import LANCE, LINEAGE
@@ -45,6 +46,7 @@ from headwater.verbs.verb import metastore_of, require
 if TYPE_CHECKING:
     import lance
 
+_steps = msgspec.json.Decoder(list[RunStep])
 MAX_ROW_TEXT = 600
 ROWS_OF_GROUP = 20
 MAX_GROUPS = 50
@@ -88,8 +90,13 @@ def runs(namespace: LanceNamespace, call: Call) -> RunFacts:
     names = [*RunFact.__struct_fields__]
     found = table.to_arrow(columns=names).sort_by([("began", "descending")])
     newest = found.slice(0, call.request.limit).to_pylist()
-    read = [{**row, "steps": msgspec.json.decode(row["steps"] or "[]")} for row in newest]
-    return RunFacts([msgspec.convert(row, RunFact) for row in read], found.num_rows)
+    return RunFacts([_run(row) for row in newest], found.num_rows)
+
+
+def _run(row: dict[str, Any]) -> RunFact:
+    """Return a run; one that has not ended has no counts yet."""
+    counts = {name: row[name] or 0 for name in ("rows", "quarantined", "late")}
+    return RunFact(**{**row, **counts, "steps": _steps.decode(row["steps"] or "[]")})
 
 
 def compare(namespace: LanceNamespace, call: Call) -> CompareFacts:
