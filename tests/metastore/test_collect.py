@@ -21,8 +21,9 @@ from headwater.errors import (
     TableNotFoundError,
 )
 from headwater.metastore import Metastore, Removal, Transaction
+from headwater.metastore.upkeep import collect as collect_module
 from headwater.metastore.upkeep.collect import Collection
-from headwater.metastore.upkeep.garbage import Folders
+from headwater.metastore.upkeep.garbage import Folders, kept_by
 from headwater.store import Crash, CrashesAtStore, LocalStore, Store
 from tests.metastore.samples import code_of, count, make
 from tests.metastore.test_undo import state_of
@@ -301,3 +302,31 @@ def test_the_folder_of_a_dropped_table_that_a_killed_collection_left_is_a_note(
     assert [(problem.kind, problem.note) for problem in catalog.verify()] == [("unfinished_drop", True)]
     catalog.collect()
     assert catalog.verify() == []
+
+
+def test_a_collection_takes_no_slot_that_its_checkpoint_does_not_hold(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The simulator's finding (commits, seed 49871): the boundary of another collection, which died after its commit,
+    was folded by another thread between the checkpoint and the deletion. The catalog could not be opened."""
+    near, other = Metastore(tmp_path / "lake"), Metastore(tmp_path / "lake")
+    near.run(lambda tx: tx.create_namespace(["a"]))
+    judged = kept_by
+
+    def overtake(*args: Any) -> Any:
+        monkeypatch.setattr(collect_module, "kept_by", judged)
+        for name in "bcd":
+            tx = other.transaction()
+            tx.create_namespace([name])
+            tx.commit()
+        with monkeypatch.context() as patched, suppress(ZeroDivisionError):
+            patched.setattr(collect_module, "_fresh_checkpoint", lambda *_: 1 / 0)
+            other.collect(keep=0)
+        near.now()
+        return judged(*args)
+
+    monkeypatch.setattr(collect_module, "kept_by", overtake)
+    near.collect(keep=10)
+    again = Metastore(tmp_path / "lake")
+    assert [found.name for found in again.list()] == list("abcd")
+    assert again.verify() == []

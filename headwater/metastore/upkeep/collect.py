@@ -151,14 +151,15 @@ class Collection:
             header = Header(log.clock.uuid(), log.clock.now_ms(), f"collect up to slot {boundary}", author)
             committer.commit(Draft(IndexView(index, index.slot)), header, boundary)
         index = log.refresh()
-        _fresh_checkpoint(log, index)
+        boundary = index.boundary  # before the checkpoint: another thread may fold a later one, which it does not hold
+        _fresh_checkpoint(log, boundary)
         removals = garbage.judge(index, kept_by(log, index, self.snapshots))
-        removals += self._slots(index.boundary)
+        removals += self._slots(boundary)
         self._delete(removals)
         self._settle(garbage.saved(kept_by(log, index, None), removals), earlier)
         if sweep := log.store.abilities.sweep:
             sweep(self.before_ms)
-        return _told(index.boundary, removals)
+        return _told(boundary, removals)
 
     def dry_run(self) -> Collected:
         """Return what `run` would remove now, each with its reason. Nothing is changed."""
@@ -261,10 +262,10 @@ def _milliseconds(age: timedelta, what: str) -> int:
     return int(age.total_seconds() * 1000)
 
 
-def _fresh_checkpoint(log: Log, index: SlotIndex) -> None:
-    """A checkpoint that knows the boundary; those that reach back behind it are of no use any more."""
+def _fresh_checkpoint(log: Log, boundary: int) -> None:
+    """Write a checkpoint that knows the boundary, and delete those before it, which are of no use any more."""
     log.checkpoint()
     for entry in log.store.children(CHECKPOINTS).entries:
         slot = checkpoint_slot(entry.key)
-        if slot is not None and slot <= index.boundary and slot < log.checkpointed:
+        if slot is not None and slot <= boundary and slot < log.checkpointed:
             log.store.delete(checkpoint_key(slot))
