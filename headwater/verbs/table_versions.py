@@ -25,7 +25,7 @@ from headwater.errors import (
 )
 from headwater.metastore import Transaction
 from headwater.metastore.commit.table_parts import DELTA_FORMAT
-from headwater.metastore.records.objects import lifecycle_of, time_of
+from headwater.metastore.records.objects import ACTIVE, lifecycle_of, time_of
 from headwater.metastore.records.serving_copy import LANCE_FORMAT
 from headwater.names import ObjectId, format_name
 from headwater.namespace.abilities import abilities_of
@@ -166,5 +166,15 @@ def activate(session: VerbSession, request: ActivateNamedVersion) -> None:
 @verb(f"{_PATH}drop", Permission.DROP, WorkPlace.SERVER, SessionKind.TRANSACTION)
 def drop(session: VerbSession, request: DropNamedVersion) -> None:
     """Drop a table version that is not the active one. A collection deletes its files once it is past retention."""
+
+    def work(tx: Transaction) -> None:
+        active = [each.id for each in tx.versions(request.id) if lifecycle_of(each.properties) == ACTIVE]
+        if active == [request.version]:  # without an active version a table can neither be read nor get another
+            raise InvalidInputError(
+                f"The table version {request.version!r} of {format_name(request.id)} is the active one: activate "
+                "another before you drop it, or drop the table."
+            )
+        tx.drop_table_version(request.id, request.version)
+
     message = f"drop table version {request.version} of {format_name(request.id)}"
-    require(session.can.change, NO_VERSIONS)(lambda tx: tx.drop_table_version(request.id, request.version), message)
+    require(session.can.change, NO_VERSIONS)(work, message)
