@@ -9,6 +9,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, cast
 
+import numpy as np
 import pyarrow as pa
 import pytest
 
@@ -133,6 +134,8 @@ def test_what_people_write_works_or_is_named(tmp_path: Path) -> None:
         catalog.create_table("x", schema="id int")  # type: ignore[arg-type]
     with pytest.raises(InvalidInputError, match="schema is"):
         catalog.create_stream_table("x", "id int")
+    with pytest.raises(InvalidInputError, match="a text or a list of texts"):
+        catalog.describe(cast(Any, np.zeros((2, 2))))
     wrong_columns: Any = True
     with pytest.raises(InvalidInputError, match="New columns are"):
         table.add_columns(wrong_columns)
