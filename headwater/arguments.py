@@ -7,6 +7,7 @@ neither is the name of an object, which `names` checks.
 from __future__ import annotations
 
 import collections.abc
+import dataclasses
 import functools
 import inspect
 import operator
@@ -151,6 +152,8 @@ def _test(kind: Any) -> Test | None:
     if origin in ITERABLE:
         within = _test(typing.get_args(kind)[0]) if float not in typing.get_args(kind) else None  # vectors are long
         return lambda value: _holds(value, within)
+    if dataclasses.is_dataclass(kind):
+        return lambda value: isinstance(value, typing.cast(type, kind))
     return None
 
 

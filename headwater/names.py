@@ -103,7 +103,7 @@ def object_id(names: Iterable[str] | ObjectId | None, delimiter: str = DELIMITER
         return names
     try:
         result = ObjectId(tuple(names or ()))
-    except TypeError:
+    except (TypeError, ValueError):  # an array has no truth
         raise InvalidInputError(f"A name is a text or a list of texts, not {ascii(names)[:80]}.") from None
     if result.level > MAX_DEPTH:
         raise InvalidInputError(f"An identifier has at most {MAX_DEPTH} levels, this one has {result.level}.")

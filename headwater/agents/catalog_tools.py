@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict
 from functools import wraps
-from itertools import dropwhile, islice
 from typing import Any
 
 import pyarrow as pa
@@ -71,7 +70,7 @@ class CatalogTools:
             for child, id in walk(names_of(self._target), parent)
             if word in child.name.casefold()
         )
-        rest = islice(dropwhile(lambda item: item["name"] != after, found), 1, None) if after else found
+        rest = _following(found, after) if after else found
         advice = "say a namespace, or go on with `after` the last name"
         return AgentAnswer().rows("objects", rest, advice, arguments["limit"]).text()
 
@@ -177,6 +176,15 @@ class CatalogTools:
         if not names:
             raise InvalidInputError("Give the full name of a table; `list` tells them.")
         return self._target.catalog()[names]
+
+
+def _following(found: Iterator[Asked], after: str) -> Iterator[Asked]:
+    """Yield what follows a name. InvalidInput (13) if the name is not there: an empty list would look like the end."""
+    for item in found:
+        if item["name"] == after:
+            yield from found
+            return
+    raise InvalidInputError(f"{after[:200]!r}, the name in `after`, is not in this list (any more): begin it anew.")
 
 
 def _rows(table: pa.Table, short: bool = True) -> Iterator[dict[str, Any]]:

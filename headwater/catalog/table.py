@@ -3,7 +3,7 @@ behind a server is used as one on disk is."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, ClassVar
@@ -333,7 +333,7 @@ class CatalogTable(Frames):
     def add_columns(self, columns: Mapping[str, str | pa.DataType] | Sequence[pa.Field[Any]] | pa.Schema) -> None:
         """Add columns: by name a SQL expression over the others, or a type for a column of NULLs."""
         if not isinstance(columns, Mapping):
-            if not all(isinstance(field, pa.Field) for field in columns):
+            if not isinstance(columns, Iterable) or not all(isinstance(field, pa.Field) for field in columns):
                 raise InvalidInputError("New columns are a mapping from names, a schema, or fields.")
             columns = {field.name: field.type for field in columns}
         entries = [_new_column(name, what) for name, what in columns.items()]

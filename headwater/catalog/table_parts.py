@@ -129,7 +129,10 @@ class NamedVersions(Mapping[str, Any]):
     @property
     def active(self) -> str:
         """The id of the active version."""
-        return next(each.id for each in reversed(self.list()) if each.lifecycle == ACTIVE)
+        found = [each.id for each in self.list() if each.lifecycle == ACTIVE]
+        if not found:
+            raise TableVersionNotFoundError(f"Table {format_name(self._id.names)} has no active table version.")
+        return found[-1]
 
     def create(
         self,

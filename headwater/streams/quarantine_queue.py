@@ -33,7 +33,7 @@ from headwater.streams.log.quarantine import (
     RETRY_OF,
     SCHEMA,
     batch_of,
-    is_quarantine,
+    has_quarantine,
     quarantine,
     write_rows,
 )
@@ -138,7 +138,7 @@ class QuarantineQueue(StreamReads):
     def _queue(self, tx: Transaction) -> Queue | None:
         """Return the rows of the quarantine. The transaction depends on them: each row leaves it once."""
         path = sibling(self.path, QUARANTINE)
-        if not tx.exists(path) or not is_quarantine(tx, path):
+        if not has_quarantine(tx, self.path):
             return None
         stream = open_in(tx, path)
         deltas = tx.deltas(path, version=stream.version)

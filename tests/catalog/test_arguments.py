@@ -7,8 +7,9 @@ from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
+import numpy as np
 import pyarrow as pa
 import pytest
 
@@ -133,6 +134,18 @@ def test_what_people_write_works_or_is_named(tmp_path: Path) -> None:
         catalog.create_table("x", schema="id int")  # type: ignore[arg-type]
     with pytest.raises(InvalidInputError, match="schema is"):
         catalog.create_stream_table("x", "id int")
+    with pytest.raises(InvalidInputError, match="a text or a list of texts"):
+        catalog.describe(cast(Any, np.zeros((2, 2))))
+    wrong_columns: Any = True
+    with pytest.raises(InvalidInputError, match="New columns are"):
+        table.add_columns(wrong_columns)
+    log, wrong_file = catalog.create_stream_table("log", {"id": "int64"}), cast(Any, "1.json")
+    with pytest.raises(InvalidInputError, match="SourceFile"):
+        log.ingest_file(wrong_file)
+    with pytest.raises(InvalidInputError, match="SourceFile"):
+        log.ingest_files([wrong_file])
+    with pytest.raises(InvalidInputError, match="checks is"):
+        log.ingest([{"id": 1}], checks=[cast(Any, "id > 0")])
     now = datetime.now(UTC).isoformat()
     assert table.at(time=now).version == 1
     for wrong in ("yesterday", "2026-01-01T00:00:00"):

@@ -189,6 +189,29 @@ def test_a_message_that_cannot_be_understood_is_quarantined_whole(metastore: Met
 # What the envelope offers
 
 
+@pytest.mark.parametrize("is_text", [True, False])
+@pytest.mark.parametrize(
+    "broken",
+    [
+        {"op": "c", "after": {"id": 2}, "source": 3},
+        {"schema": 3, "payload": {"op": "c", "after": {"id": 2}}},
+        {"schema": {"fields": 3}, "payload": {"op": "c", "after": {"id": 2}}},
+        {"schema": {"fields": [{"field": "after", "fields": [3]}]}, "payload": {"op": "c", "after": {"id": 2}}},
+    ],
+    ids=str,
+)
+def test_a_source_or_schema_that_is_none_is_quarantined_beside_the_others(
+    metastore: Metastore, broken: Any, is_text: bool
+) -> None:
+    """It was an AttributeError, and of a server Internal: no event of the file could be taken."""
+    table = StreamTable.create(metastore, ["t"], {"id": "int64", "_lsn": "int64"}, keys="id", sequence="_lsn")
+    events = [{"op": "c", "after": {"id": 1}, "source": {"lsn": 1}}, broken]
+    data = "\n".join(map(json.dumps, events)) if is_text else events
+    report = table.ingest(data, format="debezium")
+    assert (report.rows, report.quarantined) == (1, 1)
+    assert table.quarantine()["reason"].to_pylist() == ["parse"]
+
+
 def test_the_envelopes_of_other_databases_fill_columns(metastore: Metastore) -> None:
     columns = {
         "id": "int64", "_ts_ms": "int64", "_file": "string", "_file_no": "int64", "_pos": "int64", "_row": "int32",

@@ -30,7 +30,18 @@ COLUMNS: list[tuple[str, Any]] = [
     ("tags", pa.list_(pa.string())),
 ]
 SCHEMA = pa.schema(COLUMNS)
-BROKEN = ['{"op": "c"', "[]", "7", '{"op": "x", "after": {}}', '{"op": "u", "after": null}', '{"id": 1}', '{"op": "c"}']
+BROKEN = [
+    '{"op": "c", "after": {"id": 1}, "source": 3}',
+    '{"schema": 3, "payload": {"op": "c", "after": {"id": 1}}}',
+    '{"schema": {"fields": [3]}, "payload": {"op": "c", "after": {"id": 1}}}',
+    '{"op": "c"',
+    "[]",
+    "7",
+    '{"op": "x", "after": {}}',
+    '{"op": "u", "after": null}',
+    '{"id": 1}',
+    '{"op": "c"}',
+]
 WIRE = {
     "type": "struct",
     "fields": [

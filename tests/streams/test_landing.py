@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
+import pandas as pd  # type: ignore[import-untyped]
 import pyarrow as pa
 import pytest
 
@@ -377,3 +379,20 @@ def test_quarantine_and_history_follow_their_table(metastore: Metastore) -> None
     moved.publish()
     metastore.run(lambda tx: drop_stream(tx, ["sales"]))
     assert metastore.list() == []
+
+
+@pytest.mark.parametrize(
+    "rows",
+    [
+        pd.DataFrame({"id": [1, [2]]}),
+        pd.DataFrame({"id": [1, 2**70]}),
+        pd.DataFrame({"id": [1, "\ud800"]}),
+        [pa.record_batch({"id": [1]}), pa.record_batch({"id": ["x"]})],
+    ],
+    ids=["of no one type", "a number too large", "a text that is none", "batches of two schemas"],
+)
+def test_rows_that_are_no_table_are_refused_with_an_error_of_the_table(metastore: Metastore, rows: Any) -> None:
+    table = StreamTable.create(metastore, ["t"], {"id": "int64"}, keys="id")
+    for verb in (table.upsert, table.ingest):
+        with pytest.raises(InvalidInputError, match="cannot be read as a table"):
+            verb(rows)

@@ -13,7 +13,7 @@ import pyarrow as pa
 import pytest
 
 from headwater.catalog import Catalog
-from headwater.errors import LanceNamespaceError
+from headwater.errors import InvalidInputError, LanceNamespaceError
 from headwater.metastore import Metastore, Transaction
 from headwater.store import Crash, CrashesAtStore, LocalStore
 from headwater.streams.log.checks import DROP, Check
@@ -279,3 +279,12 @@ def test_what_an_older_version_quarantined_stays_until_it_is_dropped(metastore: 
     table.set_properties({CHECK: None})
     assert taken(table.retry_quarantined()) == (1, 1)
     assert table.drop_quarantined() == 1
+
+
+def test_a_table_of_the_users_with_the_name_of_the_quarantine_is_told(metastore: Metastore) -> None:
+    """A read raised a KeyError of a column, and a retry said that nothing waits."""
+    table = orders(metastore)
+    StreamTable.create(metastore, ["orders__quarantine"], {"id": "int64"}, keys="id").upsert([{"id": 1}])
+    for verb in (table.quarantine, table.retry_quarantined, table.drop_quarantined):
+        with pytest.raises(InvalidInputError, match="is not the quarantine of orders, which must have this name"):
+            verb()

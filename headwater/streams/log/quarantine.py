@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from headwater.clock import Clock
-from headwater.metastore import DataFile, Delta, Transaction
+from headwater.metastore import DataFile, Delta, Reading, Transaction
 from headwater.metastore.commit.table_parts import FIRST_VERSION
 from headwater.store import Store
 from headwater.streams.definition import define, from_properties, to_properties
@@ -126,10 +126,8 @@ def quarantine(
     `origin`: the batch that they came with, to be undone with it; rows that a publish found late have none.
     """
     path = sibling(stream.path, QUARANTINE)
-    if not tx.exists(path):
+    if not has_quarantine(tx, stream.path):
         create(tx, path)
-    if not is_quarantine(tx, path):
-        raise in_the_way(path, stream.path, "quarantine")
     version = open_in(tx, path).version
     own: dict[str, Any] = {} if origin is None else {ORIGIN: dict(origin)}
     if stream.version != FIRST_VERSION:
@@ -139,9 +137,19 @@ def quarantine(
         tx.append_delta(path, [each.file], "append", version=version, properties=properties)
 
 
-def is_quarantine(tx: Transaction, path: Sequence[str]) -> bool:
+def has_quarantine(state: Reading, table: Sequence[str]) -> bool:
+    """Return True if a table has a quarantine; InvalidInput (13) if another table has its name."""
+    path = sibling(table, QUARANTINE)
+    if not state.exists(path):
+        return False
+    if not is_quarantine(state, path):
+        raise in_the_way(path, table, "quarantine")
+    return True
+
+
+def is_quarantine(state: Reading, path: Sequence[str]) -> bool:
     """Return True if a table holds rows that were not taken, and is not one of the user's with that name."""
-    definition = from_properties(tx.get_table_version(path).properties)
+    definition = from_properties(state.get_table_version(path).properties)
     return definition is not None and not definition.keys and definition.schema.equals(SCHEMA)
 
 

@@ -19,7 +19,7 @@ from headwater.names import format_name
 from headwater.streams.definition import Definition
 from headwater.streams.layout import QUARANTINE, sibling
 from headwater.streams.log.quarantine import SCHEMA as QUARANTINE_SCHEMA
-from headwater.streams.log.quarantine import with_positions
+from headwater.streams.log.quarantine import has_quarantine, with_positions
 from headwater.streams.log.source_ledger import FILE, UNDONE, LedgerEntry, files_taken
 from headwater.streams.reading.change_feed import changes, drop_reader, forget, hand_out, handed, readers, set_reader
 from headwater.streams.reading.fresh_reads import count, read
@@ -195,7 +195,7 @@ class StreamReads(Frames):
     def quarantine(self) -> pa.Table:
         """The rows that were not taken, with the reason for each; empty when there never was one."""
         path = sibling(self.path, QUARANTINE)
-        if not self._state().exists(path):
+        if not has_quarantine(self._state(), self.path):
             return QUARANTINE_SCHEMA.empty_table()
         kept = self._beside(path)
         own = kept.deltas()

@@ -86,8 +86,9 @@ def given(data: Any) -> Given:
     if isinstance(data, (str, bytes)) or not isinstance(data, Iterable):
         raise InvalidInputError(f"Rows are Arrow data, mappings or a list of mappings, not {type(data).__name__}.")
     rows = list(data)
-    if rows and all(isinstance(row, pa.RecordBatch) for row in rows):
-        return from_table(pa.Table.from_batches(rows))
+    table = as_table(rows)
+    if table is not None:
+        return from_table(table)
     for index, row in enumerate(rows):
         if not isinstance(row, Mapping):
             raise InvalidInputError(f"Row {index} is a {type(row).__name__}: rows are mappings from names to values.")
@@ -96,15 +97,17 @@ def given(data: Any) -> Given:
 
 def as_table(data: Any) -> pa.Table | None:
     """Arrow data in any of its forms, or a frame of pandas or polars, as one table; None: it is none of those."""
-    if isinstance(data, (list, tuple)) and data and all(isinstance(row, pa.RecordBatch) for row in data):
-        return pa.Table.from_batches(data)
-    if isinstance(data, pa.RecordBatch):
-        return pa.Table.from_batches([data])
     if isinstance(data, pa.RecordBatchReader):
         return data.read_all()
     if isinstance(data, pa.Table):
         return data
-    return pa.table(data) if hasattr(data, "__arrow_c_stream__") else None
+    batches = [data] if isinstance(data, pa.RecordBatch) else data
+    try:
+        if isinstance(batches, (list, tuple)) and batches and all(isinstance(row, pa.RecordBatch) for row in batches):
+            return pa.Table.from_batches(batches)
+        return pa.table(data) if hasattr(data, "__arrow_c_stream__") else None
+    except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:
+        raise InvalidInputError(f"The rows cannot be read as a table: {str(error)[:200]}") from None
 
 
 def without_rows(schema: pa.Schema) -> pa.Table:

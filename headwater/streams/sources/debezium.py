@@ -274,10 +274,13 @@ def parse(message: Any) -> DebeziumChange | str | None:
         return "parse"
     if told:
         message = {**_cloud_envelope(told), **message}
-    if "op" in message and (ENVELOPE & set(message) != {"op"} or str(message["op"]).lower() == "t"):
-        return _enveloped(message, fields_of(schema))
-    if "__op" in message or "__deleted" in message:
-        return _flattened(message, fields_of(schema))
+    try:
+        if "op" in message and (ENVELOPE & set(message) != {"op"} or str(message["op"]).lower() == "t"):
+            return _enveloped(message, fields_of(schema))
+        if "__op" in message or "__deleted" in message:
+            return _flattened(message, fields_of(schema))
+    except ValueError:
+        return "parse"
     return "unknown_op"
 
 
@@ -302,6 +305,8 @@ def _enveloped(message: Mapping[str, Any], kinds: Mapping[str, Mapping[str, Any]
     if op != "t" and (before if op == "d" else after) is None:
         return "parse"
     source = message.get("source") or {}
+    if not isinstance(source, Mapping):
+        return "parse"
     place = LogPlace(**{name: source.get(name) for name in LogPlace.__struct_fields__})
     if place.ts_ms is None:
         place.ts_ms = message.get("ts_ms")

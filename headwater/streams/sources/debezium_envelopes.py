@@ -133,7 +133,7 @@ def decode(known: Decoding, line: str) -> Any:
             schema = _schema(bytes(message.schema)) if found is not None else None
             if schema is not None:
                 return _read(found, schema)
-    except UNREADABLE:
+    except (*UNREADABLE, ValueError):  # a schema that is none
         return UNSET
     return found
 
@@ -142,7 +142,7 @@ def decode(known: Decoding, line: str) -> Any:
 def _schema(text: bytes) -> Mapping[str, list[tuple[str, Any]]] | None:
     """For the rows of a message, the columns whose values are read by their schema; None: there is no schema."""
     schema = msgspec.json.decode(text)
-    if not isinstance(schema, Mapping):
+    if schema is None:
         return None
     sides = fields_of(schema)
     rows = {side: fields_of(sides.get(side)).items() for side in ("before", "after")}

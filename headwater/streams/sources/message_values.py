@@ -139,12 +139,17 @@ def reads(schema: Any) -> bool:
         return False
     if str(schema.get("name")) in READ or schema.get("type") == "bytes":
         return True
-    return any(map(reads, (schema.get("items"), schema.get("values"), *(schema.get("fields") or ()))))
+    return any(map(reads, (schema.get("items"), schema.get("values"), *fields_of(schema).values())))
 
 
-def fields_of(schema: Mapping[str, Any] | None) -> dict[str, Mapping[str, Any]]:
-    """The schemas of a struct's fields, by name."""
-    return {str(field.get("field")): field for field in (schema or {}).get("fields") or ()}
+def fields_of(schema: Any) -> dict[str, Mapping[str, Any]]:
+    """Return the schemas of a struct's fields, by name; ValueError for what is no schema."""
+    if schema is None:
+        return {}
+    fields = (schema.get("fields") or []) if isinstance(schema, Mapping) else None
+    if not isinstance(fields, list) or not all(isinstance(field, Mapping) for field in fields):
+        raise ValueError("A message has a schema that is none.")
+    return {str(field.get("field")): field for field in fields}
 
 
 UNITS = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}

@@ -62,7 +62,7 @@ def _from_pandas(frame: Any) -> pa.Table:
     named = any(name is not None for name in frame.index.names)
     try:
         return pa.Table.from_pandas(frame, preserve_index=named)
-    except (pa.ArrowException, TypeError, ValueError) as error:
+    except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:
         raise InvalidInputError(f"The frame cannot be read as a table: {str(error)[:200]}") from None
 
 
