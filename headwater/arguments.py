@@ -128,7 +128,10 @@ def _tests(function: Callable[..., Any], names: list[str]) -> dict[str, tuple[Te
             continue
         test = _test(kind)
         if test is not None:
-            found[name] = (test, str(text).replace("Any", "any").replace(" | None", ", or nothing"))
+            found[name] = (
+                test,
+                str(text).replace("Any", "any").replace("object", "any").replace(" | None", ", or nothing"),
+            )
     return found
 
 

@@ -71,7 +71,7 @@ class Resolved:
     properties: Mapping[str, Any]
 
 
-def connect(impl: str, properties: Mapping[str, Any] | None = None, clock: Clock | None = None) -> LanceNamespace:
+def connect(impl: str, properties: Mapping[str, object] | None = None, clock: Clock | None = None) -> LanceNamespace:
     """A catalog by kind: `metastore` or `dir` (in a directory or object store), `rest` (a Lance REST server), or a back
     end of others by its name (`glue`) or class.
 
@@ -88,7 +88,7 @@ def connect(impl: str, properties: Mapping[str, Any] | None = None, clock: Clock
     return opened
 
 
-def open_catalog(target: str | None = None, properties: Mapping[str, Any] | None = None) -> LanceNamespace:
+def open_catalog(target: str | None = None, properties: Mapping[str, object] | None = None) -> LanceNamespace:
     """A catalog by a path, a URI or the name of a profile; with nothing given, the profile `default`.
 
     It is of the kind that is there, and a new one is a metastore, unless `impl` says another.
@@ -101,7 +101,7 @@ def open_resolved(found: Resolved) -> LanceNamespace:
     return connect(kind_of(found, look(found)), found.properties)
 
 
-def resolve(target: str | None = None, properties: Mapping[str, Any] | None = None) -> Resolved:
+def resolve(target: str | None = None, properties: Mapping[str, object] | None = None) -> Resolved:
     """The kind and the properties of a catalog; what the call gives wins over the profile.
 
     `impl`, `root`, `uri`, and their early names `type`, `path`, `uri` (lance-catalog-early.md, "Configurations").
@@ -250,7 +250,7 @@ class Opening:
     def __init__(
         self,
         target: str | None = None,
-        properties: Mapping[str, Any] | None = None,
+        properties: Mapping[str, object] | None = None,
         say: Callable[[str], None] = _LOG.warning,
     ) -> None:
         self._resolved = resolve(target, properties)
@@ -331,7 +331,7 @@ def _near(shown: str, root: str) -> list[str]:
     return found + [str(path.parent / name) for name in difflib.get_close_matches(path.name, beside, 3)]
 
 
-def load_profile(name: str, given: Mapping[str, Any] | None = None) -> dict[str, Any] | None:
+def load_profile(name: str, given: Mapping[str, object] | None = None) -> dict[str, Any] | None:
     """The properties of a profile from the file and the environment, which wins; None if neither knows it.
 
     `given` is what the call adds: keys in it, or in the environment, go nowhere that a file nobody named says.
@@ -405,7 +405,7 @@ def _find_file() -> Path | None:
     return next((place for place in places if place.is_file()), None)
 
 
-def _flat(profile: Mapping[str, Any], folder: Path) -> dict[str, Any]:
+def _flat(profile: Mapping[str, object], folder: Path) -> dict[str, Any]:
     """Nested tables become dotted keys; a relative root is relative to the file, wherever it is used from."""
     values: dict[str, Any] = {}
     for key, value in profile.items():

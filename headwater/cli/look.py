@@ -325,7 +325,7 @@ def _indices(table: Any) -> list[dict[str, Any]]:
     return [{"index": name, "columns": list(item.columns), "type": index_type(item)} for name, item in found.items()]
 
 
-def index_type(item: Any) -> str | None:
+def index_type(item: object) -> str | None:
     return getattr(item, "index_type", None)
 
 
@@ -395,5 +395,5 @@ def _column(item: Mapping[str, Any], width: int) -> str:
     return f"  {visible(item['column']):<{width}}  {visible(item['type'])}{null}{comment}"
 
 
-def _more(names: Sequence[Any], shown: int) -> str:
+def _more(names: Sequence[object], shown: int) -> str:
     return f" and {len(names) - shown} more" if len(names) > shown else ""

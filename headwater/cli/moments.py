@@ -55,7 +55,7 @@ def history(args: argparse.Namespace) -> int:
     return 0
 
 
-def _newest(found: Sequence[Any], limit: int | None) -> Sequence[Any]:
+def _newest(found: Sequence[object], limit: int | None) -> Sequence[Any]:
     return found if limit is None else found[len(found) - min(limit, len(found)) :]
 
 

@@ -51,7 +51,7 @@ def _on_branch(args: argparse.Namespace, table: Any) -> Any:
     return table if args.branch is None else table.at(branch=args.branch)
 
 
-def _add_columns(args: argparse.Namespace, table: Any) -> None:
+def _add_columns(args: argparse.Namespace, table: object) -> None:
     words = _words(args, "NAME TYPE, or any number of NAME=SQL and NAME:TYPE")
     if len(words) == 2 and not any("=" in word or ":" in word for word in words):
         words = [":".join(words)]
@@ -82,12 +82,12 @@ def _drop_columns(args: argparse.Namespace, table: Any) -> None:
     _on_branch(args, table).drop_columns(*names)
 
 
-def _rename_column(args: argparse.Namespace, table: Any) -> None:
+def _rename_column(args: argparse.Namespace, table: object) -> None:
     old, new = _words(args, "OLD NEW", 2)
     _on_branch(args, table).rename_columns({old: new})
 
 
-def _cast_column(args: argparse.Namespace, table: Any) -> None:
+def _cast_column(args: argparse.Namespace, table: object) -> None:
     name, kind = _words(args, "NAME TYPE", 2)
     _on_branch(args, table).cast_columns({name: column_type(kind)})
 
@@ -104,7 +104,7 @@ def _branch(table: Any, tag: str) -> str | None:
     return found
 
 
-def _newest(args: argparse.Namespace, table: Any) -> int:
+def _newest(args: argparse.Namespace, table: object) -> int:
     version: int = args.version if args.version is not None else _on_branch(args, table).versions()[-1].version
     return version
 
@@ -168,7 +168,7 @@ def branches(args: argparse.Namespace) -> int:
     return 0
 
 
-def _branch_record(name: str, found: Any) -> dict[str, Any]:
+def _branch_record(name: str, found: object) -> dict[str, Any]:
     return {
         "branch": name,
         "from_branch": getattr(found, "parent_branch", None),

@@ -79,7 +79,7 @@ def _chunk(column: Fields) -> Chunk:
     return Chunk(column[5, _I64], start, column[7, _I64])
 
 
-def chunk_size(source: Any, start: int, length: int, values: int) -> ChunkSize:
+def chunk_size(source: object, start: int, length: int, values: int) -> ChunkSize:
     """Sum the page headers between two offsets, until so many `values` are found. ValueError: they are damaged."""
     found, at, end = ChunkSize(), start, start + length
     while at < end and found.values < values:

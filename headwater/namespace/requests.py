@@ -49,7 +49,7 @@ class PageRequest(BaseModel):
     details: bool = False
 
 
-def format_moment(moment: Any) -> int | str:
+def format_moment(moment: object) -> int | str:
     """A slot, a time with a zone or the name of a snapshot, as a request says it; 13 for anything else."""
     if isinstance(moment, str):
         return f"{SNAPSHOT}{moment}"
@@ -79,7 +79,7 @@ def parse_moment(text: int | str) -> int | datetime | str:
     return time if time.tzinfo is not None else text
 
 
-def build(kind: type[Request], **fields: Any) -> Request:
+def build(kind: type[Request], **fields: object) -> Request:
     """Return a request of these fields, or raise InvalidInput (13)."""
     return parse_request(kind, fields)
 
@@ -121,7 +121,7 @@ def parse_request(kind: type[Request], request: Any) -> Request:
         raise InvalidInputError(f"The request is not a valid {kind.__name__}: {reason}") from None
 
 
-def check_vectors(vectors: Sequence[Any]) -> None:
+def check_vectors(vectors: Sequence[object]) -> None:
     """Raise InvalidInput (13) for more or longer query vectors than a search takes, and for what is no number."""
     if len(vectors) > MAX_VECTORS:
         raise InvalidInputError(f"At most {MAX_VECTORS} vectors can be searched for at once: ask several times.")

@@ -80,7 +80,7 @@ def first_rows(file: SourceFile, format: str) -> Any:
     return [row for change in found if isinstance(change, DebeziumChange) if (row := change.after or change.before)]
 
 
-def why_not_in_slices(view: ViewSpec, tables: Mapping[str, Any]) -> str:
+def why_not_in_slices(view: ViewSpec, tables: Mapping[str, object]) -> str:
     """Return why the SQL of a view cannot be computed for some keys only, or an empty text."""
     inputs = inputs_of(view, set(tables))
     try:

@@ -138,7 +138,7 @@ def ingest(
 
 
 def ingest_found(
-    spark: Any,
+    spark: object,
     stream: CatalogStream,
     files: Sequence[SourceFile],
     intake: Intake,
@@ -156,7 +156,7 @@ def ingest_found(
     return _landed(stream, done, len(new), skipped, undone, began, runner.done - so_far)
 
 
-def runner_for(spark: Any, tell: Teller = NOBODY) -> Runner:
+def runner_for(spark: object, tell: Teller = NOBODY) -> Runner:
     """Return the runner for a session, which reports its tasks to `tell`."""
     return runner_of(spark, None if tell is NOBODY else tell)
 
@@ -187,10 +187,10 @@ def _landed(
 
 
 def publish(
-    spark: Any,
+    spark: object,
     catalog: str | Catalog,
     *tables: str,
-    lineage: Mapping[str, Mapping[str, Any]] | None = None,
+    lineage: Mapping[str, Mapping[str, object]] | None = None,
     tell: Teller = NOBODY,
 ) -> Report:
     """Publish stream tables at one slot. `lineage` by name is kept in the commit beside what the log knows.
@@ -231,7 +231,7 @@ def publish(
 
 
 def undo_source(
-    spark: Any,
+    spark: object,
     catalog: str | Catalog,
     table: str | None = None,
     source: str | None = None,
@@ -299,7 +299,7 @@ def fed_by(lake: Catalog, source: str | None, file: str | None) -> list[str]:
 
 
 def backfill(
-    spark: Any,
+    spark: object,
     catalog: str | Catalog,
     table: str,
     rows: int | None = None,
@@ -336,7 +336,7 @@ def summed(job: str, parts: Sequence[Report], began: float) -> Report:
     return Report(job, **totals, seconds=seconds, parts=tuple(parts))
 
 
-def open_lake(spark: Any, catalog: str | Catalog) -> Catalog:
+def open_lake(spark: object, catalog: str | Catalog) -> Catalog:
     """A catalog that is open, or one by the name that the session was configured with."""
     if isinstance(catalog, Catalog):
         return catalog

@@ -224,7 +224,7 @@ def _facet(name: str) -> str:
 TIMEOUT_S = 30.0
 
 
-def export_lineage(events: Sequence[Mapping[str, Any]], to: str, token: str | None = None) -> int:
+def export_lineage(events: Sequence[Mapping[str, object]], to: str, token: str | None = None) -> int:
     """Write events to a file or send them to an address; how many there were.
 
     A token is sent as a bearer's; `env:NAME` and `file:PATH` say where it is.

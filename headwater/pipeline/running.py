@@ -140,7 +140,7 @@ def plan_pipeline(
 
 def run_pipeline(
     pipeline: Pipeline,
-    spark: Any = None,
+    spark: object = None,
     select: Sequence[str] = (),
     full_refresh: Sequence[str] = (),
     plan_id: str | None = None,
@@ -175,7 +175,7 @@ def run_pipeline(
 
 @contextmanager
 def opened_engine(
-    pipeline: Pipeline, catalog: Catalog, spark: Any, say: Say, needed: Collection[Any] = (True,)
+    pipeline: Pipeline, catalog: Catalog, spark: object, say: Say, needed: Collection[object] = (True,)
 ) -> Iterator[Any]:
     """Yield the session that a run works in; None: it works in this process, or nothing is `needed`."""
     engine = pipeline.engine.chosen(None, None, os.environ)
@@ -190,7 +190,7 @@ def carry_out(
     pipeline: Pipeline,
     catalog: Catalog,
     plan: Plan,
-    spark: Any,
+    spark: object,
     say: Say = lambda text: None,
     tell: Teller = NOBODY,
     failed: Failed | None = None,

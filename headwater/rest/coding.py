@@ -200,7 +200,7 @@ def _map(name: str, text: str) -> dict[str, Any]:
     return value
 
 
-def _fill(fields: dict[str, Any], params: Mapping[str, Any]) -> None:
+def _fill(fields: dict[str, Any], params: Mapping[str, object]) -> None:
     for name, value in params.items():
         if fields.get(name) is None:
             fields[name] = value
@@ -261,7 +261,7 @@ def write_answer(route: Route, response: Any) -> bytes:
     return _encode({key: value for key, value in dict(response or {}).items() if value is not None})
 
 
-def _text(response: Any) -> str:
+def _text(response: object) -> str:
     for name in ("plan", "analysis"):
         if isinstance(getattr(response, name, None), str):
             return str(getattr(response, name))

@@ -409,7 +409,7 @@ class Hosted:
             return chain((msgspec.json.encode(beside),), response)
         return encoded(response) | beside
 
-    def is_ready(self, told: Any, body: None) -> bool:
+    def is_ready(self, told: object, body: None) -> bool:
         """Return True: a worker that is asked has opened the catalog."""
         return True
 

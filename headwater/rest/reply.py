@@ -120,7 +120,7 @@ def is_known_to_client(tag: bytes, if_none_match: str | None) -> bool:
     return "*" in tags or tag.decode() in tags
 
 
-def context_headers(context: Mapping[str, Any] | None) -> Headers:
+def context_headers(context: Mapping[str, object] | None) -> Headers:
     """`header.*` entries of a response's context travel as HTTP headers (Context); unsafe ones are left out."""
     found = []
     for key, value in (context or {}).items():

@@ -218,7 +218,7 @@ def _caller_of(told: dict[str, Any]) -> Caller:
     return Caller(told["name"], tuple(grants), told["title"])
 
 
-def encoded(response: Any) -> dict[str, Any]:
+def encoded(response: object) -> dict[str, Any]:
     """A response in JSON, with the name of its model if it has one."""
     if isinstance(response, BaseModel):
         return {

@@ -62,7 +62,7 @@ REACH_S = 5.0
 
 @contextmanager
 def engine_session(
-    engine: PipelineEngine, given: Any = None, house: CatalogLocation | None = None, say: Say = lambda text: None
+    engine: PipelineEngine, given: object = None, house: CatalogLocation | None = None, say: Say = lambda text: None
 ) -> Iterator[Any]:
     """Yield the session that a run works in, tried and ready.
 
@@ -184,7 +184,7 @@ def _is_taken(session: Any, given: Any, key: str, value: str) -> bool:
     return has == value or bool(session.conf.isModifiable(key))
 
 
-def _is_local(session: Any) -> bool:
+def _is_local(session: object) -> bool:
     """Return True if executors are this process's own Spark."""
     context = getattr(session, "_sc", None)
     return context is not None and PipelineEngine(master=str(context.master)).is_local
@@ -223,7 +223,7 @@ def check_reachable(engine: PipelineEngine) -> None:
 # A cluster is tried ---------------------------------------------------------------------------------------------------
 
 
-def preflight(session: Any, house: CatalogLocation, wait: float = WAIT_S) -> None:
+def preflight(session: object, house: CatalogLocation, wait: float = WAIT_S) -> None:
     """Raise one error with its remedy if the executors cannot do the work of a run.
 
     Driver and executors each read a file that the other wrote in the storage of the catalog. The versions of Python,

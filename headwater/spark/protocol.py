@@ -360,5 +360,5 @@ def decode(frame: bytes) -> AnyCall:
     return _DECODER.decode(frame)
 
 
-def encode(value: Any) -> bytes:
+def encode(value: object) -> bytes:
     return msgspec.json.encode(value)

@@ -45,7 +45,7 @@ def configure(
     path: str | os.PathLike[str] | None = None,
     uri: str | None = None,
     token: str | None = None,
-    **properties: Any,
+    **properties: object,
 ) -> SparkSession.Builder:
     """Make the catalog known to the session as `name`.
 
@@ -75,7 +75,7 @@ def settings(
     uri: str | None = None,
     token: str | None = None,
     local: bool = True,
-    **properties: Any,
+    **properties: object,
 ) -> dict[str, str]:
     """The same as Spark settings, for `--conf` of spark-submit, spark-pipelines or a Connect server.
 

@@ -48,7 +48,7 @@ def ipc(table: pa.Table) -> bytes:
     return sink.getvalue()
 
 
-def code_of(action: Callable[[], Any]) -> int:
+def code_of(action: Callable[[], object]) -> int:
     """Return the code of the error that an action raises."""
     with pytest.raises(LanceNamespaceError) as caught:
         action()

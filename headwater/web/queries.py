@@ -42,7 +42,7 @@ class Query:
     def is_search(self) -> bool:
         return bool(self.text or self.like is not None)
 
-    def address(self, **change: Any) -> dict[str, Any]:
+    def address(self, **change: object) -> dict[str, Any]:
         told = {
             "filter": self.filter,
             "text": self.text,

@@ -88,7 +88,7 @@ LEARNT = msgspec.json.Decoder(RefRecord)
 """Known to msgspec from here on: threads that are first at once crash the process."""
 
 
-def parse_record(properties: Mapping[str, Any]) -> RefRecord:
+def parse_record(properties: Mapping[str, object]) -> RefRecord:
     return msgspec.convert(dict(properties), RefRecord)
 
 

@@ -443,7 +443,7 @@ def own_values(values: dict[str, Any]) -> dict[str, Any]:
     return {key: _own(value) if isinstance(value, (dict, list)) else value for key, value in values.items()}
 
 
-def _own(value: Any) -> Any:
+def _own(value: object) -> Any:
     if isinstance(value, dict):
         return own_values(value)
     return [_own(item) for item in value] if isinstance(value, list) else value

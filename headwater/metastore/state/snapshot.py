@@ -218,7 +218,7 @@ class Reading(ABC):
         *,
         format: str = DELTA_FORMAT,
         version: str | None = None,
-        partition: Sequence[Any] | None = None,
+        partition: Sequence[object] | None = None,
         stream: str | None = None,
         partition_id: str | None = None,
     ) -> Deltas:

@@ -73,7 +73,7 @@ def query_batches(table: TableHandle, request: QueryTableRequest) -> pa.RecordBa
     return pa.RecordBatchReader.from_batches(schema, _translated(table, batches))
 
 
-def _is_plain(options: Mapping[str, Any]) -> bool:
+def _is_plain(options: Mapping[str, object]) -> bool:
     """Return True if the rows are those of the table, in its order: neither filtered nor searched for."""
     return not any(options.get(name) for name in ("filter", "nearest", "full_text_query"))
 

@@ -191,11 +191,11 @@ def _json(text: str | None) -> Mapping[str, Any]:
     return values
 
 
-def _text(values: Mapping[str, Any]) -> str | None:
+def _text(values: Mapping[str, object]) -> str | None:
     return msgspec.json.encode(dict(values)).decode() if values else None
 
 
-def _strings(values: Mapping[str, Any]) -> dict[str, str]:
+def _strings(values: Mapping[str, object]) -> dict[str, str]:
     return {
         key: value if isinstance(value, str) else msgspec.json.encode(value).decode() for key, value in values.items()
     }

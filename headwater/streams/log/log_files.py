@@ -410,7 +410,7 @@ def read_file(
 
 
 def _share_of(
-    file: pq.ParquetFile, columns: list[str], keys: list[str], share: Share, known: Mapping[str, Any]
+    file: pq.ParquetFile, columns: list[str], keys: list[str], share: Share, known: Mapping[str, object]
 ) -> pa.Table:
     """The rows of a share, row group after row group, and only of those that can hold any."""
     parts = [file.schema_arrow.empty_table().select(columns)]

@@ -76,7 +76,7 @@ class RejectedRows:
         return told
 
     @staticmethod
-    def from_json(told: Mapping[str, Any]) -> RejectedRows:
+    def from_json(told: Mapping[str, object]) -> RejectedRows:
         return msgspec.convert(told, RejectedRows)
 
 
@@ -108,7 +108,7 @@ def write_rejected(
 
 
 def write_rows(
-    store: Store, clock: Clock, home: str, rows: pa.Table, numbers: Codes, told: Mapping[str, Any]
+    store: Store, clock: Clock, home: str, rows: pa.Table, numbers: Codes, told: Mapping[str, object]
 ) -> RejectedRows:
     """Write rows of a quarantine as a file. `numbers`: their order in their batch. `told`: properties of the delta."""
     log = encode_events(define(SCHEMA), Events(rows, np.zeros(rows.num_rows, bool)), numbers, 1)

@@ -73,7 +73,7 @@ class Given:
         return Given(columns, len(indices), present, *kinds)
 
 
-def given(data: Any) -> Given:
+def given(data: object) -> Given:
     """Any of: an Arrow table, batch, reader or list of batches, what speaks Arrow's C stream interface (pandas,
     polars, ...), a row (a mapping) or an iterable of rows."""
     if isinstance(data, Given):
@@ -94,7 +94,7 @@ def given(data: Any) -> Given:
     return from_rows(rows)
 
 
-def as_table(data: Any) -> pa.Table | None:
+def as_table(data: object) -> pa.Table | None:
     """Arrow data in any of its forms, or a frame of pandas or polars, as one table; None: it is none of those."""
     if isinstance(data, (list, tuple)) and data and all(isinstance(row, pa.RecordBatch) for row in data):
         return pa.Table.from_batches(data)
@@ -121,7 +121,7 @@ def from_table(table: Any) -> Given:
     return Given(columns, table.num_rows)
 
 
-def from_rows(rows: Sequence[Mapping[str, Any]]) -> Given:
+def from_rows(rows: Sequence[Mapping[str, object]]) -> Given:
     """Python rows: a name that a row does not have is missing there, which is not NULL."""
     names: dict[str, None] = {}
     for row in rows:
@@ -140,7 +140,7 @@ def from_rows(rows: Sequence[Mapping[str, Any]]) -> Given:
     return Given(columns, len(rows), {name: mask for name, mask in masks.items() if not mask.all()})
 
 
-def as_json(row: Mapping[str, Any]) -> str:
+def as_json(row: Mapping[str, object]) -> str:
     """A row as text, for people: what JSON has no form for is written as Python's text of it."""
     try:
         text = json.dumps(row, default=_text, ensure_ascii=False)
@@ -149,12 +149,12 @@ def as_json(row: Mapping[str, Any]) -> str:
     return text.encode(errors="backslashreplace").decode()  # half a pair of surrogates has no bytes
 
 
-def _flat(value: Any) -> Any:
+def _flat(value: object) -> Any:
     is_plain = value is None or isinstance(value, (str, int, float, bytes))
     return value if is_plain else f"({type(value).__name__})"
 
 
-def _text(value: Any) -> Any:
+def _text(value: object) -> Any:
     return value.hex() if isinstance(value, (bytes, bytearray)) else str(value)
 
 
@@ -172,7 +172,7 @@ PACKED = "__hw_packed_"
 FORM, PYTHON = b"headwater.form", b"python"
 
 
-def pack(data: Any) -> pa.Table:
+def pack(data: object) -> pa.Table:
     """Rows, or a text, as a table."""
     if isinstance(data, (str, bytes)):
         return pa.table({TEXT: pa.array([data if isinstance(data, bytes) else data.encode()], pa.large_binary())})
@@ -225,7 +225,7 @@ def _column(name: str, values: Any) -> tuple[Any, Any]:
     return pa.field(PACKED + name, pa.binary()), packed
 
 
-def _packed(name: str, value: Any) -> bytes:
+def _packed(name: str, value: object) -> bytes:
     try:
         return msgspec.msgpack.encode(value)
     except (TypeError, ValueError, OverflowError) as error:
@@ -261,7 +261,7 @@ def unpack_types(texts: dict[str, str]) -> dict[str, Any]:
 ARROW = "arrow:"
 
 
-def _type_text(kind: Any) -> str:
+def _type_text(kind: object) -> str:
     return ARROW + bytes(pa.schema([pa.field("x", kind)]).serialize()).hex()
 
 

@@ -228,7 +228,9 @@ class _Planned(msgspec.Struct):
 _PLANNED = msgspec.json.Decoder(_Planned)
 
 
-def _by_lance(dataset: Any, task: CompactionTask, place: TableHandle, key: tuple[str, ...]) -> list[FragmentMetadata]:
+def _by_lance(
+    dataset: object, task: CompactionTask, place: TableHandle, key: tuple[str, ...]
+) -> list[FragmentMetadata]:
     made = json.loads(task.execute(dataset).json())["new_fragments"]
     for file in (file for each in made for file in each["files"] if key):
         file["path"] = renamed(place, file["path"], key)

@@ -79,7 +79,7 @@ class SourceFile:
     sent: str | None = field(default=None, compare=False)
 
 
-def is_files(data: Any) -> bool:
+def is_files(data: object) -> bool:
     """Return True if a caller names files, rather than giving rows or JSON text."""
     if isinstance(data, os.PathLike):
         return True
@@ -88,7 +88,7 @@ def is_files(data: Any) -> bool:
     return isinstance(data, (list, tuple)) and bool(data) and all(_is_file(each) for each in data)
 
 
-def _is_file(item: Any) -> bool:
+def _is_file(item: object) -> bool:
     """Return True if an item of a list names a file: a text may be a message as well, so it must look like a name."""
     if not isinstance(item, str) or not is_files(item):
         return isinstance(item, os.PathLike)
@@ -298,7 +298,7 @@ def json_rows(text: str, definition: Definition, name: str | None = None) -> tup
     rows: list[Any] = []
     bad: list[Quarantined] = []
 
-    def add(row: Any, told: str) -> None:
+    def add(row: object, told: str) -> None:
         if isinstance(row, dict):
             rows.append({key: v if key in exact else floats(v) for key, v in row.items()} if exact else row)
         elif row is not None:

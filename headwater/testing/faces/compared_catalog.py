@@ -177,7 +177,7 @@ def filled_in(text: str, facts: Facts) -> str:
     return text
 
 
-def _filled(value: Any, facts: Facts) -> Any:
+def _filled(value: object, facts: Facts) -> Any:
     if isinstance(value, str):
         return filled_in(value, facts)
     if isinstance(value, Mapping):
