@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 FOLDER = Path(__file__).parent
-MODELS = ("Slots", "Versions", "Sources", "Publishing")
+MODELS = ("Slots", "Versions", "Sources", "Publishing", "Refs")
 _FIND = re.compile(r"^\\\* find: (.+)$", re.MULTILINE)
 _COUNT = re.compile(r"(\d+) states generated, (\d+) distinct states found")
 _VIOLATED = re.compile(r"Invariant (\w+) is violated")

@@ -258,6 +258,26 @@ def test_a_process_that_slept_does_not_bring_back_a_branch_that_was_deleted_mean
     assert in_folder(near, "a.t") == ({}, [])
 
 
+def test_a_process_that_slept_does_not_delete_a_tag_that_was_made_anew_meanwhile(
+    near: Catalog, lake: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The finding of the model Refs: the file was gone, and the mark said that the newer change had been made."""
+    near["a.t"].tags.create("x", 1)
+    other, tag = Catalog(MetastoreNamespace(root=str(lake))), RefFiles._tag
+
+    def asleep(files: RefFiles, name: str, to: RefTarget | None, stamp: str) -> None:
+        monkeypatch.setattr(RefFiles, "_tag", tag)
+        assert list(other["a.t"].tags) == []
+        other["a.t"].tags.create("x", 1)
+        assert in_folder(other, "a.t") == ({"x": 1}, [])
+        tag(files, name, to, stamp)
+
+    monkeypatch.setattr(RefFiles, "_tag", asleep)
+    del near["a.t"].tags["x"]
+    assert list(near["a.t"].tags) == list(other["a.t"].tags) == ["x"]
+    assert in_folder(near, "a.t") == ({"x": 1}, [])
+
+
 def test_undo_leaves_a_tag_as_it_was_before_a_transaction_that_changed_it_twice(
     catalog: Catalog, near: Catalog
 ) -> None:

@@ -17,7 +17,7 @@ from typing import Any
 from unittest import mock
 
 from headwater.errors import CommitStateUnknownError, LanceNamespaceError, ServiceUnavailableError
-from headwater.metastore import Metastore
+from headwater.metastore import Metastore, Transaction
 from headwater.metastore.commit import draft, group_commit, rules
 from headwater.metastore.commit import log as log_module
 from headwater.metastore.commit.group_commit import Committer
@@ -34,7 +34,13 @@ from headwater.namespace.versions import managed, operations
 from headwater.namespace.versions.managed import ManagedVersions
 from headwater.namespace.versions.operations import TableVersions
 from headwater.store import KeyExistsError, PutMode, claim
-from headwater.testing.simulation import RunSettings, simulate
+from headwater.streams.log import undo
+from headwater.streams.log.landing import Landing
+from headwater.streams.log.source_ledger import Ledger
+from headwater.streams.reading import change_feed, position_views
+from headwater.streams.serving import publication, publish_tasks, staged_rows
+from headwater.testing.simulation import RunSettings, simulate, streams
+from headwater.testing.simulation.streams import StreamTables
 
 Plant = Callable[[], Iterator[None]]
 MUTATIONS: dict[str, tuple[str, Any]] = {}
@@ -46,6 +52,9 @@ NOT_FOUND = {
     "a checkpoint without its segments": "a run is too short for a segment to be sealed",
     "published before it is written": "the mark only spares openers a look; `repair` of the last check looks at all",
     "a lost answer of a publish is not repeated": "what is unpublished is written by the next opener or checkpoint",
+    "the record of a source is no dependency": "two batches change one page of the record, and that is a conflict too",
+    "what a lost publish left is not set aside": "nobody in the profile writes to a serving copy beside the catalog",
+    "a collection of the log looks at no reader": "followers of the profile keep their places themselves",
     "a version that may have landed keeps only its staged name": "clients of the profile do not delete it then",
 }
 
@@ -293,6 +302,65 @@ for name, target, attribute, value in (
     ("e_tags are compared without quotes only", operations, "same_etag", lambda first, second: first == second),
 ):
     replaced(name, target, attribute, value, "versions")
+
+
+# Stream tables
+
+
+def known_to_nobody(self: Landing, ledger: Any, digest: str) -> None:
+    return None
+
+
+_read_record = Ledger._read
+
+
+def read_record_unbound(self: Ledger, id: str) -> dict[str, Any]:
+    with self._tx.unbound():
+        return _read_record(self, id)
+
+
+_record = staged_rows.record
+
+
+def record_anywhere(lake: Any, tx: Any, stream: Any, staging: Any, made: Any, lineage: Any = None) -> Any:
+    """Tell the position that the log has by now, instead of the one that was folded."""
+    newest = lake.metastore.now().last_position(stream.path, version=stream.version)
+    return _record(lake, tx, stream, staging, replace(made, position=newest), lineage)
+
+
+def all_expired(versions: Any, deltas: Any, before_ms: int, needed: Any) -> list[int]:
+    return [delta.position for delta in deltas[:-1]]
+
+
+def remember_nothing(*args: Any) -> tuple[Any, ...]:
+    return ()
+
+
+def each_of_its_own(self: StreamTables, catalog: Metastore, client: str, chance: Any, operation: Any) -> None:
+    """Land in two transactions, as a client without transactions over tables would."""
+    token = f"T{operation.id}"
+    self._begin(token, {name: self._events(chance) for name in streams.TABLES})
+    with self._noted(token):
+        for name in streams.TABLES:
+            self._send(self._table(catalog, name), self.batches[token][name], token, None)
+
+
+OF_STREAMS: tuple[tuple[str, object, str, Any], ...] = (
+    ("a token is taken again", Landing, "_known", known_to_nobody),
+    ("the record of a source is no dependency", Ledger, "_read", read_record_unbound),
+    ("an undo needs no delta of the log", Transaction, "depend_on_delta", nothing),
+    ("an undo leaves the record of its source", undo, "give_back", lambda *_: []),
+    ("an undone batch is folded", position_views, "counted", list),
+    ("followers are not told of an undone batch", change_feed, "_voided", lambda *_: []),
+    ("a publish tells a position that it has not folded", publication, "record", record_anywhere),
+    ("deletes are forgotten by a publish", publish_tasks, "add_remembered", remember_nothing),
+    ("a log is collected up to its last delta", change_feed, "expired", all_expired),
+    ("what a lost publish left is not set aside", publication, "set_aside", nothing),
+    ("a collection of the log looks at no reader", change_feed, "readers", lambda *_: {}),
+    ("a batch for two tables lands in two commits", StreamTables, "_both", each_of_its_own),
+)
+for fault in OF_STREAMS:
+    replaced(*fault, "streams")
 
 
 def search(name: str, budget: int) -> tuple[int, str] | None:

@@ -209,16 +209,23 @@ class RefFiles:
                     self._tag(name, self._shown(entry.to), record.stamp(entry.number))
                 else:
                     self._branch(name, entry.to)
-                    self._check(name, entry)
+                if (kind == TAG) is (entry.to is None):  # no stamp tells others that this was done late
+                    self._check(kind, name, entry)
         self.recorded.mark(self.table, record)
 
-    def _check(self, name: str, entry: RefEntry) -> None:
-        """A branch that was made late goes again, if another process has made and deleted it meanwhile: it has no stamp
-        by which others could tell. Not if somebody has written to it."""
-        now = self.newest() if entry.to is not None else None
-        later = now.branch.get(name) if now is not None else None
-        is_gone = later is not None and later.number > entry.number and later.to is None
-        if is_gone and not is_written(self.recorded.store, self.table.location, name):
+    def _check(self, kind: str, name: str, entry: RefEntry) -> None:
+        """Put right what was done late, if the record has a later change of the same name by now.
+
+        A tag that was deleted late is written again. A branch that was made late is deleted again, unless somebody has
+        written to it.
+        """
+        now = self.newest()
+        later = now.of(kind).get(name) if now is not None else None
+        if now is None or later is None or later.number <= entry.number or (kind == TAG) is (later.to is None):
+            return
+        if kind == TAG:
+            self._tag(name, self._shown(later.to), now.stamp(later.number))
+        elif not is_written(self.recorded.store, self.table.location, name):
             self._branch(name, None)
 
     def _shown(self, to: RefTarget | None) -> RefTarget | None:

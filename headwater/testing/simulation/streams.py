@@ -23,6 +23,7 @@ from headwater.errors import CommitStateUnknownError, LanceNamespaceError, Table
 from headwater.metastore import Metastore
 from headwater.metastore.sessions import TransactionSession
 from headwater.streams.log.source_ledger import batches_with
+from headwater.streams.reading.position_views import counted
 from headwater.streams.table import StreamTable
 from headwater.testing.simulation.checker import FAILED, OK, UNKNOWN, Operation, check_snapshots
 from headwater.testing.simulation.commits import note_outcome
@@ -45,6 +46,7 @@ MOVES = (
     ("upsert", 10),
     ("delete", 2),
     ("both", 3),
+    ("again", 3),
     ("read", 6),
     ("past", 3),
     ("undo", 2),
@@ -54,7 +56,7 @@ MOVES = (
     ("collect", 1),
     ("collect_log", 1),
 )
-"""What a client does, and how often of 36."""
+"""What a client does, and how often of 39."""
 
 Event = tuple[int, int, int | None]
 """A key, a sequence and a value; None: the row is deleted."""
@@ -131,9 +133,12 @@ class StreamTables:
         run.disk.files = LanceFiles(self.folder, run.disk)
         self.batches: dict[str, dict[str, list[Event]]] = {}
         """By token: the events of each table."""
+        self.sources: dict[str, str | None] = {}
         self.outcomes: dict[str, str] = {}
         self.undos: dict[str, dict[int, str]] = {}
         """By token: how each undo of the batch ended that was not refused."""
+        self.again: dict[str, set[str]] = {}
+        """By token: how the batch ended when somebody sent it once more. Such a batch is not undone."""
         self.past: list[tuple[object, object]] = []
         self.least: dict[str, int] = dict.fromkeys(TABLES, 0)
         """The highest position of each table that was acknowledged."""
@@ -182,7 +187,7 @@ class StreamTables:
     def _land(self, catalog: Metastore, chance: random.Random, operation: Operation, events: list[Event]) -> None:
         """Land a batch with a token; some clients try again after an error, with the same token."""
         name, token = chance.choice(TABLES), f"T{operation.id}"
-        source = chance.choice((None, "s"))
+        source = self.sources[token] = chance.choice((None, "s"))
         self._begin(token, {name: events})
         with self._noted(token):
             for attempt in range(tries := chance.choice((1, TRIES))):
@@ -212,6 +217,27 @@ class StreamTables:
                 self._send(self._table(catalog, name, session), self.batches[token][name], token, None)
             tx.commit()
 
+    def _again(self, catalog: Metastore, client: str, chance: random.Random, operation: Operation) -> None:
+        """Send a batch once more, as a source does that was killed or was not answered; the first may be on its way."""
+        known = [token for token, events in self.batches.items() if len(events) == 1 and token not in self.undos]
+        if not known:
+            return
+        token = chance.choice(known[-3:])
+        ((name, events),) = self.batches[token].items()
+        outcomes = self.again.setdefault(token, set())
+        self.run.say("", f"  {token} again")
+        outcome = UNKNOWN
+        try:
+            self._send(self._table(catalog, name), events, token, self.sources[token])
+            outcome = OK
+        except CommitStateUnknownError:
+            raise
+        except LanceNamespaceError:
+            outcome = FAILED
+            raise
+        finally:
+            outcomes.add(outcome)
+
     def _begin(self, token: str, events: dict[str, list[Event]]) -> None:
         self.batches[token] = events
         self.outcomes[token] = UNKNOWN  # as long as nobody was answered
@@ -226,7 +252,11 @@ class StreamTables:
 
     def _undo(self, catalog: Metastore, client: str, chance: random.Random, operation: Operation) -> None:
         """Undo a batch that was acknowledged."""
-        known = [token for token, outcome in self.outcomes.items() if outcome == OK and len(self.batches[token]) == 1]
+        known = [
+            token
+            for token, outcome in self.outcomes.items()
+            if outcome == OK and len(self.batches[token]) == 1 and token not in self.again
+        ]
         if not known:
             return
         token = chance.choice(known)
@@ -309,10 +339,11 @@ class StreamTables:
     def _check_records(self, table: StreamTable, name: str) -> Iterator[str]:
         """Check that each batch was taken once, or not at all, by the record of its token; an undo takes it back."""
         stream, snapshot = table.opened()
-        streams = snapshot.streams(stream.path, stream.version)
+        streams, kept = snapshot.streams(stream.path, stream.version), counted(table.deltas())
         for token in [token for token, events in self.batches.items() if name in events]:
-            times = len(batches_with(streams, token))
-            outcome, undos = self.outcomes[token], self.undos.get(token, {}).values()
+            landed = [delta for delta in kept if delta.properties.get("token") == token]
+            times = max(len(batches_with(streams, token)), len(landed))
+            outcome, undos = self._outcome(token), self.undos.get(token, {}).values()
             if times:
                 self.taken[name].add(token)
             if times > 1:
@@ -323,6 +354,11 @@ class StreamTables:
                 yield f"refused, but there: {token} ended in an error, and {name} has a record of it"
             if OK in undos and times:
                 yield f"undone, but there: {name} still has a record of {token}"
+
+    def _outcome(self, token: str) -> str:
+        """Return how a batch ended, by all who sent it."""
+        every = {self.outcomes[token], *self.again.get(token, ())}
+        return OK if OK in every else UNKNOWN if UNKNOWN in every else FAILED
 
     def _check_rows(self, table: StreamTable, name: str) -> Iterator[str]:
         found = rows_of(table.to_arrow())
