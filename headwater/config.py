@@ -331,7 +331,7 @@ def _near(shown: str, root: str) -> list[str]:
     return found + [str(path.parent / name) for name in difflib.get_close_matches(path.name, beside, 3)]
 
 
-def load_profile(name: str, given: Mapping[str, object] | None = None) -> dict[str, Any] | None:
+def load_profile(name: str, given: Mapping[str, object] | None = None) -> dict[str, object] | None:
     """The properties of a profile from the file and the environment, which wins; None if neither knows it.
 
     `given` is what the call adds: keys in it, or in the environment, go nowhere that a file nobody named says.
@@ -375,7 +375,7 @@ def _connect_rest(properties: dict[str, Any]) -> LanceNamespace:
     return connect_rest(properties)
 
 
-def _read_toml() -> dict[str, Any]:
+def _read_toml() -> dict[str, object]:
     path = _find_file()
     if path is None:
         return {}
@@ -385,7 +385,7 @@ def _read_toml() -> dict[str, Any]:
         raise InvalidInputError(f"{path.name} cannot be read: {error}") from None
 
 
-def _read_file() -> dict[str, dict[str, Any]]:
+def _read_file() -> dict[str, dict[str, object]]:
     path = _find_file()
     if path is None:
         return {}
@@ -419,8 +419,8 @@ def _flat(profile: Mapping[str, object], folder: Path) -> dict[str, Any]:
     return values
 
 
-def _read_environment() -> dict[str, dict[str, Any]]:
-    profiles: dict[str, dict[str, Any]] = {}
+def _read_environment() -> dict[str, dict[str, object]]:
+    profiles: dict[str, dict[str, object]] = {}
     for variable, value in os.environ.items():
         name, _, key = variable.removeprefix(PROFILE_VARIABLE).partition("__")
         if variable.startswith(PROFILE_VARIABLE) and name and key:

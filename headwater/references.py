@@ -13,7 +13,6 @@ import os
 import re
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 from headwater.errors import InvalidInputError
 
@@ -60,7 +59,7 @@ def read_secret(path: str, name: str) -> str:
     return secret
 
 
-def followed(properties: Mapping[str, object]) -> dict[str, Any]:
+def followed(properties: Mapping[str, object]) -> dict[str, object]:
     """Return the properties with references resolved in those that hold secrets."""
     return {
         key: follow(value, key) if isinstance(value, str) and key.startswith(SECRET_PREFIXES) else value
@@ -68,7 +67,7 @@ def followed(properties: Mapping[str, object]) -> dict[str, Any]:
     }
 
 
-def followed_all(properties: Mapping[str, object]) -> dict[str, Any]:
+def followed_all(properties: Mapping[str, object]) -> dict[str, object]:
     """Return the properties of another back end with references resolved: `env:` in all, `file:` in names of secrets.
 
     Elsewhere `file:` begins a URI.

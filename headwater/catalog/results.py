@@ -198,14 +198,14 @@ def search_request(
     check_options(options, SEARCH_OPTIONS, "A search")
     if isinstance(k, bool) or not isinstance(k, int) or k < 1:
         raise InvalidInputError(f"k is how many rows to find, at least 1, not {k!r}.")
-    asked: dict[str, Any] = {"k": k, "filter": filter, "prefilter": True, **options}
+    asked: dict[str, object] = {"k": k, "filter": filter, "prefilter": True, **options}
     if columns is not None:
         asked["columns"] = {"column_names": list(columns)}
     if vector is not None:
         asked["vector"] = {"single_vector": _numbers(vector)}
         asked["vector_column"] = column
     else:
-        words: dict[str, Any] = {"query": text}
+        words: dict[str, object] = {"query": text}
         if column is not None:
             words["columns"] = [column]
         asked["full_text_query"] = {"string_query": words}

@@ -245,7 +245,7 @@ class Missing(KeyError):
         except LanceNamespaceError:
             return text
 
-    def __reduce__(self) -> tuple[Any, ...]:
+    def __reduce__(self) -> tuple[object, ...]:
         return type(self), self.args
 
 

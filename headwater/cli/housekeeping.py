@@ -76,7 +76,7 @@ def verify(args: argparse.Namespace) -> int:
     return BROKEN_EXIT if broken else 0
 
 
-def _finding(problem: VersionProblem) -> dict[str, Any]:
+def _finding(problem: VersionProblem) -> dict[str, object]:
     names = () if problem.id is None else problem.id.names
     return {
         "kind": problem.kind,

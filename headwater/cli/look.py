@@ -44,7 +44,7 @@ _ID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}(/.+)?")
 """An immutable id of a namespace or table, or the key of a part of a table."""
 
 
-def _record(child: Child, id: Sequence[str]) -> dict[str, Any]:
+def _record(child: Child, id: Sequence[str]) -> dict[str, object]:
     return {"name": format_name(id), "id": list(id), "kind": "table" if child.is_table else "namespace"}
 
 
@@ -101,7 +101,7 @@ def find(args: argparse.Namespace) -> int:
     return 0
 
 
-def _identified(args: argparse.Namespace) -> dict[str, Any] | None:
+def _identified(args: argparse.Namespace) -> dict[str, object] | None:
     """Return the record of the object that a locator or an id names; None for a word that is neither."""
     is_id = _ID.fullmatch(args.word) is not None
     state = _objects(args) if is_id or "|" in args.word else None
@@ -212,12 +212,12 @@ def _folders() -> list[str]:
     return [".", *(f"./{name}" for name in below[:MOST_FOLDERS])]
 
 
-def _namespace_record(args: argparse.Namespace, id: Sequence[str]) -> dict[str, Any]:
+def _namespace_record(args: argparse.Namespace, id: Sequence[str]) -> dict[str, object]:
     record = namespace_record(names_of(args.target, moment_of(args)), id)
     return {**record, **_identity(_objects(args), id)} if id else record
 
 
-def _table_record(args: argparse.Namespace, id: Sequence[str]) -> dict[str, Any]:
+def _table_record(args: argparse.Namespace, id: Sequence[str]) -> dict[str, object]:
     table = open_table(args, name=args.name)
     record, said, catalog = table_record(table), moment_of(args), args.target.catalog()
     then = catalog if said is None else _asked(lambda: catalog.at(said))
@@ -236,7 +236,7 @@ def _table_record(args: argparse.Namespace, id: Sequence[str]) -> dict[str, Any]
     return {**record, **known}
 
 
-def _identity(objects: Any, id: Sequence[str]) -> dict[str, Any]:
+def _identity(objects: Any, id: Sequence[str]) -> dict[str, object]:
     """Return the immutable id, locator and aliases of a namespace or table, as far as its catalog has them."""
     found = None if objects is None else _asked(lambda: objects.find(Locator(tuple(id))))
     if found is None:
@@ -305,7 +305,7 @@ def table_record(table: Any) -> dict[str, Any]:
     return record
 
 
-def _derived(column: Any) -> dict[str, Any]:
+def _derived(column: Any) -> dict[str, object]:
     told = {"column": column.name, "type": str(column.type), "function": column.function}
     return {**told, "inputs": list(column.inputs), "version": column.version}
 

@@ -124,7 +124,7 @@ def _say(text: str) -> None:
     print(text, file=sys.stderr)
 
 
-def _plan_object(plan: Plan, places: Sequence[str]) -> dict[str, Any]:
+def _plan_object(plan: Plan, places: Sequence[str]) -> dict[str, object]:
     found = asdict(plan)
     steps = [{**step, "where": place} for step, place in zip(found["steps"], places, strict=True)]
     return {**found, "steps": steps, "id": plan.id}

@@ -58,7 +58,7 @@ def _add_columns(args: argparse.Namespace, table: object) -> None:
     _on_branch(args, table).add_columns(dict(_new_column(word) for word in words))
 
 
-def _new_column(word: str) -> tuple[str, Any]:
+def _new_column(word: str) -> tuple[str, object]:
     """`twice=id * 2` is computed, `note:string` is empty."""
     name, equals, expression = word.partition("=")
     if equals and ":" not in name:
@@ -168,7 +168,7 @@ def branches(args: argparse.Namespace) -> int:
     return 0
 
 
-def _branch_record(name: str, found: object) -> dict[str, Any]:
+def _branch_record(name: str, found: object) -> dict[str, object]:
     return {
         "branch": name,
         "from_branch": getattr(found, "parent_branch", None),
@@ -195,7 +195,7 @@ def index(args: argparse.Namespace) -> int:
     return 0
 
 
-def _index_record(table: Any, name: str, item: Any) -> dict[str, Any]:
+def _index_record(table: Any, name: str, item: Any) -> dict[str, object]:
     known = table.indices.stats(name)
     return {
         "index": name,

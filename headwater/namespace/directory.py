@@ -66,7 +66,7 @@ class DirectoryNamespace(RegisteredNamespace):
     def __repr__(self) -> str:
         return f"DirectoryNamespace(root={self.properties.root!r})"
 
-    def __reduce__(self) -> tuple[Callable[..., DirectoryNamespace], tuple[dict[str, Any]]]:
+    def __reduce__(self) -> tuple[Callable[..., DirectoryNamespace], tuple[dict[str, object]]]:
         return _reopened, (self._given,)
 
 

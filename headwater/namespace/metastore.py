@@ -65,7 +65,7 @@ class MetastoreNamespace(RegisteredNamespace):
 
     def _stand(
         self,
-        given: dict[str, Any],
+        given: dict[str, object],
         properties: MetastoreProperties,
         metastore: Metastore,
         clock: Clock,
@@ -112,7 +112,7 @@ class MetastoreNamespace(RegisteredNamespace):
     def __repr__(self) -> str:
         return f"MetastoreNamespace(root={self.properties.root!r})"
 
-    def __reduce__(self) -> tuple[Callable[..., MetastoreNamespace], tuple[dict[str, Any], dict[str, str]]]:
+    def __reduce__(self) -> tuple[Callable[..., MetastoreNamespace], tuple[dict[str, object], dict[str, str]]]:
         return _reopened, (self._given, dict(self.metastore.chosen))
 
     def create_table_reader(self, request: Any, reader: Any) -> Any:

@@ -84,7 +84,7 @@ def build(kind: type[Request], **fields: object) -> Request:
     return parse_request(kind, fields)
 
 
-def with_ignore_missing(fields: dict[str, Any]) -> dict[str, Any]:
+def with_ignore_missing(fields: dict[str, object]) -> dict[str, object]:
     """Return a request whose `ignore_missing` stands in its context too, also inside the operations of a batch.
 
     The directory document has that field of BatchDeleteTableVersions; the released model has not, and would drop it.
@@ -101,7 +101,7 @@ def with_ignore_missing(fields: dict[str, Any]) -> dict[str, Any]:
     return {**fields, "context": {**(context if isinstance(context, dict) else {}), "ignore_missing": told}}
 
 
-def _within(operation: dict[str, Any]) -> dict[str, Any]:
+def _within(operation: dict[str, object]) -> dict[str, object]:
     part = operation.get("delete_table_versions")
     return {**operation, "delete_table_versions": with_ignore_missing(part)} if isinstance(part, dict) else operation
 

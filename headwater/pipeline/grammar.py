@@ -184,7 +184,7 @@ def _merged(below: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]
     return found
 
 
-def _filled(values: Mapping[str, object], environment: Mapping[str, str]) -> dict[str, Any]:
+def _filled(values: Mapping[str, object], environment: Mapping[str, str]) -> dict[str, object]:
     """The values with the variables of the environment that texts name, but for SQL and the rows of tests."""
 
     def filled(value: object, kept: Sequence[str]) -> Any:

@@ -362,7 +362,7 @@ def stream_of(catalog: Catalog, name: str) -> CatalogStream:
 
 def log_of(catalog: Catalog, name: str) -> CatalogStream | RemoteStream:
     """A stream table, here or of a server."""
-    table: Any = catalog[name]
+    table: object = catalog[name]
     if not isinstance(table, (CatalogStream, RemoteStream)):
         raise InvalidInputError(f"{name} is a plain table and has no change log: write to it as to any Lance table.")
     return table

@@ -182,11 +182,11 @@ def _event(origin: VersionOrigin, table: CatalogStream, namespace: str) -> dict[
     }
 
 
-def _run(origin: VersionOrigin, namespace: str) -> dict[str, Any]:
+def _run(origin: VersionOrigin, namespace: str) -> dict[str, object]:
     """The run that made a version: one of its own, below that of the pipeline, which makes versions of many tables."""
     whole = origin.run.get("run")
     name = f"{whole or namespace}/{origin.table}/{origin.version}/{origin.time_ms}"
-    own: dict[str, Any] = {"runId": str(uuid.uuid5(uuid.NAMESPACE_URL, name))}
+    own: dict[str, object] = {"runId": str(uuid.uuid5(uuid.NAMESPACE_URL, name))}
     if whole is not None:
         job = {"namespace": namespace, "name": origin.run.get("pipeline", "publish")}
         parent = {

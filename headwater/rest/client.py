@@ -364,5 +364,5 @@ def native(properties: Mapping[str, str], headers: Mapping[str, str]) -> dict[st
     return {**kept, **{f"headers.{name}": value for name, value in sent.items()}}
 
 
-def _plain(request: Any) -> dict[str, Any]:
+def _plain(request: Any) -> dict[str, object]:
     return {key: value for key, value in request.model_dump().items() if value is not None}

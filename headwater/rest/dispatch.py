@@ -258,7 +258,7 @@ class Dispatcher:
         else:
             call.id, call.delimiter, call.request = known
 
-    def _understand(self, call: Call, fields: dict[str, Any]) -> None:
+    def _understand(self, call: Call, fields: dict[str, object]) -> None:
         read_call(call, fields, self._limits.page)
         check_limits(call, self._limits.depth, self._limits.properties)
         check_request(call.request)

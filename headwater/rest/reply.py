@@ -165,7 +165,7 @@ def joined(chunks: Generator[bytes | list[Any], None, None]) -> Generator[bytes,
             yield chunk if isinstance(chunk, bytes) else b"".join(chunk)
 
 
-def file_parts(reader: pa.RecordBatchReader) -> Generator[list[Any], None, None]:
+def file_parts(reader: pa.RecordBatchReader) -> Generator[list[object], None, None]:
     """The Arrow IPC file of a reader's batches, about a MiB at a time, holding no more than that.
 
     Each chunk is in the parts that Arrow has it in: bytes and buffers, not yet copied together.

@@ -142,7 +142,7 @@ def _without_warnings() -> Iterator[None]:
 
 
 @contextmanager
-def _beside(given: Any, engine: PipelineEngine, say: Say) -> Iterator[Any]:
+def _beside(given: Any, engine: PipelineEngine, say: Say) -> Iterator[object]:
     """Yield a new session of the same Spark; the given one keeps its settings and views."""
     check_pandas()
     active, session = _running(), _new_session(given)

@@ -305,7 +305,7 @@ class JobCommit(CatalogCall, frozen=True, tag="job_commit"):
     table: WireTable
     job: JobName
     arguments: Json
-    results: list[Any]
+    results: list[object]
     parallelism: int = 1
 
 

@@ -183,7 +183,7 @@ def _serve(catalog: Resolved) -> tuple[str, str]:
     return running.url, token
 
 
-def _start(catalog: Resolved) -> tuple[Any, str]:
+def _start(catalog: Resolved) -> tuple[object, str]:
     """A server of our own on loopback, whose one key this session holds."""
     token = unique_hex(64)
     running = server.start_in_thread(open_resolved(catalog), host="127.0.0.1", port=0, api_key=token)

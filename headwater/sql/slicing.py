@@ -201,7 +201,7 @@ class _Join(NamedTuple):
     before: list[str]
     right: str
     is_inner: bool
-    condition: Any
+    condition: object
     using: list[str]
 
 

@@ -272,7 +272,7 @@ def with_properties(definition: Definition, properties: Mapping[str, object]) ->
     return check(replace(changed, schema_id=definition.schema_id + 1) if is_new else changed, definition)
 
 
-def to_properties(definition: Definition) -> dict[str, Any]:
+def to_properties(definition: Definition) -> dict[str, object]:
     """As the properties of a table version."""
     known = {
         "schema": encode_schema(definition),
@@ -371,7 +371,7 @@ def _texts(properties: Mapping[str, Any]) -> dict[str, str]:
     return dict(properties)
 
 
-def _partition(entry: object, columns: Mapping[str, Column]) -> dict[str, Any]:
+def _partition(entry: object, columns: Mapping[str, Column]) -> dict[str, object]:
     """A partition as a column, as SQL writes it (`days(at)`, `bucket(16, id)`), or as (column, transform, width)."""
     if isinstance(entry, str) and (match := _TRANSFORM.fullmatch(entry)) and entry not in columns:
         width, name = match["first"] or match["last"] or 0, match["column"].strip("` ")

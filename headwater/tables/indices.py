@@ -210,7 +210,7 @@ def divided(dataset: lance.LanceDataset, tasks: int) -> list[list[int]]:
     return [list(fragments) for fragments in whole_fragments(extents, tasks)]
 
 
-def build_piece(table: TableHandle, index: NewIndex, fragments: list[int]) -> dict[str, Any]:
+def build_piece(table: TableHandle, index: NewIndex, fragments: list[int]) -> dict[str, object]:
     """Build the index segment of some fragments. It belongs to no version until it is committed."""
     with translating(table, f"create a {index.kind} index on", otherwise=InvalidInputError):
         return segment_of(table.open(), index, fragments)

@@ -84,7 +84,7 @@ def _fitting_rows(
     return unpack(body.read_all())
 
 
-def _shaping(table: StreamTable) -> Callable[[Given | None], Any]:
+def _shaping(table: StreamTable) -> Callable[[Given | None], object]:
     return lambda rows: None if rows is None else shape(table.definition, rows)
 
 

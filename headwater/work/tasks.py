@@ -129,7 +129,7 @@ class Task:
 def named(function: str) -> Callable[..., Any]:
     """Import a function by its name, `module:function`."""
     module, _, name = function.partition(":")
-    found: Callable[..., Any] = getattr(importlib.import_module(module), name)
+    found: Callable[..., object] = getattr(importlib.import_module(module), name)
     return found
 
 

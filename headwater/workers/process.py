@@ -241,7 +241,7 @@ class Worker:
             self._channel.close()
 
 
-def _answer(answers: Answers | None, question: bytes) -> dict[str, Any]:
+def _answer(answers: Answers | None, question: bytes) -> dict[str, object]:
     try:
         if answers is None:
             raise UnsupportedOperationError("This caller answers no questions.")

@@ -275,7 +275,7 @@ def base_of(versions: Sequence[Landed], changes: Sequence[Landed]) -> tuple[int,
 
 
 def _published(version: Landed) -> int | None:
-    found: Any = version.properties.get(PUBLISHED)
+    found: object = version.properties.get(PUBLISHED)
     return found if isinstance(found, int) else None
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Any
 
 from headwater.errors import (
     NamespaceNotFoundError,
@@ -112,7 +111,7 @@ class Reading(ABC):
             view = self._ready()
             return view.child_names(resolve_namespace(view, object_id(path)), kind)
 
-    def root_properties(self) -> dict[str, Any]:
+    def root_properties(self) -> dict[str, object]:
         """Return the properties of the root namespace."""
         with self._log.lock:
             view = self._ready()

@@ -50,7 +50,7 @@ def lance_schema_to_json(schema: pa.Schema) -> JsonArrowSchema:
         raise TableSchemaValidationError(f"Lance's JSON cannot say the schema: {str(error)[:200]}") from None
 
 
-def type_to_json(kind: pa.DataType) -> dict[str, Any]:
+def type_to_json(kind: pa.DataType) -> dict[str, object]:
     """A type as requests have it."""
     return dict(_type(kind).to_dict())
 
@@ -149,7 +149,7 @@ def _lance_type(name: str) -> pa.DataType:
         raise InvalidInputError(f"The data type {name[:80]!r} is not known.") from None
 
 
-def _one_child(data: dict[str, Any], depth: int) -> pa.Field[Any]:
+def _one_child(data: dict[str, object], depth: int) -> pa.Field[Any]:
     fields = data.get("fields")
     if not isinstance(fields, list) or len(fields) != 1:
         raise InvalidInputError(f"The data type {str(data['type'])[:80]!r} needs one entry in fields: its item.")

@@ -60,7 +60,7 @@ def replace_options(message: object, decide: Decide) -> Any:
     return message
 
 
-def _changed(fields: Mapping[str, object], around: Mapping[str, object], decide: Decide) -> dict[str, Any]:
+def _changed(fields: Mapping[str, object], around: Mapping[str, object], decide: Decide) -> dict[str, object]:
     changed = {}
     for name, value in fields.items():
         if type(value) in _PLAIN and name != FIELD:

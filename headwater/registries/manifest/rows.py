@@ -134,7 +134,7 @@ def _is_time(schema: pa.Schema) -> bool:
     return bool(pa.types.is_timestamp(kind) and kind.unit != "ns")
 
 
-def _scalars(column: Any) -> list[Any]:
+def _scalars(column: Any) -> list[object]:
     """Values of a column that is not ours, unchanged whatever they are; Python could not hold them all."""
     if column.null_count == len(column):
         return [None] * len(column)

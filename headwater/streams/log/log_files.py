@@ -103,7 +103,7 @@ def encode_events(definition: Definition, events: Events, numbers: Codes, bucket
     return LogFile(encode(table, [rows for _, rows in parts], ROW_GROUP), len(events), properties)
 
 
-def highest_of(definition: Definition, rows: pa.Table) -> dict[str, Any]:
+def highest_of(definition: Definition, rows: pa.Table) -> dict[str, object]:
     """The highest first sequence value of a delta's events, where lateness could be measured by it."""
     if not definition.sequence or not rows.num_rows or not is_measured(rows.column(definition.sequence[0]).type):
         return {}

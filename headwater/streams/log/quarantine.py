@@ -72,7 +72,7 @@ class RejectedRows:
     properties: Mapping[str, Any]
 
     def to_json(self) -> dict[str, Any]:
-        told: dict[str, Any] = msgspec.to_builtins(self)
+        told: dict[str, object] = msgspec.to_builtins(self)
         return told
 
     @staticmethod
@@ -131,7 +131,7 @@ def quarantine(
     if not is_quarantine(tx, path):
         raise in_the_way(path, stream.path, "quarantine")
     version = open_in(tx, path).version
-    own: dict[str, Any] = {} if origin is None else {ORIGIN: dict(origin)}
+    own: dict[str, object] = {} if origin is None else {ORIGIN: dict(origin)}
     if stream.version != FIRST_VERSION:
         own[OF_VERSION] = stream.version
     for each in rejected:

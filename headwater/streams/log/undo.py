@@ -257,7 +257,7 @@ def landed_from(
             and (among is None or (part.txn, str(known.get("file"))) in among)
         )
 
-    def whose(part: LandedPart) -> tuple[str, Any]:
+    def whose(part: LandedPart) -> tuple[str, object]:
         return part.txn, part.origin.get("source")
 
     of_batch = {*batches, *(whose(part) for part in parts if token is not None and part.origin.get("token") == token)}

@@ -78,7 +78,7 @@ def cast_values(values: list[Any], wanted: Any) -> tuple[Any, Mask]:
 # Nested values, part by part ------------------------------------------------------------------------------------------
 
 
-def _cast_nested(values: list[Any], wanted: Any) -> tuple[Any, Mask] | None:
+def _cast_nested(values: list[object], wanted: Any) -> tuple[object, Mask] | None:
     """Values of lists, structs and maps, whose parts are cast as columns; None for any other type."""
     types = pa.types
     if types.is_map(wanted):
@@ -137,7 +137,7 @@ def _cast_structs(values: list[Any], wanted: Any) -> tuple[Any, Mask]:
 def _parts(values: list[Any], read: Callable[[Any], object]) -> tuple[list[Any], Mask]:
     """Values as `read` gives them, None where one is none or cannot be read, and where that was."""
     bad = np.zeros(len(values), bool)
-    found: list[Any] = []
+    found: list[object] = []
     for place, value in enumerate(values):
         try:
             found.append(None if value is None else read(value))
@@ -319,7 +319,7 @@ def _is_text(kind: Any) -> bool:
     return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind) or kind == pa.string_view())
 
 
-def _cast_parts(array: Any, wanted: Any) -> tuple[Any, Mask]:
+def _cast_parts(array: Any, wanted: Any) -> tuple[object, Mask]:
     """Halve what fails until the values that do not fit stand alone."""
     if len(array) == 1:
         try:

@@ -52,7 +52,7 @@ class Given:
 
     def row(self, index: int) -> dict[str, Any]:
         """One row as Python values, without the columns it lacks."""
-        found: dict[str, Any] = {}
+        found: dict[str, object] = {}
         for name, values in self.columns.items():
             mask = self.present.get(name)
             if mask is None or mask[index]:
@@ -249,12 +249,12 @@ def _text_of(table: pa.Table) -> str:
         raise InvalidInputError("The text of the body is not valid UTF-8.") from None
 
 
-def pack_types(types: dict[str, Any]) -> dict[str, str]:
+def pack_types(types: dict[str, object]) -> dict[str, str]:
     """Types by name, as texts: Arrow's own form of a type that has no text here."""
     return {name: kind if isinstance(kind, str) else _type_text(parse_type(kind)) for name, kind in types.items()}
 
 
-def unpack_types(texts: dict[str, str]) -> dict[str, Any]:
+def unpack_types(texts: dict[str, str]) -> dict[str, object]:
     return {name: _type(text) for name, text in texts.items()}
 
 

@@ -101,7 +101,7 @@ def _text(kind: str, told: bytes) -> str:
     return msgspec.json.encode({kind: list(told)}).decode()
 
 
-def _date(made: Sequence[FragmentMetadata], before: dict[int, Any], addresses: Codes) -> None:
+def _date(made: Sequence[FragmentMetadata], before: dict[int, object], addresses: Codes) -> None:
     """Say of new fragments in which versions their rows, which were at these addresses, were created and changed."""
     for name in VERSIONS:
         versions = row_versions(before, addresses, name)

@@ -245,7 +245,7 @@ def together(work: Publish, answers: Sequence[Json]) -> Done:
 
 def join_tombstones(
     location: CatalogLocation, work: Publish, files: Sequence[DataFile], watermark: object
-) -> list[list[Any]]:
+) -> list[list[object]]:
     """Merge the tombstones and marks that shares wrote with those that are published; return all files after it."""
     lake, stream = location.lake(), work.view.stream
     new = read_remembered(lake.store, stream.definition, narrowed(stream.definition, None), files)

@@ -292,7 +292,7 @@ def manifest_of(stream: Stream, delta: Delta) -> str:
     return f"{stream.serving}/{staged}" if staged else delta.files[0].path
 
 
-def version_record(stream: Stream, staged: Staged, settled: int, time_ms: int) -> tuple[DataFile, dict[str, Any]]:
+def version_record(stream: Stream, staged: Staged, settled: int, time_ms: int) -> tuple[DataFile, dict[str, object]]:
     """The file and the properties of the delta that is a version, as every catalog-managed version has them."""
     properties = {
         "staged": staged.key.removeprefix(f"{stream.serving}/"),

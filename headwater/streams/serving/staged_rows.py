@@ -231,7 +231,7 @@ def stage_there(
     own: str,
     stage: str,
     arguments: Sequence[object],
-) -> list[list[Any]]:
+) -> list[list[object]]:
     """Stage versions on an executor and return them: the driver commits their manifests with its own."""
     lake = location.lake()
     staging = Staging(lake, stream, version, own=own)

@@ -30,7 +30,7 @@ TEXT = "__headwater_file__"
 Say = Callable[[str], None]
 
 
-def load(derived: Derived) -> Callable[..., Any]:
+def load(derived: Derived) -> Callable[..., object]:
     """Import the function, from the folder that the column remembers if that is there. Raise InvalidInput (13)."""
     module, _, name = derived.function.partition(":")
     try:

@@ -160,7 +160,7 @@ Found = tuple[Columns, list[Quarantined]]
 
 def _by_columns(definition: Definition, known: Decoding, text: str, bad: Sequence[Quarantined]) -> Found | None:
     """All messages at once; None: there are some that must be understood before the columns are known."""
-    envelopes: list[Any] = []
+    envelopes: list[object] = []
     rejected = list(bad)
     for line in text.split("\n"):
         found = decode(known, line) if line and not line.isspace() else None

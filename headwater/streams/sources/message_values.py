@@ -222,7 +222,7 @@ def _nested_reader(kind: object, unit: str | None) -> ValueReader:
     return ValueReader(read, frozenset([str]) if parts is None else frozenset([str, list, dict]))
 
 
-def _parts_reader(kind: Any, unit: str | None) -> Callable[[Any], Any] | None:
+def _parts_reader(kind: Any, unit: str | None) -> Callable[[Any], object] | None:
     if pa.types.is_struct(kind):
         fields = [kind.field(place) for place in range(kind.num_fields)]
         readers = {field.name: found for field in fields if (found := reader_of(field.type, unit)) is not None}

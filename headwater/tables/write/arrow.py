@@ -109,7 +109,7 @@ class Frames(ABC):
         """Return True, also for a table without rows."""
         return True
 
-    def __iter__(self) -> Iterator[dict[str, Any]]:
+    def __iter__(self) -> Iterator[dict[str, object]]:
         """Yield the rows as dicts."""
         for batch in self.to_batches():
             yield from batch.to_pylist()
