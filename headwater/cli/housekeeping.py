@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
+from lance_namespace import LanceNamespace
 
 import headwater
 from headwater.cli.lookups import names_of
@@ -25,14 +26,19 @@ from headwater.clock import SystemClock
 from headwater.config import default_target, resolve
 from headwater.config import init as make
 from headwater.config import repair as mend
-from headwater.errors import InvalidInputError, LanceNamespaceError, UnsupportedOperationError
+from headwater.errors import (
+    InvalidInputError,
+    LanceNamespaceError,
+    NamespaceNotFoundError,
+    UnsupportedOperationError,
+)
 from headwater.imports import when_used
 from headwater.metastore import Collected
 from headwater.names import format_name
 from headwater.namespace.abilities import abilities_of
 from headwater.namespace.versions import VersionProblem
 from headwater.spark.java_runtime import found_java, wheel_runtime
-from headwater.store import probe
+from headwater.store import is_local, probe
 from headwater.wording import many
 
 pipeline_file = when_used("headwater.pipeline.first_file")
@@ -281,13 +287,24 @@ def _storage(target: Target) -> Line:
             return _line(
                 "storage", OK, f"{target.shown} is a server, and answers: run doctor where it runs for the rest"
             )
-        store = abilities_of(target.namespace()).store
+        namespace, there = _at(target)
+        store = abilities_of(namespace).store
         if store is None:
             return _line("storage", OK, f"{target.shown} has no storage of its own")
         probe(store, SystemClock())
-        return _line("storage", OK, f"{target.shown} creates only what is not there")
+        return _line("storage", OK, f"{target.shown} {there}creates only what is not there")
     except LanceNamespaceError as error:
         return _line("storage", BROKEN, str(error), "name a catalog that is there, or mend the storage")
+
+
+def _at(target: Target) -> tuple[LanceNamespace, str]:
+    """Return the catalog, and what there is to say of it. A bucket can be tried before there is a catalog in it."""
+    try:
+        return target.namespace(), ""
+    except NamespaceNotFoundError:
+        if is_local(str(target.resolved.properties.get("root") or "")):
+            raise
+        return target.opening.namespace, "holds no catalog yet, and "
 
 
 def simulate(args: argparse.Namespace) -> int:

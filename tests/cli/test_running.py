@@ -20,6 +20,7 @@ from headwater.cli import housekeeping, main
 from headwater.cli.main import SCRIPTS, candidates
 from headwater.rest.server import start_in_thread
 from headwater.spark.java_runtime import found_java, wheel_runtime
+from headwater.store import ObjectStore, PutMode, open_store
 from tests.cli.running import Cli
 
 
@@ -75,6 +76,23 @@ def test_doctor_says_what_works_and_what_to_do(
     assert status == 1
     assert found["no-such-package"]["todo"] == "pip install no-such-package"
     assert (found["part spark"]["state"], "headwater[spark]" in found["part spark"]["todo"]) == ("missing", True)
+
+
+def test_doctor_tries_a_bucket_before_there_is_a_catalog_in_it(
+    s3_root: str, s3_options: dict[str, str], capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    options = [f"--property=storage.{name}={value}" for name, value in s3_options.items()]
+    status, out, _ = Cli(s3_root, capfd)("doctor", *options)
+    assert (status, "holds no catalog yet, and creates only what is not there" in out) == (0, True)
+    assert list(open_store(s3_root, s3_options).list()) == []
+    put = ObjectStore.put
+
+    def overwrite(store: ObjectStore, key: str, data: bytes, mode: PutMode) -> None:
+        put(store, key, data)
+
+    monkeypatch.setattr(ObjectStore, "put", overwrite)
+    status, out, _ = Cli(s3_root, capfd)("doctor", *options)
+    assert (status, "does not honour create-if-absent" in out) == (1, True)
 
 
 def test_a_java_that_does_not_run_is_broken() -> None:
