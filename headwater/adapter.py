@@ -88,7 +88,7 @@ def first_words(error: BaseException) -> str:
     return (text[0][:MAX_WORDS].rstrip(".") if text else "") or type(error).__name__
 
 
-def meant(namespace: LanceNamespace, operation: str, request: Any, error: Exception) -> LanceNamespaceError:
+def meant(namespace: LanceNamespace, operation: str, request: object, error: Exception) -> LanceNamespaceError:
     """Return the error of the protocol for an exception of a back end."""
     if isinstance(error, LanceNamespaceError):
         return error
@@ -214,7 +214,7 @@ class AdaptedNamespace(LanceNamespace):
         """The abilities of the plain interface."""
         return CatalogAbilities()
 
-    def ask(self, operation: str, *asked: Any) -> Any:
+    def ask(self, operation: str, *asked: object) -> Any:
         """Call an operation of the back end. Returns a model of the protocol, or raises its error."""
         try:
             return _modelled(operation, getattr(self.adapted, operation)(*asked))
@@ -310,11 +310,11 @@ class AdaptedNamespace(LanceNamespace):
     def list_tables(self, request: ListTablesRequest) -> Any:
         return self._page("list_tables", request, "tables")
 
-    def table_exists(self, request: Any) -> Any:
+    def table_exists(self, request: object) -> Any:
         """Call TableExists, or DescribeTable if the back end lacks it."""
         return self._or("table_exists", request, "describe_table", DescribeTableRequest)
 
-    def namespace_exists(self, request: Any) -> Any:
+    def namespace_exists(self, request: object) -> Any:
         return self._or("namespace_exists", request, "describe_namespace", DescribeNamespaceRequest)
 
     def describe_table(self, request: DescribeTableRequest) -> Any:
@@ -358,7 +358,7 @@ def adapt(namespace: LanceNamespace) -> LanceNamespace:
     return namespace if isinstance(namespace, Able) else AdaptedNamespace(namespace)
 
 
-def _modelled(operation: str, answer: Any) -> Any:
+def _modelled(operation: str, answer: object) -> Any:
     """Return the answer as a model of the protocol; some back ends return dictionaries."""
     model = getattr(lance_namespace, f"{operation.title().replace('_', '')}Response", None)
     if isinstance(answer, dict) and model is not None:
@@ -374,7 +374,7 @@ ANSWERED = (UnsupportedOperationError, InvalidInputError)
 """Errors of a back end that works: some cannot list the root, and want a warehouse or a catalog to begin with."""
 
 
-def open_adapted(impl: str, properties: Mapping[str, Any]) -> AdaptedNamespace:
+def open_adapted(impl: str, properties: Mapping[str, object]) -> AdaptedNamespace:
     """Open the back end of a name (`glue`) or a class (`package.module.Class`). Errors 13, 0."""
     kind = find_class(impl)
     given = {key: str(value) for key, value in followed_all(properties).items()}

@@ -66,7 +66,7 @@ def suggesting(near: Near) -> Callable[[Kind], Kind]:
     return decorate
 
 
-def _suggesting(function: Callable[..., Any], near: Near) -> Callable[..., Any]:
+def _suggesting(function: Callable[..., object], near: Near) -> Callable[..., object]:
     names = list(inspect.signature(function).parameters)[1:]
     asked = next(name for name, text in function.__annotations__.items() if text == NAME)
 
@@ -100,7 +100,7 @@ def _with_hint(kind: type[LanceNamespaceError]) -> Any:
     return type(kind.__name__, (kind,), {**members, "__qualname__": kind.__qualname__})
 
 
-def _checking(function: Callable[..., Any]) -> Callable[..., Any]:
+def _checking(function: Callable[..., object]) -> Callable[..., object]:
     names = list(inspect.signature(function).parameters)[1:]
     tests: dict[str, tuple[Test, str]] | None = None  # made by the first call, when all names of a module are there
 
@@ -118,7 +118,7 @@ def _checking(function: Callable[..., Any]) -> Callable[..., Any]:
     return call
 
 
-def _tests(function: Callable[..., Any], names: list[str]) -> dict[str, tuple[Test, str]]:
+def _tests(function: Callable[..., object], names: list[str]) -> dict[str, tuple[Test, str]]:
     found: dict[str, tuple[Test, str]] = {}
     for name, text in function.__annotations__.items():
         if name not in names or text == NAME:
@@ -129,7 +129,10 @@ def _tests(function: Callable[..., Any], names: list[str]) -> dict[str, tuple[Te
             continue
         test = _test(kind)
         if test is not None:
-            found[name] = (test, str(text).replace("Any", "any").replace(" | None", ", or nothing"))
+            found[name] = (
+                test,
+                str(text).replace("Any", "any").replace("object", "any").replace(" | None", ", or nothing"),
+            )
     return found
 
 

@@ -71,7 +71,7 @@ class Resolved:
     properties: Mapping[str, Any]
 
 
-def connect(impl: str, properties: Mapping[str, Any] | None = None, clock: Clock | None = None) -> LanceNamespace:
+def connect(impl: str, properties: Mapping[str, object] | None = None, clock: Clock | None = None) -> LanceNamespace:
     """A catalog by kind: `metastore` or `dir` (in a directory or object store), `rest` (a Lance REST server), or a back
     end of others by its name (`glue`) or class.
 
@@ -88,7 +88,7 @@ def connect(impl: str, properties: Mapping[str, Any] | None = None, clock: Clock
     return opened
 
 
-def open_catalog(target: str | None = None, properties: Mapping[str, Any] | None = None) -> LanceNamespace:
+def open_catalog(target: str | None = None, properties: Mapping[str, object] | None = None) -> LanceNamespace:
     """A catalog by a path, a URI or the name of a profile; with nothing given, the profile `default`.
 
     It is of the kind that is there, and a new one is a metastore, unless `impl` says another.
@@ -101,7 +101,7 @@ def open_resolved(found: Resolved) -> LanceNamespace:
     return connect(kind_of(found, look(found)), found.properties)
 
 
-def resolve(target: str | None = None, properties: Mapping[str, Any] | None = None) -> Resolved:
+def resolve(target: str | None = None, properties: Mapping[str, object] | None = None) -> Resolved:
     """The kind and the properties of a catalog; what the call gives wins over the profile.
 
     `impl`, `root`, `uri`, and their early names `type`, `path`, `uri` (lance-catalog-early.md, "Configurations").
@@ -250,7 +250,7 @@ class Opening:
     def __init__(
         self,
         target: str | None = None,
-        properties: Mapping[str, Any] | None = None,
+        properties: Mapping[str, object] | None = None,
         say: Callable[[str], None] = _LOG.warning,
     ) -> None:
         self._resolved = resolve(target, properties)
@@ -331,7 +331,7 @@ def _near(shown: str, root: str) -> list[str]:
     return found + [str(path.parent / name) for name in difflib.get_close_matches(path.name, beside, 3)]
 
 
-def load_profile(name: str, given: Mapping[str, Any] | None = None) -> dict[str, Any] | None:
+def load_profile(name: str, given: Mapping[str, object] | None = None) -> dict[str, object] | None:
     """The properties of a profile from the file and the environment, which wins; None if neither knows it.
 
     `given` is what the call adds: keys in it, or in the environment, go nowhere that a file nobody named says.
@@ -375,7 +375,7 @@ def _connect_rest(properties: dict[str, Any]) -> LanceNamespace:
     return connect_rest(properties)
 
 
-def _read_toml() -> dict[str, Any]:
+def _read_toml() -> dict[str, object]:
     path = _find_file()
     if path is None:
         return {}
@@ -385,7 +385,7 @@ def _read_toml() -> dict[str, Any]:
         raise InvalidInputError(f"{path.name} cannot be read: {error}") from None
 
 
-def _read_file() -> dict[str, dict[str, Any]]:
+def _read_file() -> dict[str, dict[str, object]]:
     path = _find_file()
     if path is None:
         return {}
@@ -405,7 +405,7 @@ def _find_file() -> Path | None:
     return next((place for place in places if place.is_file()), None)
 
 
-def _flat(profile: Mapping[str, Any], folder: Path) -> dict[str, Any]:
+def _flat(profile: Mapping[str, object], folder: Path) -> dict[str, Any]:
     """Nested tables become dotted keys; a relative root is relative to the file, wherever it is used from."""
     values: dict[str, Any] = {}
     for key, value in profile.items():
@@ -419,8 +419,8 @@ def _flat(profile: Mapping[str, Any], folder: Path) -> dict[str, Any]:
     return values
 
 
-def _read_environment() -> dict[str, dict[str, Any]]:
-    profiles: dict[str, dict[str, Any]] = {}
+def _read_environment() -> dict[str, dict[str, object]]:
+    profiles: dict[str, dict[str, object]] = {}
     for variable, value in os.environ.items():
         name, _, key = variable.removeprefix(PROFILE_VARIABLE).partition("__")
         if variable.startswith(PROFILE_VARIABLE) and name and key:

@@ -63,7 +63,7 @@ class ShownList(list[Item]):
 class ShownLineage(dict[str, Any]):
     """The lineage of one version, which a notebook draws: sources on the left, the version on the right."""
 
-    def __init__(self, facts: Mapping[str, Any], name: str) -> None:
+    def __init__(self, facts: Mapping[str, object], name: str) -> None:
         super().__init__(facts)
         self.name = name
 
@@ -110,7 +110,7 @@ def stream(shown: Any) -> str:
 # Values: pure
 
 
-def records(title: str, items: Sequence[Any]) -> str:
+def records(title: str, items: Sequence[object]) -> str:
     """Return records of one class as a table, newest entries of long lists only."""
     if not items:
         return _framed(title, _note("There is none."))
@@ -120,7 +120,7 @@ def records(title: str, items: Sequence[Any]) -> str:
     return _framed(title, _grid(names, [[getattr(item, name) for name in names] for item in shown]) + more)
 
 
-def record(title: str, item: Any) -> str:
+def record(title: str, item: object) -> str:
     """Return one record: its plain fields as a list, and each field of records as a table."""
     plain, parts = [], Markup("")
     for name in _names(item):
@@ -185,7 +185,7 @@ def _head(name: str) -> Markup:
     return Markup("<th>{}</th>").format(name.replace("_", " ") if name.isidentifier() else name)
 
 
-def _grid(names: Sequence[str], rows: Iterable[Sequence[Any]]) -> Markup:
+def _grid(names: Sequence[str], rows: Iterable[Sequence[object]]) -> Markup:
     head = Markup("<tr>{}</tr>").format(Markup("").join(map(_head, names))) if any(names) else Markup("")
     body = Markup("").join(
         Markup("<tr>{}</tr>").format(Markup("").join(Markup("<td>{}</td>").format(_shown(value)) for value in row))
@@ -201,7 +201,7 @@ def _schema(schema: pa.Schema) -> Markup:
     )
 
 
-def _shown(value: Any) -> Any:
+def _shown(value: object) -> Any:
     """Return one field of a record as text: paths with dots, times to the second, collections by their length."""
     if isinstance(value, datetime):
         return value.isoformat(sep=" ", timespec="seconds")
@@ -212,17 +212,17 @@ def _shown(value: Any) -> Any:
     return value if isinstance(value, Markup) else cell(value, pa.null()).html
 
 
-def _names(item: Any) -> tuple[str, ...]:
+def _names(item: object) -> tuple[str, ...]:
     if isinstance(item, msgspec.Struct):
         return item.__struct_fields__
     return tuple(each.name for each in dataclasses.fields(item)) if dataclasses.is_dataclass(item) else ()
 
 
-def _there(value: Any) -> bool:
+def _there(value: object) -> bool:
     return value is not None and value not in ("", (), [], {})
 
 
-def _inline(value: Any) -> str | None:
+def _inline(value: object) -> str | None:
     """Return the address of an image inside the page, or None if the bytes are none or are too many."""
     if not isinstance(value, (bytes, bytearray)) or len(value) > MAX_IMAGE:
         return None

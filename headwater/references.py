@@ -13,7 +13,6 @@ import os
 import re
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 from headwater.errors import InvalidInputError
 
@@ -60,7 +59,7 @@ def read_secret(path: str, name: str) -> str:
     return secret
 
 
-def followed(properties: Mapping[str, Any]) -> dict[str, Any]:
+def followed(properties: Mapping[str, object]) -> dict[str, object]:
     """Return the properties with references resolved in those that hold secrets."""
     return {
         key: follow(value, key) if isinstance(value, str) and key.startswith(SECRET_PREFIXES) else value
@@ -68,7 +67,7 @@ def followed(properties: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def followed_all(properties: Mapping[str, Any]) -> dict[str, Any]:
+def followed_all(properties: Mapping[str, object]) -> dict[str, object]:
     """Return the properties of another back end with references resolved: `env:` in all, `file:` in names of secrets.
 
     Elsewhere `file:` begins a URI.
@@ -94,7 +93,7 @@ def _is_secret(key: str) -> bool:
 
 
 def check_foreign(
-    name: str, profile: Mapping[str, Any], given: Mapping[str, Any], environment: Mapping[str, str]
+    name: str, profile: Mapping[str, object], given: Mapping[str, object], environment: Mapping[str, str]
 ) -> None:
     """Raise InvalidInput (13) if a profile of the working directory could send foreign keys to a place of its choice.
 
@@ -110,7 +109,7 @@ def check_foreign(
         )
 
 
-def _problem(profile: Mapping[str, Any], given: Mapping[str, Any], environment: Mapping[str, str]) -> str | None:
+def _problem(profile: Mapping[str, object], given: Mapping[str, object], environment: Mapping[str, str]) -> str | None:
     impl = str(profile.get("impl") or profile.get("type") or "")
     if impl and impl not in OWN_KINDS:
         return f"names a back end of others, whose code would run here (impl = {impl[:80]!r})"

@@ -141,8 +141,8 @@ def spark_type(arrow: DataType) -> SparkType:
     return _SPARK_OF[leaf]
 
 
-def spark_field(field: Field) -> dict[str, Any]:
-    metadata: dict[str, Any] = {}
+def spark_field(field: Field) -> dict[str, object]:
+    metadata: dict[str, object] = {}
     comment = (field.metadata or {}).get(b"comment")
     if comment is not None:
         metadata["comment"] = comment.decode()

@@ -30,14 +30,14 @@ class AgentAnswer:
         self._fields: list[str] = []
         self._cut: list[str] = []
 
-    def say(self, **fields: Any) -> AgentAnswer:
+    def say(self, **fields: object) -> AgentAnswer:
         """Add values, except None. A value beyond the limit is cut."""
         for key, value in fields.items():
             if value is not None and not self._add(key, as_json(shortened(value))):
                 self._cut.append(f"{key} is larger than an answer may be")
         return self
 
-    def rows(self, key: str, found: Iterable[Any], advice: str, most: int = MAX_ROWS) -> AgentAnswer:
+    def rows(self, key: str, found: Iterable[object], advice: str, most: int = MAX_ROWS) -> AgentAnswer:
         """Add a list, as far as the limits of rows and bytes allow."""
         kept, used = list[str](), len(key) + 8
         for item in found:
@@ -68,7 +68,7 @@ class AgentAnswer:
         return True
 
 
-def shortened(value: Any) -> Any:
+def shortened(value: object) -> Any:
     """Return the value with long texts cut, each with its length."""
     if isinstance(value, str) and len(value) > MAX_TEXT:
         return f"{value[:MAX_TEXT]}… ({len(value):,} characters)"
@@ -77,12 +77,12 @@ def shortened(value: Any) -> Any:
     return [shortened(item) for item in value] if isinstance(value, (list, tuple)) else value
 
 
-def cells(row: Mapping[str, Any], short: bool = True) -> dict[str, Any]:
+def cells(row: Mapping[str, object], short: bool = True) -> dict[str, Any]:
     """Return a row as JSON values: bytes as their count and, if `short`, vectors as their first numbers."""
     return {key: _cell(value, short) for key, value in row.items()}
 
 
-def _cell(value: Any, short: bool) -> Any:
+def _cell(value: object, short: bool) -> Any:
     if isinstance(value, (bytes, bytearray, memoryview)):
         return f"<{len(value):,} bytes>"
     if isinstance(value, Decimal) and value == value.to_integral_value() and abs(value) < EXACT:
@@ -96,7 +96,7 @@ def _cell(value: Any, short: bool) -> Any:
     return value
 
 
-def as_json(value: Any) -> str:
+def as_json(value: object) -> str:
     """Return JSON with control characters escaped, so that no terminal obeys them."""
     text = msgspec.json.encode(value, enc_hook=_other).decode()
     return text if text.isascii() and text.isprintable() else _ODD.sub(_escaped, text)
@@ -110,7 +110,7 @@ def _escaped(found: re.Match[str]) -> str:
     return "".join(f"\\u{units[at : at + 2].hex()}" for at in range(0, len(units), 2))
 
 
-def _other(value: Any) -> Any:
+def _other(value: object) -> Any:
     """Sizes are numbers; of what JSON does not know, the text."""
     return int(value) if isinstance(value, int) else str(value)
 

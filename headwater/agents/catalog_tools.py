@@ -36,7 +36,7 @@ def _helpful(method: Method) -> Method:
     """An error about a name says the nearest one, or how to find out."""
 
     @wraps(method)
-    def asked(self: CatalogTools, arguments: Asked, body: Any) -> str:
+    def asked(self: CatalogTools, arguments: Asked, body: object) -> str:
         try:
             return method(self, arguments, body)
         except LanceNamespaceError as error:
@@ -56,13 +56,13 @@ class CatalogTools:
     def __init__(self, target: Target) -> None:
         self._target = target
 
-    def check(self, arguments: Asked, body: Any) -> str:
+    def check(self, arguments: Asked, body: object) -> str:
         """Raise the error of the catalog if it does not exist."""
         names_of(self._target).children(())
         return ""
 
     @_helpful
-    def list(self, arguments: Asked, body: Any) -> str:
+    def list(self, arguments: Asked, body: object) -> str:
         parent = parse_name(arguments["namespace"])
         word, after = arguments["containing"].casefold(), arguments["after"]
         found = (
@@ -75,7 +75,7 @@ class CatalogTools:
         return AgentAnswer().rows("objects", rest, advice, arguments["limit"]).text()
 
     @_helpful
-    def describe(self, arguments: Asked, body: Any) -> str:
+    def describe(self, arguments: Asked, body: object) -> str:
         names = parse_name(arguments["name"])
         if not names:
             return self._namespace(names)
@@ -108,7 +108,7 @@ class CatalogTools:
         return answer.text()
 
     @_helpful
-    def schema(self, arguments: Asked, body: Any) -> str:
+    def schema(self, arguments: Asked, body: object) -> str:
         table = self._table(arguments["table"])
         if arguments["version"] is not None:
             table = table.serving.at(arguments["version"])
@@ -116,7 +116,7 @@ class CatalogTools:
         return answer.rows("columns", columns_of(table.schema), "`query` takes them by name all the same").text()
 
     @_helpful
-    def search(self, arguments: Asked, body: Any) -> str:
+    def search(self, arguments: Asked, body: object) -> str:
         text, vector, like = arguments["text"], arguments["vector"], arguments["like_row"]
         if text is None and vector is None and like is None:
             raise InvalidInputError("Say what to search for: text, vector, or like_row.")
@@ -133,7 +133,7 @@ class CatalogTools:
         rows = _rows(found, short=arguments["columns"] is None)
         return AgentAnswer().rows("rows", rows, NARROW, arguments["limit"]).text()
 
-    def query(self, arguments: Asked, body: Any) -> str:
+    def query(self, arguments: Asked, body: object) -> str:
         if not queries.is_sql(arguments["sql"]):
             raise InvalidInputError("A query is one SELECT, such as SELECT name, count(*) FROM prod.users GROUP BY 1.")
         limit = min(arguments["limit"], MAX_ROWS)
@@ -142,7 +142,7 @@ class CatalogTools:
         return AgentAnswer().rows("rows", _rows(found, short=False), f"{NARROW}, or raise `limit`", limit).text()
 
     @_helpful
-    def history(self, arguments: Asked, body: Any) -> str:
+    def history(self, arguments: Asked, body: object) -> str:
         names = parse_name(arguments["name"])
         try:
             entries = self._target.past("history").history(list(names))
@@ -162,7 +162,7 @@ class CatalogTools:
         return AgentAnswer().rows("entries", told, "raise `limit`", arguments["limit"]).text()
 
     @_helpful
-    def lineage(self, arguments: Asked, body: Any) -> str:
+    def lineage(self, arguments: Asked, body: object) -> str:
         way = downstream if arguments["downstream"] else upstream
         name = format_name(parse_name(arguments["table"]))
         node = asdict(way(self._target.catalog(), name))

@@ -96,7 +96,7 @@ class AgentTool:
         _, named = msgspec.json.schema_components([self.asked])
         return {key: value for key, value in named[self.asked.__name__].items() if key not in ("title", "description")}
 
-    def read(self, arguments: Any) -> dict[str, Any]:
+    def read(self, arguments: object) -> dict[str, Any]:
         """Decode the arguments. InvalidInput (13) names the problem and the arguments of the tool."""
         try:
             found = msgspec.convert(arguments or {}, self.asked)
@@ -170,10 +170,10 @@ def serve(named: str | None, properties: dict[str, str], seconds: float = CALL_S
 
 
 async def _answer(pool: Pool, seconds: float) -> None:
-    async def tools(context: Any, params: Any) -> types.ListToolsResult:
+    async def tools(context: object, params: object) -> types.ListToolsResult:
         return types.ListToolsResult(tools=[_shown(tool) for tool in TOOLS.values()])
 
-    async def call(context: Any, params: types.CallToolRequestParams) -> types.CallToolResult:
+    async def call(context: object, params: types.CallToolRequestParams) -> types.CallToolResult:
         try:
             return _told(await _run(pool, params.name, params.arguments, seconds))
         except LanceNamespaceError as error:
@@ -201,7 +201,7 @@ def _told(text: str, is_error: bool = False) -> types.CallToolResult:
     return types.CallToolResult(content=[types.TextContent(type="text", text=text)], is_error=is_error)
 
 
-async def _run(pool: Pool, name: str, arguments: Any, seconds: float) -> str:
+async def _run(pool: Pool, name: str, arguments: object, seconds: float) -> str:
     """One call in a worker, which is ended when the time is over or nobody waits for it any more."""
     tool = TOOLS.get(name)
     if tool is None:

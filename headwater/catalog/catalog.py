@@ -176,10 +176,10 @@ class Catalog(ObjectLookup):
     def create_table(
         self,
         name: Name,
-        data: Any = None,
+        data: object = None,
         mode: str = "create",
         properties: Mapping[str, str] | None = None,
-        schema: pa.Schema | Mapping[str, Any] | None = None,
+        schema: pa.Schema | Mapping[str, object] | None = None,
     ) -> CatalogTable:
         """Create a table and the missing namespaces above it.
 
@@ -248,10 +248,10 @@ class Catalog(ObjectLookup):
     def create_stream_table(
         self,
         name: Name,
-        schema: Any,
+        schema: object,
         keys: Sequence[str] | str = (),
         sequence: Sequence[str] | str = (),
-        partition_by: Sequence[Any] | str = (),
+        partition_by: Sequence[object] | str = (),
         properties: Mapping[str, str] | None = None,
     ) -> Any:
         """Create a stream table, whose rows come from a change log (docs/streams.md), and the namespaces above it.

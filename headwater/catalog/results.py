@@ -42,7 +42,7 @@ class WriteResult:
     deleted: int | None = None
 
 
-def written(answer: Any) -> WriteResult:
+def written(answer: object) -> WriteResult:
     """Return the result of a write from the answer of its operation."""
 
     def told(*names: str) -> int | None:
@@ -140,7 +140,7 @@ class TableSearch(Frames):
     def _repr_html_(self) -> str:
         return notebook.rows_of(self._rows)
 
-    def _with(self, **options: Any) -> TableSearch:
+    def _with(self, **options: object) -> TableSearch:
         return replace(self, options={**self.options, **options})
 
     @cached_property
@@ -192,20 +192,20 @@ def search_request(
     k: int = 10,
     filter: str | None = None,
     columns: Sequence[str] | None = None,
-    **options: Any,
+    **options: object,
 ) -> dict[str, Any]:
     """Return the fields of a QueryTable request for one search. Its filter applies before the search."""
     check_options(options, SEARCH_OPTIONS, "A search")
     if isinstance(k, bool) or not isinstance(k, int) or k < 1:
         raise InvalidInputError(f"k is how many rows to find, at least 1, not {k!r}.")
-    asked: dict[str, Any] = {"k": k, "filter": filter, "prefilter": True, **options}
+    asked: dict[str, object] = {"k": k, "filter": filter, "prefilter": True, **options}
     if columns is not None:
         asked["columns"] = {"column_names": list(columns)}
     if vector is not None:
         asked["vector"] = {"single_vector": _numbers(vector)}
         asked["vector_column"] = column
     else:
-        words: dict[str, Any] = {"query": text}
+        words: dict[str, object] = {"query": text}
         if column is not None:
             words["columns"] = [column]
         asked["full_text_query"] = {"string_query": words}

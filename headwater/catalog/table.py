@@ -353,13 +353,13 @@ class CatalogTable(Frames):
         """Change the types of columns. Raises InvalidInput (13) for a value that does not fit."""
         self._alter([{"path": name, "data_type": type_to_json(parse_type(kind))} for name, kind in types.items()])
 
-    def _alter(self, entries: list[dict[str, Any]]) -> None:
+    def _alter(self, entries: list[dict[str, object]]) -> None:
         request = {"alterations": entries, **self._now("alter columns of")}
         self.namespace.alter_table_alter_columns(parse_request(api.AlterTableAlterColumnsRequest, request))
 
     # Requests
 
-    def _able(self, found: Callable[..., Any] | None, what: str) -> Callable[..., Any]:
+    def _able(self, found: Callable[..., object] | None, what: str) -> Callable[..., object]:
         """Return an optional ability of the catalog; raise Unsupported (0) if it has none."""
         if found is None:
             raise UnsupportedOperationError(f"This catalog cannot {what}.")
@@ -408,7 +408,7 @@ def _assigned(column: str, value: Any) -> str:
     return text
 
 
-def _new_column(name: str, what: str | pa.DataType) -> dict[str, Any]:
+def _new_column(name: str, what: str | pa.DataType) -> dict[str, object]:
     if isinstance(what, str):
         return {"name": name, "expression": what}
     if not isinstance(what, pa.DataType):

@@ -93,12 +93,12 @@ class NamedVersions(Mapping[str, Any]):
     Readers by the table's name get the active one. `open`: returns the handle of the table in a catalog.
     """
 
-    def __init__(self, namespace: LanceNamespace, id: ObjectId, open: Callable[[LanceNamespace], Any]) -> None:
+    def __init__(self, namespace: LanceNamespace, id: ObjectId, open: Callable[[LanceNamespace], object]) -> None:
         self._namespace = namespace
         self._id = id
         self._open = open
 
-    def opened_by(self, open: Callable[[LanceNamespace], Any]) -> NamedVersions:
+    def opened_by(self, open: Callable[[LanceNamespace], object]) -> NamedVersions:
         """Return the same versions with handles of another kind."""
         return NamedVersions(self._namespace, self._id, open)
 
@@ -137,11 +137,11 @@ class NamedVersions(Mapping[str, Any]):
     def create(
         self,
         version: str,
-        data: Any = None,
-        schema: pa.Schema | Mapping[str, Any] | None = None,
+        data: object = None,
+        schema: pa.Schema | Mapping[str, object] | None = None,
         keys: Sequence[str] | str = (),
         sequence: Sequence[str] | str = (),
-        partition_by: Sequence[Any] = (),
+        partition_by: Sequence[object] = (),
         properties: Mapping[str, str] | None = None,
     ) -> Any:
         """Create a version beside the active one. It is unreleased until it is activated.
@@ -218,7 +218,7 @@ class Branches(Listed):
         return _MissingBranchError(f"Table {format_name(self._id)} has no branch {name[:200]!r}.").near(name, self)
 
 
-def new_rows(data: Any, columns: pa.Schema | Mapping[str, Any] | None) -> pa.RecordBatchReader:
+def new_rows(data: object, columns: pa.Schema | Mapping[str, object] | None) -> pa.RecordBatchReader:
     """Return a reader of the rows of a new table, in the types of its schema if there is one."""
     if columns is None:
         return reader_of(data, vectors=True)
@@ -248,7 +248,7 @@ class Missing(KeyError):
         except LanceNamespaceError:
             return text
 
-    def __reduce__(self) -> tuple[Any, ...]:
+    def __reduce__(self) -> tuple[object, ...]:
         return type(self), self.args
 
 
@@ -281,7 +281,7 @@ class Indices(Listed):
     def __delitem__(self, name: str) -> None:
         self._namespace.drop_table_index(build(api.DropTableIndexRequest, id=self._id, index_name=name))
 
-    def create(self, column: str, type: str | None, schema: pa.Schema, **options: Any) -> None:
+    def create(self, column: str, type: str | None, schema: pa.Schema, **options: object) -> None:
         """Create an index on a column. `type`: by default what fits the column (`index_type_of`)."""
         check_options(options, INDEX_OPTIONS, "An index")
         if type is None and column not in schema.names:

@@ -115,19 +115,19 @@ class Batch:
         self._operations: list[dict[str, Any]] = []
 
     def declare_table(
-        self, name: Any, location: str | None = None, properties: Mapping[str, str] | None = None
+        self, name: object, location: str | None = None, properties: Mapping[str, str] | None = None
     ) -> None:
         self._add("declare_table", name, location=location, properties=dict(properties or {}) or None)
 
-    def deregister_table(self, name: Any) -> None:
+    def deregister_table(self, name: object) -> None:
         self._add("deregister_table", name)
 
-    def create_version(self, name: Any, version: int, manifest_path: str, **details: Any) -> None:
+    def create_version(self, name: object, version: int, manifest_path: str, **details: object) -> None:
         """Make a staged manifest the next version of a table."""
         check_options(details, ("branch", "manifest_size", "e_tag", "metadata", "naming_scheme"), "create_version")
         self._add("create_table_version", name, version=version, manifest_path=manifest_path, **details)
 
-    def delete_versions(self, name: Any, first: int, last: int) -> None:
+    def delete_versions(self, name: object, first: int, last: int) -> None:
         """Delete the versions from `first` to `last`, both included."""
         self._add("delete_table_versions", name, ranges=[{"start_version": first, "end_version": last + 1}])
 
@@ -137,7 +137,7 @@ class Batch:
             request = parse_request(api.BatchCommitTablesRequest, {"operations": operations})
             self._namespace.batch_commit_tables(request)
 
-    def _add(self, operation: str, name: Any, **fields: Any) -> None:
+    def _add(self, operation: str, name: object, **fields: object) -> None:
         given = {key: value for key, value in fields.items() if value is not None}
         self._operations.append({operation: {"id": list(self._id(name).names), **given}})
 

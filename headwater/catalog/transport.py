@@ -50,7 +50,7 @@ class Remote(Protocol):
 
     def abort(self) -> None: ...
 
-    def stream_table(self, id: ObjectId, serving: Callable[[], Any]) -> Any: ...
+    def stream_table(self, id: ObjectId, serving: Callable[[], object]) -> Any: ...
 
     def is_stream_table(self, id: ObjectId) -> bool: ...
 
@@ -74,7 +74,7 @@ class LocalTransport:
         near.registry.check_writable()
         return LocalTransaction(near, message, author, face)
 
-    def stream_table(self, serving: CatalogTable) -> Any | None:
+    def stream_table(self, serving: CatalogTable) -> object | None:
         """Return the stream table that a table is the serving copy of; None for any other table."""
         namespace = self.namespace
         if isinstance(namespace, MetastoreNamespace) and is_stream(namespace, serving.id):
@@ -107,7 +107,7 @@ class HttpTransport:
             raise InvalidInputError("Behind a server, the author of a transaction is who the server takes you for.")
         return HttpTransaction(self.namespace.begin(message), face)
 
-    def stream_table(self, serving: CatalogTable) -> Any | None:
+    def stream_table(self, serving: CatalogTable) -> object | None:
         server, id = self.namespace, serving.id
         return server.stream_table(id, lambda: serving) if server.is_stream_table(id) else None
 

@@ -82,7 +82,7 @@ def verify(args: argparse.Namespace) -> int:
     return BROKEN_EXIT if broken else 0
 
 
-def _finding(problem: VersionProblem) -> dict[str, Any]:
+def _finding(problem: VersionProblem) -> dict[str, object]:
     names = () if problem.id is None else problem.id.names
     return {
         "kind": problem.kind,
@@ -134,7 +134,7 @@ def collect(args: argparse.Namespace) -> int:
     return 0
 
 
-def _collected(done: Any, dry_run: bool) -> Any:
+def _collected(done: object, dry_run: bool) -> Any:
     """Return what a collection deleted and why, and the oldest readable state, for people."""
     if not isinstance(done, Collected):
         return done

@@ -42,7 +42,7 @@ SHOWN_CATALOGS = 3
 MOST_FOLDERS = 100
 
 
-def _record(child: Child, id: Sequence[str]) -> dict[str, Any]:
+def _record(child: Child, id: Sequence[str]) -> dict[str, object]:
     return {"name": format_name(id), "id": list(id), "kind": "table" if child.is_table else "namespace"}
 
 
@@ -99,7 +99,7 @@ def find(args: argparse.Namespace) -> int:
     return 0
 
 
-def _identified(args: argparse.Namespace) -> dict[str, Any] | None:
+def _identified(args: argparse.Namespace) -> dict[str, object] | None:
     """Return the record of the object that a locator or an id names; None for a word that is neither."""
     is_id = is_key(args.word)
     state = _objects(args) if is_id or "|" in args.word else None
@@ -212,12 +212,12 @@ def _catalogs() -> list[str]:
     return [each for name in below[:MOST_FOLDERS] if is_catalog(each := f"./{name}")]
 
 
-def _namespace_record(args: argparse.Namespace, id: Sequence[str]) -> dict[str, Any]:
+def _namespace_record(args: argparse.Namespace, id: Sequence[str]) -> dict[str, object]:
     record = namespace_record(names_of(args.target, moment_of(args)), id)
     return {**record, **_identity(_objects(args), id)} if id else record
 
 
-def _table_record(args: argparse.Namespace, id: Sequence[str]) -> dict[str, Any]:
+def _table_record(args: argparse.Namespace, id: Sequence[str]) -> dict[str, object]:
     table = open_table(args, name=args.name)
     record, said, catalog = table_record(table), moment_of(args), args.target.catalog()
     then = catalog if said is None else _asked(lambda: catalog.at(said))
@@ -236,7 +236,7 @@ def _table_record(args: argparse.Namespace, id: Sequence[str]) -> dict[str, Any]
     return {**record, **known}
 
 
-def _identity(objects: Any, id: Sequence[str]) -> dict[str, Any]:
+def _identity(objects: Any, id: Sequence[str]) -> dict[str, object]:
     """Return the immutable id, locator and aliases of a namespace or table, as far as its catalog has them."""
     found = None if objects is None else _asked(lambda: objects.find(Locator(tuple(id))))
     if found is None:
@@ -305,7 +305,7 @@ def table_record(table: Any) -> dict[str, Any]:
     return record
 
 
-def _derived(column: Any) -> dict[str, Any]:
+def _derived(column: Any) -> dict[str, object]:
     told = {"column": column.name, "type": str(column.type), "function": column.function}
     return {**told, "inputs": list(column.inputs), "version": column.version}
 
@@ -325,7 +325,7 @@ def _indices(table: Any) -> list[dict[str, Any]]:
     return [{"index": name, "columns": list(item.columns), "type": index_type(item)} for name, item in found.items()]
 
 
-def index_type(item: Any) -> str | None:
+def index_type(item: object) -> str | None:
     return getattr(item, "index_type", None)
 
 
@@ -395,5 +395,5 @@ def _column(item: Mapping[str, Any], width: int) -> str:
     return f"  {visible(item['column']):<{width}}  {visible(item['type'])}{null}{comment}"
 
 
-def _more(names: Sequence[Any], shown: int) -> str:
+def _more(names: Sequence[object], shown: int) -> str:
     return f" and {len(names) - shown} more" if len(names) > shown else ""

@@ -157,7 +157,7 @@ def _committed(delta: Delta) -> datetime:
 class ServerLookups:
     """A Lance REST server, asked by plain HTTP."""
 
-    def __init__(self, uri: str, properties: Mapping[str, Any]) -> None:
+    def __init__(self, uri: str, properties: Mapping[str, object]) -> None:
         self._uri = uri.rstrip("/")
         self._delimiter = str(properties.get("delimiter", DELIMITER))
         self._headers = {

@@ -55,7 +55,7 @@ def history(args: argparse.Namespace) -> int:
     return 0
 
 
-def _newest(found: Sequence[Any], limit: int | None) -> Sequence[Any]:
+def _newest(found: Sequence[object], limit: int | None) -> Sequence[Any]:
     return found if limit is None else found[len(found) - min(limit, len(found)) :]
 
 
@@ -100,7 +100,7 @@ def diff(args: argparse.Namespace) -> int:
     return 0
 
 
-def differences(found: Diff) -> Iterator[dict[str, Any]]:
+def differences(found: Diff) -> Iterator[dict[str, object]]:
     """Yield the differences of two states, one record for each object."""
     for change, objects in (("added", found.added), ("dropped", found.removed)):
         yield from (_difference(item.path, item.kind, change) for item in _named(objects))
@@ -125,7 +125,7 @@ def _named(objects: Sequence[Object]) -> Iterator[Object]:
     return (item for item in objects if item.kind in ("namespace", "table"))
 
 
-def _difference(path: Sequence[str], kind: str, change: str) -> dict[str, Any]:
+def _difference(path: Sequence[str], kind: str, change: str) -> dict[str, object]:
     return {"name": format_name(path), "id": list(path), "kind": kind, "change": change, "was": None}
 
 

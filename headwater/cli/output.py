@@ -47,7 +47,7 @@ def _seen(char: str) -> str:
     return char.encode("unicode_escape").decode() if acts and char not in _JOINERS else char
 
 
-def plain(response: Any) -> Any:
+def plain(response: object) -> Any:
     """A response as values that JSON knows; what is not there is left out, and so is the transport's context.
 
     Storage options can be credentials, and what is printed ends in logs: their names are shown, their values not.
@@ -65,17 +65,17 @@ def plain(response: Any) -> Any:
     return response
 
 
-def _hidden(key: str, value: Any) -> Any:
+def _hidden(key: str, value: object) -> Any:
     if key == "storage_options" and isinstance(value, Mapping):
         return dict.fromkeys(value, "(hidden)")
     return plain(value) if isinstance(value, (Mapping, list)) else value
 
 
-def say_json(value: Any) -> None:
+def say_json(value: object) -> None:
     print(msgspec.json.encode(value, enc_hook=int).decode())
 
 
-def show(response: Any, as_json: bool) -> None:
+def show(response: object, as_json: bool) -> None:
     """Print one response."""
     value = plain(response)
     if as_json:
@@ -85,7 +85,7 @@ def show(response: Any, as_json: bool) -> None:
         print(line)
 
 
-def show_records(records: Iterable[Mapping[str, Any]], as_json: bool, empty: str = "") -> None:
+def show_records(records: Iterable[Mapping[str, object]], as_json: bool, empty: str = "") -> None:
     """Print a list: one JSON object a line, or a table. What `empty` says is no result."""
     if as_json:
         for record in records:
@@ -98,7 +98,7 @@ def show_records(records: Iterable[Mapping[str, Any]], as_json: bool, empty: str
         print(empty, file=sys.stderr)
 
 
-def show_record(record: Mapping[str, Any], as_json: bool) -> None:
+def show_record(record: Mapping[str, object], as_json: bool) -> None:
     """Print one thing: an object, or its fields one a line."""
     if as_json:
         say_json(record)
@@ -108,7 +108,7 @@ def show_record(record: Mapping[str, Any], as_json: bool) -> None:
             print(f"{key}: {cell(value)}")
 
 
-def show_names(records: Iterable[tuple[str, Mapping[str, Any]]], as_json: bool) -> None:
+def show_names(records: Iterable[tuple[str, Mapping[str, object]]], as_json: bool) -> None:
     """Print names, one a line, each with its record for programs."""
     for shown, record in records:
         if as_json:
@@ -117,7 +117,7 @@ def show_names(records: Iterable[tuple[str, Mapping[str, Any]]], as_json: bool) 
             print(visible(shown))
 
 
-def print_grid(records: Sequence[Mapping[str, Any]], null: str = "") -> None:
+def print_grid(records: Sequence[Mapping[str, object]], null: str = "") -> None:
     """Records as a table: fitted to a terminal, or aligned and whole in a pipe."""
     if not is_terminal():
         for line in grid(records, null):
@@ -144,7 +144,7 @@ def fitted(line: str) -> str:
     return str(text.plain)
 
 
-def _table(records: Sequence[Mapping[str, Any]], width: int, null: str) -> Any:
+def _table(records: Sequence[Mapping[str, object]], width: int, null: str) -> Any:
     """A table for a screen of this width: no column is squeezed away, and those without a value are left out."""
     heads = list(dict.fromkeys(key for record in records for key in record))
     if not null:
@@ -173,11 +173,11 @@ def widths(natural: Sequence[int], room: int) -> list[int]:
     return found
 
 
-def _text(value: Any, null: str) -> Any:
+def _text(value: object, null: str) -> Any:
     return rich.text.Text(null, style="dim") if value is None else rich.text.Text(cell(value, True)[:MAX_CELL])
 
 
-def grid(records: Sequence[Mapping[str, Any]], null: str = "") -> list[str]:
+def grid(records: Sequence[Mapping[str, object]], null: str = "") -> list[str]:
     """Records as aligned columns, one record a line, nothing cut."""
     heads = list(dict.fromkeys(key for record in records for key in record))
     cells = [[null if record.get(head) is None else cell(record[head]) for head in heads] for record in records]
@@ -187,7 +187,7 @@ def grid(records: Sequence[Mapping[str, Any]], null: str = "") -> list[str]:
     return ["  ".join(text.ljust(width) for text, width in zip(row, widths, strict=True)).rstrip() for row in table]
 
 
-def cell(value: Any, terminal: bool | None = None) -> str:
+def cell(value: object, terminal: bool | None = None) -> str:
     """One value as text, in one line."""
     short = is_terminal() if terminal is None else terminal
     if isinstance(value, str):
@@ -209,7 +209,7 @@ def cell(value: Any, terminal: bool | None = None) -> str:
     return visible(str(value))
 
 
-def _is_vector(value: Sequence[Any]) -> bool:
+def _is_vector(value: Sequence[object]) -> bool:
     return len(value) > SHORT_VECTOR and all(isinstance(item, (int, float)) for item in value[:SHORT_VECTOR])
 
 
@@ -241,7 +241,7 @@ def size(count: int) -> str:
     return f"{count / 1000**power:,.1f} {_UNITS[power - 1]}"
 
 
-def lines(value: Any, indent: str = "") -> Iterator[str]:
+def lines(value: object, indent: str = "") -> Iterator[str]:
     """A response for people: names one to a line, records as a table, the rest as `key: value`."""
     if isinstance(value, Mapping):
         sole = [item for item in value.values() if isinstance(item, list)]
@@ -258,7 +258,7 @@ def lines(value: Any, indent: str = "") -> Iterator[str]:
         yield from (f"{indent}{visible(line)}" for line in str(value).split("\n"))
 
 
-def _entry(key: str, item: Any, indent: str) -> Iterator[str]:
+def _entry(key: str, item: object, indent: str) -> Iterator[str]:
     if isinstance(item, (Mapping, list)) and item:
         yield f"{indent}{visible(key)}:"
         yield from lines(item, indent + "  ")

@@ -124,7 +124,7 @@ def _say(text: str) -> None:
     print(text, file=sys.stderr)
 
 
-def _plan_object(plan: Plan, places: Sequence[str]) -> dict[str, Any]:
+def _plan_object(plan: Plan, places: Sequence[str]) -> dict[str, object]:
     found = asdict(plan)
     steps = [{**step, "where": place} for step, place in zip(found["steps"], places, strict=True)]
     return {**found, "steps": steps, "id": plan.id}
@@ -226,7 +226,7 @@ def ingest(args: argparse.Namespace) -> int:
             return _watch(args, spark, catalog, source, options)
     asked = (args.table, source, args.format, args.name, args.strict)
 
-    def act(spark: Any, catalog: Catalog, tell: Teller) -> jobs.Report:
+    def act(spark: object, catalog: Catalog, tell: Teller) -> jobs.Report:
         return jobs.ingest(spark, catalog, *asked, again=args.again, tell=tell, **options)
 
     return _job(args, f"ingest {args.table}", act)
@@ -255,14 +255,14 @@ def publish(args: argparse.Namespace) -> int:
 
 
 def backfill(args: argparse.Namespace) -> int:
-    def act(spark: Any, catalog: Catalog, tell: Teller) -> jobs.Report:
+    def act(spark: object, catalog: Catalog, tell: Teller) -> jobs.Report:
         return jobs.backfill(spark, catalog, args.table, args.rows, args.batch, tell)
 
     return _job(args, f"backfill {args.table}", act)
 
 
 def index(args: argparse.Namespace) -> int:
-    def act(spark: Any, catalog: Catalog, tell: Teller) -> jobs.Report:
+    def act(spark: object, catalog: Catalog, tell: Teller) -> jobs.Report:
         return keeping.index(spark, catalog, args.table, args.column, args.type, tell=tell)
 
     return _job(args, f"index {args.table}", act)
@@ -275,7 +275,7 @@ def maintain(args: argparse.Namespace) -> int:
 
 
 def undo_source(args: argparse.Namespace) -> int:
-    def act(spark: Any, catalog: Catalog, tell: Teller) -> jobs.Report:
+    def act(spark: object, catalog: Catalog, tell: Teller) -> jobs.Report:
         return jobs.undo_source(spark, catalog, args.table, args.source, args.file, args.digest)
 
     return _job(args, f"undo {args.table or args.source}", act)

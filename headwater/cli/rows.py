@@ -150,7 +150,7 @@ def _read_stdin(table: Any) -> pa.Table:
     return read_arrow(data, FILES).read_all()
 
 
-def column_types(schema: pa.Schema) -> dict[str, Any]:
+def column_types(schema: pa.Schema) -> dict[str, object]:
     """The types that texts of a CSV file can be read as; a column of another type keeps what is guessed of it."""
     return {field.name: field.type for field in schema if _is_plain(field.type)}
 

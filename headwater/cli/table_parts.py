@@ -51,14 +51,14 @@ def _on_branch(args: argparse.Namespace, table: Any) -> Any:
     return table if args.branch is None else table.at(branch=args.branch)
 
 
-def _add_columns(args: argparse.Namespace, table: Any) -> None:
+def _add_columns(args: argparse.Namespace, table: object) -> None:
     words = _words(args, "NAME TYPE, or any number of NAME=SQL and NAME:TYPE")
     if len(words) == 2 and not any("=" in word or ":" in word for word in words):
         words = [":".join(words)]
     _on_branch(args, table).add_columns(dict(_new_column(word) for word in words))
 
 
-def _new_column(word: str) -> tuple[str, Any]:
+def _new_column(word: str) -> tuple[str, object]:
     """`twice=id * 2` is computed, `note:string` is empty."""
     name, equals, expression = word.partition("=")
     if equals and ":" not in name:
@@ -82,12 +82,12 @@ def _drop_columns(args: argparse.Namespace, table: Any) -> None:
     _on_branch(args, table).drop_columns(*names)
 
 
-def _rename_column(args: argparse.Namespace, table: Any) -> None:
+def _rename_column(args: argparse.Namespace, table: object) -> None:
     old, new = _words(args, "OLD NEW", 2)
     _on_branch(args, table).rename_columns({old: new})
 
 
-def _cast_column(args: argparse.Namespace, table: Any) -> None:
+def _cast_column(args: argparse.Namespace, table: object) -> None:
     name, kind = _words(args, "NAME TYPE", 2)
     _on_branch(args, table).cast_columns({name: column_type(kind)})
 
@@ -104,7 +104,7 @@ def _branch(table: Any, tag: str) -> str | None:
     return found
 
 
-def _newest(args: argparse.Namespace, table: Any) -> int:
+def _newest(args: argparse.Namespace, table: object) -> int:
     version: int = args.version if args.version is not None else _on_branch(args, table).versions()[-1].version
     return version
 
@@ -168,7 +168,7 @@ def branches(args: argparse.Namespace) -> int:
     return 0
 
 
-def _branch_record(name: str, found: Any) -> dict[str, Any]:
+def _branch_record(name: str, found: object) -> dict[str, object]:
     return {
         "branch": name,
         "from_branch": getattr(found, "parent_branch", None),
@@ -195,7 +195,7 @@ def index(args: argparse.Namespace) -> int:
     return 0
 
 
-def _index_record(table: Any, name: str, item: Any) -> dict[str, Any]:
+def _index_record(table: Any, name: str, item: Any) -> dict[str, object]:
     known = table.indices.stats(name)
     return {
         "index": name,

@@ -140,7 +140,7 @@ def _bounded(source: Any, bounds: Bounds, sent: int) -> bytes:
 
 def read_csv(
     source: TextSource,
-    types: Mapping[str, Any],
+    types: Mapping[str, object],
     skip: Callable[[Any], Literal["skip", "error"]] | None = None,
     newlines_in_values: bool = True,
     empty_is_null: bool = True,

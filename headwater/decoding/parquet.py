@@ -79,7 +79,7 @@ def _chunk(column: Fields) -> Chunk:
     return Chunk(column[5, _I64], start, column[7, _I64])
 
 
-def chunk_size(source: Any, start: int, length: int, values: int) -> ChunkSize:
+def chunk_size(source: object, start: int, length: int, values: int) -> ChunkSize:
     """Sum the page headers between two offsets, until so many `values` are found. ValueError: they are damaged."""
     found, at, end = ChunkSize(), start, start + length
     while at < end and found.values < values:
@@ -132,7 +132,7 @@ def _struct(data: bytes, at: int, depth: int) -> tuple[Fields, int]:
     return fields, at + 1
 
 
-def _value(data: bytes, at: int, kind: int, depth: int) -> tuple[Any, int]:
+def _value(data: bytes, at: int, kind: int, depth: int) -> tuple[object, int]:
     if kind in (_TRUE, _FALSE):
         return kind == _TRUE, at
     if kind == _BYTE:
@@ -161,7 +161,7 @@ def _list(data: bytes, at: int, depth: int) -> tuple[list[Any], int]:
         count, at = _varint(data, at)
     if count > len(data) - at:
         raise IndexError
-    found: list[Any] = []
+    found: list[object] = []
     for _ in range(count):
         value, at = (None, at + 1) if kind in (_TRUE, _FALSE) else _value(data, at, kind, depth + 1)
         found.append(value)
@@ -345,7 +345,7 @@ def _is_bytes(kind: Any) -> bool:
     return bool(is_text or kinds.is_binary(kind) or kinds.is_large_binary(kind) or kinds.is_dictionary(kind))
 
 
-def _leaf_types(kind: Any, slots: int, in_list: bool) -> list[tuple[Any, int, bool]]:
+def _leaf_types(kind: Any, slots: int, in_list: bool) -> list[tuple[object, int, bool]]:
     if isinstance(kind, pa.BaseExtensionType):
         return _leaf_types(kind.storage_type, slots, in_list)
     if kinds.is_fixed_size_list(kind):

@@ -121,7 +121,7 @@ class Session(ABC):
         """Raise InvalidTableState if rows of the open transaction wait for a table that an undo would change."""
         return
 
-    def postpone(self, table: Path, **deletion: Any) -> bool:
+    def postpone(self, table: Path, **deletion: object) -> bool:
         """Keep a deletion of files (the fields of `Postponed`) for the commit; False if it can be done at once."""
         return False
 

@@ -10,7 +10,6 @@ import os
 import shutil
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any
 
 import pyarrow as pa
 
@@ -43,7 +42,7 @@ class Exported:
 
 
 def export(
-    catalog: Catalog, to: str, all_versions: bool = False, properties: Mapping[str, Any] | None = None
+    catalog: Catalog, to: str, all_versions: bool = False, properties: Mapping[str, object] | None = None
 ) -> Exported:
     """Export to a directory catalog at `to`, which must be missing or empty. `properties`: of the new catalog.
 

@@ -14,7 +14,6 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from itertools import pairwise
-from typing import Any
 
 from headwater.clock import Clock, SystemClock
 from headwater.config import There, look, resolve
@@ -167,7 +166,7 @@ class Upgraded:
     slot: int
 
 
-def upgrade(target: str, properties: Mapping[str, Any] | None = None) -> Upgraded:
+def upgrade(target: str, properties: Mapping[str, object] | None = None) -> Upgraded:
     """Turn the directory catalog at a path, URI or profile into a metastore. Run it again after an interruption.
 
     Errors 1: nothing is there; 13: it is no directory catalog, or a metastore cannot hold it (nothing was changed).

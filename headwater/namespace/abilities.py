@@ -123,7 +123,7 @@ def _declares(kind: type) -> bool:
     return issubclass(kind, Able)
 
 
-def write_rows(namespace: LanceNamespace, method: str, request: Any, reader: pa.RecordBatchReader) -> Any:
+def write_rows(namespace: LanceNamespace, method: str, request: object, reader: pa.RecordBatchReader) -> Any:
     """Call a method that takes rows."""
     can = abilities_of(namespace)
     direct = {

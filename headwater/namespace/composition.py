@@ -74,7 +74,7 @@ class ComposedNamespace(LanceNamespace):
     def check_columns(self, id: ObjectId, paths: Sequence[str]) -> None:
         """Error 13 for columns that Lance operations cannot change, because they are filled from elsewhere."""
 
-    def check_branch(self, request: Any) -> None:
+    def check_branch(self, request: object) -> None:
         """Error 13 in a transaction, for a change of rows or columns of a branch, whose versions no catalog orders."""
         if self.versions.in_transaction and branch_of(getattr(request, "branch", None)) is not None:
             raise InvalidInputError(

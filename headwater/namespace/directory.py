@@ -20,7 +20,7 @@ from headwater.namespace.registry_kinds import open_directory, open_registry
 class DirectoryNamespace(RegisteredNamespace):
     """A catalog in a directory, local or on an object store (lance-directory-namespace.md)."""
 
-    def __init__(self, clock: Clock | None = None, /, **properties: Any) -> None:
+    def __init__(self, clock: Clock | None = None, /, **properties: object) -> None:
         clock = clock or SystemClock()
         self._given = properties
         self.properties = parse_properties(properties)
@@ -66,7 +66,7 @@ class DirectoryNamespace(RegisteredNamespace):
     def __repr__(self) -> str:
         return f"DirectoryNamespace(root={self.properties.root!r})"
 
-    def __reduce__(self) -> tuple[Callable[..., DirectoryNamespace], tuple[dict[str, Any]]]:
+    def __reduce__(self) -> tuple[Callable[..., DirectoryNamespace], tuple[dict[str, object]]]:
         return _reopened, (self._given,)
 
 

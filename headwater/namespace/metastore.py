@@ -53,7 +53,7 @@ Answer = TypeVar("Answer")
 class MetastoreNamespace(RegisteredNamespace):
     """A catalog in a metastore, in a local directory or on an object store (docs/design/014-metastore-catalog.md)."""
 
-    def __init__(self, clock: Clock | None = None, /, **properties: Any) -> None:
+    def __init__(self, clock: Clock | None = None, /, **properties: object) -> None:
         known = parse_metastore_properties(properties)
         store, clock = open_store(known.root, dict(known.storage)), clock or SystemClock()
         check_finished(store)
@@ -65,7 +65,7 @@ class MetastoreNamespace(RegisteredNamespace):
 
     def _stand(
         self,
-        given: dict[str, Any],
+        given: dict[str, object],
         properties: MetastoreProperties,
         metastore: Metastore,
         clock: Clock,
@@ -112,7 +112,7 @@ class MetastoreNamespace(RegisteredNamespace):
     def __repr__(self) -> str:
         return f"MetastoreNamespace(root={self.properties.root!r})"
 
-    def __reduce__(self) -> tuple[Callable[..., MetastoreNamespace], tuple[dict[str, Any], dict[str, str]]]:
+    def __reduce__(self) -> tuple[Callable[..., MetastoreNamespace], tuple[dict[str, object], dict[str, str]]]:
         return _reopened, (self._given, dict(self.metastore.chosen))
 
     def create_table_reader(self, request: Any, reader: Any) -> Any:
@@ -148,19 +148,19 @@ class MetastoreNamespace(RegisteredNamespace):
 
     # Tags and branches
 
-    def create_table_tag(self, request: Any) -> Any:
+    def create_table_tag(self, request: object) -> Any:
         return self._change_refs(api.CreateTableTagRequest, request, RefEdit.create_tag, "create tag {.tag}")
 
-    def update_table_tag(self, request: Any) -> Any:
+    def update_table_tag(self, request: object) -> Any:
         return self._change_refs(api.UpdateTableTagRequest, request, RefEdit.update_tag, "move tag {.tag}")
 
-    def delete_table_tag(self, request: Any) -> Any:
+    def delete_table_tag(self, request: object) -> Any:
         return self._change_refs(api.DeleteTableTagRequest, request, RefEdit.delete_tag, "delete tag {.tag}")
 
-    def create_table_branch(self, request: Any) -> Any:
+    def create_table_branch(self, request: object) -> Any:
         return self._change_refs(api.CreateTableBranchRequest, request, RefEdit.create_branch, "create branch {.name}")
 
-    def delete_table_branch(self, request: Any) -> Any:
+    def delete_table_branch(self, request: object) -> Any:
         return self._change_refs(api.DeleteTableBranchRequest, request, RefEdit.delete_branch, "delete branch {.name}")
 
     def _change_refs(self, kind: Any, request: Any, edit: Callable[[RefEdit, Any], Answer], message: str) -> Answer:
@@ -325,7 +325,7 @@ class MetastoreNamespace(RegisteredNamespace):
     def publish(
         self,
         ids: Sequence[ObjectId],
-        lineage: Mapping[str, Mapping[str, Any]] | None = None,
+        lineage: Mapping[str, Mapping[str, object]] | None = None,
         runner: Runner = HERE,
     ) -> list[Published]:
         """Publish stream tables at one slot, that of the open transaction if there is one.
@@ -339,7 +339,7 @@ class MetastoreNamespace(RegisteredNamespace):
         """The open transactions of callers in other processes."""
         return OpenTransactions(self)
 
-    def undo_transaction(self, txn: Any, dry_run: bool = False) -> Undone:
+    def undo_transaction(self, txn: object, dry_run: bool = False) -> Undone:
         """Undo a committed transaction by a new one, or in the one that is open here; 19 with the reasons.
 
         Lance tables get one more version.

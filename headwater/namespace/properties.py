@@ -6,7 +6,6 @@ import getpass
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
 
 from headwater.errors import InvalidInputError
 from headwater.names import DELIMITER, check_delimiter
@@ -40,7 +39,7 @@ class DirectoryProperties:
     storage: Mapping[str, str] = field(default_factory=dict)
 
 
-def parse_properties(properties: Mapping[str, Any]) -> DirectoryProperties:
+def parse_properties(properties: Mapping[str, object]) -> DirectoryProperties:
     """Properties as users write them, all strings (Python's own booleans are taken too)."""
     properties = followed(properties)
     for key in properties:
@@ -74,7 +73,7 @@ class MetastoreProperties:
     """Whom the log names as the one who changed something: the user of the process, when not told."""
 
 
-def parse_metastore_properties(properties: Mapping[str, Any]) -> MetastoreProperties:
+def parse_metastore_properties(properties: Mapping[str, object]) -> MetastoreProperties:
     """As `parse_properties`, of the fewer properties a metastore has."""
     known = ("root", "path", "delimiter", "author", "storage.*")
     for key in properties:
@@ -94,7 +93,7 @@ def _user() -> str:
         return ""
 
 
-def _storage(properties: Mapping[str, Any]) -> dict[str, str]:
+def _storage(properties: Mapping[str, object]) -> dict[str, str]:
     return {k.removeprefix("storage."): str(v) for k, v in properties.items() if k.startswith("storage.")}
 
 
@@ -108,7 +107,7 @@ def _check(parsed: DirectoryProperties) -> None:
         raise InvalidInputError("table_version_management needs the manifest: set manifest_enabled=true.")
 
 
-def _root(properties: Mapping[str, Any]) -> str:
+def _root(properties: Mapping[str, object]) -> str:
     """The root as an absolute path without a trailing slash, or a URI. `path` is the early name of `root`."""
     given = [str(properties[key]) for key in ("root", "path") if properties.get(key)]
     if not given:
@@ -136,7 +135,7 @@ def _folder(path: str) -> str:
     return path
 
 
-def _flag(properties: Mapping[str, Any], key: str, default: bool) -> bool:
+def _flag(properties: Mapping[str, object], key: str, default: bool) -> bool:
     text = str(properties.get(key, default)).lower()
     if text not in ("true", "false"):
         raise InvalidInputError(f"{key} must be true or false, not {properties[key]!r}.")

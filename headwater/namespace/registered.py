@@ -46,7 +46,7 @@ Check = Callable[[ComposedNamespace, Any], None]
 def reads(kind: type[BaseModel], work: Work, *checks: Check) -> Callable[..., Any]:
     """A method: the request is parsed and checked, the table found, the work done."""
 
-    def method(self: ComposedNamespace, request: Any, *rows: Any) -> Any:
+    def method(self: ComposedNamespace, request: object, *rows: object) -> Any:
         parsed: Any = parse_request(kind, request)
         if not parsed.id:
             raise InvalidInputError("The request has no table id.")
@@ -62,7 +62,7 @@ def reads(kind: type[BaseModel], work: Work, *checks: Check) -> Callable[..., An
 def changes(kind: type[BaseModel], work: Work, *checks: Check) -> Callable[..., Any]:
     """As `reads`, of a catalog that can be written; of a branch only outside of a transaction."""
 
-    def check(catalog: ComposedNamespace, request: Any) -> None:
+    def check(catalog: ComposedNamespace, request: object) -> None:
         catalog.registry.check_writable()
         catalog.check_branch(request)
 
@@ -297,7 +297,7 @@ class RegisteredNamespace(VersionMethods, DataMethods):
     def create_table(self, request: api.CreateTableRequest, request_data: bytes) -> api.CreateTableResponse:
         return self.create_table_reader(request, read_stream(request_data))
 
-    def create_table_reader(self, request: Any, reader: pa.RecordBatchReader) -> api.CreateTableResponse:
+    def create_table_reader(self, request: object, reader: pa.RecordBatchReader) -> api.CreateTableResponse:
         """CreateTable from a stream of record batches."""
         request = parse_request(api.CreateTableRequest, request)
         mode = choose(CreateMode, request.mode, CreateMode.CREATE)
@@ -310,7 +310,7 @@ class RegisteredNamespace(VersionMethods, DataMethods):
             properties=self._properties_of(table),
         )
 
-    def create_empty_table(self, request: Any) -> Any:
+    def create_empty_table(self, request: object) -> Any:
         """The name DeclareTable had before; kept by `LanceNamespace` for old callers."""
         return self.declare_table(parse_request(api.DeclareTableRequest, request))
 
@@ -321,7 +321,7 @@ class RegisteredNamespace(VersionMethods, DataMethods):
         data.insert_mode(request)
         return self.insert_reader(request, read_stream(request_data))
 
-    def insert_reader(self, request: Any, reader: pa.RecordBatchReader) -> api.InsertIntoTableResponse:
+    def insert_reader(self, request: object, reader: pa.RecordBatchReader) -> api.InsertIntoTableResponse:
         """InsertIntoTable of batches as they come. The first insert into a table that is only declared creates it."""
         request = parse_request(api.InsertIntoTableRequest, request)
         if not request.id:
@@ -343,11 +343,11 @@ class RegisteredNamespace(VersionMethods, DataMethods):
             raise ConcurrentModificationError(f"{table.id} was created by another writer: insert again.") from None
         return api.InsertIntoTableResponse(num_inserted_rows=counted.rows, version=version)
 
-    def create_materialized_view(self, request: Any) -> api.CreateMaterializedViewResponse:
+    def create_materialized_view(self, request: object) -> api.CreateMaterializedViewResponse:
         """Unsupported (0), whatever is asked for: a view's query is opaque to the catalog."""
         raise UnsupportedOperationError(NO_VIEWS)
 
-    def refresh_materialized_view(self, request: Any) -> api.RefreshMaterializedViewResponse:
+    def refresh_materialized_view(self, request: object) -> api.RefreshMaterializedViewResponse:
         """Unsupported (0), as no view can be created."""
         raise UnsupportedOperationError(NO_VIEWS)
 

@@ -59,7 +59,7 @@ class PageRequest(BaseModel):
     expires_ms: int | None = None
 
 
-def format_moment(moment: Any) -> int | str:
+def format_moment(moment: object) -> int | str:
     """A slot, a time with a zone or the name of a snapshot, as a request says it; 13 for anything else."""
     if isinstance(moment, str):
         return f"{SNAPSHOT}{moment}"
@@ -89,12 +89,12 @@ def parse_moment(text: int | str) -> int | datetime | str:
     return time if time.tzinfo is not None else text
 
 
-def build(kind: type[Request], **fields: Any) -> Request:
+def build(kind: type[Request], **fields: object) -> Request:
     """Return a request of these fields, or raise InvalidInput (13)."""
     return parse_request(kind, fields)
 
 
-def with_ignore_missing(fields: dict[str, Any]) -> dict[str, Any]:
+def with_ignore_missing(fields: dict[str, object]) -> dict[str, object]:
     """Return a request whose `ignore_missing` stands in its context too, also inside the operations of a batch.
 
     The directory document has that field of BatchDeleteTableVersions; the released model has not, and would drop it.
@@ -111,7 +111,7 @@ def with_ignore_missing(fields: dict[str, Any]) -> dict[str, Any]:
     return {**fields, "context": {**(context if isinstance(context, dict) else {}), "ignore_missing": told}}
 
 
-def _within(operation: dict[str, Any]) -> dict[str, Any]:
+def _within(operation: dict[str, object]) -> dict[str, object]:
     part = operation.get("delete_table_versions")
     return {**operation, "delete_table_versions": with_ignore_missing(part)} if isinstance(part, dict) else operation
 
@@ -131,7 +131,7 @@ def parse_request(kind: type[Request], request: Any) -> Request:
         raise InvalidInputError(f"The request is not a valid {kind.__name__}: {reason}") from None
 
 
-def check_vectors(vectors: Sequence[Any]) -> None:
+def check_vectors(vectors: Sequence[object]) -> None:
     """Raise InvalidInput (13) for more or longer query vectors than a search takes, and for what is no number."""
     if len(vectors) > MAX_VECTORS:
         raise InvalidInputError(f"At most {MAX_VECTORS} vectors can be searched for at once: ask several times.")

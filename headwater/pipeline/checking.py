@@ -75,7 +75,7 @@ def _columns(spec: TableSpec) -> pa.Schema | None:
     return pa.schema(list(define(spec.schema, spec.keys, spec.sequence, (), spec.properties).shown.values()))
 
 
-def try_views(pipeline: Pipeline, spark: Any = None) -> list[ViewTestResult]:
+def try_views(pipeline: Pipeline, spark: object = None) -> list[ViewTestResult]:
     """Run the tests of a file, in a session of Spark or, without one, in this process."""
     if spark is not None:
         return [_tested(pipeline, test, partial(spark_views.slice_by_spark, spark)) for test in pipeline.tests]
@@ -104,7 +104,7 @@ def _counted(table: pa.Table) -> Counter[Any]:
     return Counter(tuple((name, _hashable(value)) for name, value in row.items()) for row in table.to_pylist())
 
 
-def _hashable(value: Any) -> Any:
+def _hashable(value: object) -> Any:
     return repr(value) if isinstance(value, (list, dict)) else value
 
 
@@ -137,7 +137,7 @@ def _run(
         return run(view.sql, {name: tables[name] for name in inputs})
 
 
-def _given(spec: TableSpec | None, name: str, rows: Sequence[Mapping[str, Any]]) -> pa.Table:
+def _given(spec: TableSpec | None, name: str, rows: Sequence[Mapping[str, object]]) -> pa.Table:
     columns = _columns(spec) if spec is not None else None
     if columns is None:
         columns = infer_columns(rows, (), ())

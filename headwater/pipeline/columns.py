@@ -41,7 +41,7 @@ def _parts(text: str) -> Iterator[str]:
     yield text[start:]
 
 
-def infer_columns(data: Any, keys: Sequence[str], sequence: Sequence[str]) -> pa.Schema:
+def infer_columns(data: object, keys: Sequence[str], sequence: Sequence[str]) -> pa.Schema:
     """The schema of the first rows of a source. A column without any value has no type yet, and comes later."""
     rows = given(data)
     fields = []

@@ -80,7 +80,7 @@ def first_rows(file: SourceFile, format: str) -> Any:
     return [row for change in found if isinstance(change, DebeziumChange) if (row := change.after or change.before)]
 
 
-def why_not_in_slices(view: ViewSpec, tables: Mapping[str, Any]) -> str:
+def why_not_in_slices(view: ViewSpec, tables: Mapping[str, object]) -> str:
     """Return why the SQL of a view cannot be computed for some keys only, or an empty text."""
     inputs = inputs_of(view, set(tables))
     try:
@@ -90,7 +90,7 @@ def why_not_in_slices(view: ViewSpec, tables: Mapping[str, Any]) -> str:
     return ""
 
 
-def moment_of(catalog: Catalog, name: str) -> list[Any]:
+def moment_of(catalog: Catalog, name: str) -> list[object]:
     """Return the moment of a table that a view depends on: see TableFact."""
     return input_fact(catalog[name], id_of(catalog, name)).moment
 
@@ -124,7 +124,7 @@ def input_fact(table: Any, id: str) -> TableFact:
     return TableFact(position, definition.schema_id, keys=definition.keys, id=id, computed=computed)
 
 
-def _computed(table: CatalogStream, position: int) -> tuple[tuple[Any, ...], ...]:
+def _computed(table: CatalogStream, position: int) -> tuple[tuple[object, ...], ...]:
     """By which functions the derived columns are as published, and how far; and up to where, if there are rows after
     that: they have no values yet, and get them at the positions that they are at."""
     published = table.published

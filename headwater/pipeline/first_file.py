@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pyarrow as pa
 
@@ -100,7 +99,7 @@ def _schema(columns: pa.Schema) -> str:
     return f'schema = "{shown}"         # as the first file has it'
 
 
-def _key(rows: Any) -> str | None:
+def _key(rows: object) -> str | None:
     """Return the column that looks like a key: of its name, and with no value twice in the first rows."""
     data = given(rows)
     for name in sorted(data.columns, key=lambda name: (name.lower() != "id", not name.lower().endswith("id"))):

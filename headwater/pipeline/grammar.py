@@ -155,7 +155,7 @@ def parse_pipeline(
         return replace(_pipeline(values, folder, shown), digest=_digest(values))
 
 
-def _overlaid(values: Mapping[str, Any], env: str | None) -> dict[str, Any]:
+def _overlaid(values: Mapping[str, object], env: str | None) -> dict[str, Any]:
     """The file with an overlay of it, [env.NAME], laid over; sources are named in it: [env.NAME.source.orders]."""
     overlays = _section(values, ENV)
     found = {name: value for name, value in values.items() if name != ENV}
@@ -184,10 +184,10 @@ def _merged(below: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]
     return found
 
 
-def _filled(values: Mapping[str, Any], environment: Mapping[str, str]) -> dict[str, Any]:
+def _filled(values: Mapping[str, object], environment: Mapping[str, str]) -> dict[str, object]:
     """The values with the variables of the environment that texts name, but for SQL and the rows of tests."""
 
-    def filled(value: Any, kept: Sequence[str]) -> Any:
+    def filled(value: object, kept: Sequence[str]) -> Any:
         if isinstance(value, Mapping):
             return {name: each if name in kept else filled(each, kept) for name, each in value.items()}
         if isinstance(value, list):
@@ -203,7 +203,7 @@ def _variable(name: str, environment: Mapping[str, str]) -> str:
     return environment[name]
 
 
-def _digest(values: Mapping[str, Any]) -> str:
+def _digest(values: Mapping[str, object]) -> str:
     text = json.dumps(values, sort_keys=True, default=str)
     return hashlib.blake2b(text.encode(), digest_size=16).hexdigest()
 
@@ -217,7 +217,7 @@ def naming_section(where: str) -> Iterator[None]:
         raise InvalidInputError(f"{where}: {error.args[0]}") from None
 
 
-def _pipeline(values: Mapping[str, Any], folder: Path, file: str) -> Pipeline:
+def _pipeline(values: Mapping[str, object], folder: Path, file: str) -> Pipeline:
     _known(values, (*SECTIONS, ENV), "a pipeline file")
     head = _section(values, "pipeline")
     _known(head, PIPELINE, "[pipeline]")
@@ -244,7 +244,7 @@ def _pipeline(values: Mapping[str, Any], folder: Path, file: str) -> Pipeline:
     return Pipeline(name, catalog, folder, sources, found, views, tables, file, engine=engine, hooks=hooks, tests=tests)
 
 
-def _hooks(head: Mapping[str, Any]) -> Hooks:
+def _hooks(head: Mapping[str, object]) -> Hooks:
     texts = [_text(head[name], f"[pipeline] {name}") if name in head else "" for name in HOOKS[:3]]
     internal = head.get("hook_internal", False)
     if not isinstance(internal, bool):
@@ -255,7 +255,7 @@ def _hooks(head: Mapping[str, Any]) -> Hooks:
     return hooks
 
 
-def _tables(section: Mapping[str, Any], fed: Sequence[str]) -> dict[str, TableSpec]:
+def _tables(section: Mapping[str, object], fed: Sequence[str]) -> dict[str, TableSpec]:
     """The tables of a file, also those that only a source names: what [table] says itself is said of each."""
     defaults = {name: value for name, value in section.items() if name in TABLE}
     _known(defaults, DEFAULTS, "[table]")
@@ -311,7 +311,7 @@ def _table(name: str, values: Any) -> TableSpec:
     return TableSpec(name, schema, keys, sequence, properties, checks, indices)
 
 
-def _checks(where: str, values: Mapping[str, Any]) -> tuple[Check, ...]:
+def _checks(where: str, values: Mapping[str, object]) -> tuple[Check, ...]:
     found = []
     for kind, action in EXPECT.items():
         for name, sql in _mapping(values.get(kind, {}), f"{where} {kind}").items():
@@ -381,35 +381,35 @@ def in_order(views: Sequence[ViewSpec]) -> list[ViewSpec]:
 # What a value must be -----------------------------------------------------------------------------------------------
 
 
-def _known(values: Mapping[str, Any], names: Sequence[str], where: str) -> None:
+def _known(values: Mapping[str, object], names: Sequence[str], where: str) -> None:
     for name in values:
         if name not in names:
             raise InvalidInputError(f"{where} has no {name!r}.{did_you_mean(name, names)} It has: {', '.join(names)}.")
 
 
-def _section(values: Mapping[str, Any], name: str) -> Mapping[str, Any]:
+def _section(values: Mapping[str, object], name: str) -> Mapping[str, Any]:
     return _mapping(values.get(name, {}), f"[{name}]")
 
 
-def _mapping(value: Any, where: str) -> Mapping[str, Any]:
+def _mapping(value: object, where: str) -> Mapping[str, Any]:
     if not isinstance(value, Mapping):
         raise InvalidInputError(f"{where} is a table of names and values, not {value!r}.")
     return value
 
 
-def _list(value: Any, where: str) -> Sequence[Any]:
+def _list(value: object, where: str) -> Sequence[Any]:
     if not isinstance(value, list) or not all(isinstance(each, Mapping) for each in value):
         raise InvalidInputError(f"{where} is a list of tables.")
     return value
 
 
-def _text(value: Any, where: str) -> str:
+def _text(value: object, where: str) -> str:
     if not isinstance(value, str) or not value.strip():
         raise InvalidInputError(f"{where} is a text, and must be there.")
     return value
 
 
-def _texts(value: Any, where: str) -> tuple[str, ...]:
+def _texts(value: object, where: str) -> tuple[str, ...]:
     if not isinstance(value, list) or not all(isinstance(each, str) for each in value):
         raise InvalidInputError(f"{where} is a list of texts.")
     return tuple(value)

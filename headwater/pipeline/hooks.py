@@ -17,7 +17,6 @@ import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 from urllib.parse import urlsplit
 
 from headwater.clock import Clock
@@ -69,7 +68,7 @@ def check_hooks(hooks: Hooks) -> None:
 
 
 def notify(
-    hooks: Hooks, to: str, message: Mapping[str, Any], folder: Path, clock: Clock, say: Callable[[str], None]
+    hooks: Hooks, to: str, message: Mapping[str, object], folder: Path, clock: Clock, say: Callable[[str], None]
 ) -> bool:
     """Tell a hook, three times at most; say it if the hook cannot be told, and return False."""
     body = json.dumps(message, default=str).encode()

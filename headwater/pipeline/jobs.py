@@ -15,6 +15,7 @@ from typing import Any
 from headwater.catalog import Catalog
 from headwater.catalog.streams import CatalogStream
 from headwater.catalog.transactions import metastore_of
+from headwater.catalog.transport import Remote
 from headwater.errors import (
     InvalidInputError,
     InvalidTableStateError,
@@ -24,8 +25,8 @@ from headwater.errors import (
 )
 from headwater.imports import when_used
 from headwater.pipeline.executors import ingest_files, ingest_frame, ingest_stream
+from headwater.pipeline.facts import is_taken
 from headwater.pipeline.progress import NOBODY, Teller
-from headwater.pipeline.served import is_served, published_by_server, sorted_out, taken_by_server
 from headwater.rest.remote_streams import RemoteStream
 from headwater.streams.layout import QUARANTINE, sibling
 from headwater.streams.log.checks import Check
@@ -34,9 +35,10 @@ from headwater.streams.log.undo import landed_from, parts_of
 from headwater.streams.reading.position_views import Published
 from headwater.streams.serving.user_functions import load
 from headwater.streams.sources.files import SourceFile, find_files, is_files, local_name, names_of
-from headwater.streams.sources.formats import check_format, total
+from headwater.streams.sources.formats import check_format, in_batches, total
 from headwater.streams.sources.intake import Intake
 from headwater.streams.sources.remote_files import is_remote
+from headwater.streams.table import StreamTable
 from headwater.verbs.stream_requests import RemotePublished
 from headwater.wording import many
 from headwater.work import Runner, Where, runner_of
@@ -138,7 +140,7 @@ def ingest(
 
 
 def ingest_found(
-    spark: Any,
+    spark: object,
     stream: CatalogStream,
     files: Sequence[SourceFile],
     intake: Intake,
@@ -156,7 +158,7 @@ def ingest_found(
     return _landed(stream, done, len(new), skipped, undone, began, runner.done - so_far)
 
 
-def runner_for(spark: Any, tell: Teller = NOBODY) -> Runner:
+def runner_for(spark: object, tell: Teller = NOBODY) -> Runner:
     """Return the runner for a session, which reports its tasks to `tell`."""
     return runner_of(spark, None if tell is NOBODY else tell)
 
@@ -187,10 +189,10 @@ def _landed(
 
 
 def publish(
-    spark: Any,
+    spark: object,
     catalog: str | Catalog,
     *tables: str,
-    lineage: Mapping[str, Mapping[str, Any]] | None = None,
+    lineage: Mapping[str, Mapping[str, object]] | None = None,
     tell: Teller = NOBODY,
 ) -> Report:
     """Publish stream tables at one slot. `lineage` by name is kept in the commit beside what the log knows.
@@ -231,7 +233,7 @@ def publish(
 
 
 def undo_source(
-    spark: Any,
+    spark: object,
     catalog: str | Catalog,
     table: str | None = None,
     source: str | None = None,
@@ -299,7 +301,7 @@ def fed_by(lake: Catalog, source: str | None, file: str | None) -> list[str]:
 
 
 def backfill(
-    spark: Any,
+    spark: object,
     catalog: str | Catalog,
     table: str,
     rows: int | None = None,
@@ -336,7 +338,7 @@ def summed(job: str, parts: Sequence[Report], began: float) -> Report:
     return Report(job, **totals, seconds=seconds, parts=tuple(parts))
 
 
-def open_lake(spark: Any, catalog: str | Catalog) -> Catalog:
+def open_lake(spark: object, catalog: str | Catalog) -> Catalog:
     """A catalog that is open, or one by the name that the session was configured with."""
     if isinstance(catalog, Catalog):
         return catalog
@@ -362,7 +364,53 @@ def stream_of(catalog: Catalog, name: str) -> CatalogStream:
 
 def log_of(catalog: Catalog, name: str) -> CatalogStream | RemoteStream:
     """A stream table, here or of a server."""
-    table: Any = catalog[name]
+    table: object = catalog[name]
     if not isinstance(table, (CatalogStream, RemoteStream)):
         raise InvalidInputError(f"{name} is a plain table and has no change log: write to it as to any Lance table.")
     return table
+
+
+def is_served(lake: Catalog) -> bool:
+    return isinstance(lake.namespace, Remote)
+
+
+def sorted_out(
+    stream: StreamTable | RemoteStream, files: Sequence[SourceFile], source: str, again: bool
+) -> tuple[list[SourceFile], int, int]:
+    """The files that are to be taken, how many were taken before, and how many were undone; those only if `again`."""
+    taken = stream.files(source)
+    undone = {} if again else stream.files(source, undone=True)
+    left = [file for file in files if not is_taken(taken, file)]
+    new = [file for file in left if not is_taken(undone, file)]
+    return new, len(files) - len(left), len(left) - len(new)
+
+
+def taken_by_server(
+    stream: RemoteStream, source: Any, intake: Intake, again: bool, tell: Teller
+) -> tuple[Landed, int, int, int]:
+    """Return the report of a landing, and the numbers of files taken, known before, and left out as undone."""
+    if intake.checks:
+        raise UnsupportedOperationError(f"{stream.name} is reached through a server: its checks are properties of it.")
+    how = {"source": intake.source, "strict": intake.strict, **intake.options}
+    if not is_files(source):
+        if getattr(source, "isStreaming", False):
+            raise UnsupportedOperationError(
+                f"{stream.name} is reached through a server: write a stream into it with writeStream.toTable(...)."
+            )
+        rows = source.toArrow() if hasattr(source, "mapInArrow") else source
+        return stream.ingest(rows, intake.format, **how), 0, 0, 0
+    new, skipped, undone = sorted_out(stream, find_files(source), intake.source or "", again)
+    tell.stage(f"send {many(len(new), 'file')} to {stream.name}", len(new), sum(file.size for file in new))
+    reports = []
+    for batch in in_batches(stream, new, intake.format):
+        reports.append(stream.ingest_files(batch, intake.format, **how))
+        tell.step(len(batch), reports[-1].rows, sum(file.size for file in batch))
+    return total(reports) if reports else Landed(stream.position), len(new), skipped, undone
+
+
+def published_by_server(
+    lake: Catalog, streams: Sequence[Any], lineage: Mapping[str, Mapping[str, Any]] | None
+) -> list[RemotePublished]:
+    if lineage:
+        raise UnsupportedOperationError("Lineage of one's own is recorded where the catalog's root is opened.")
+    return list(lake.publish([stream.id.names for stream in streams]))

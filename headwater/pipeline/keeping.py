@@ -12,7 +12,6 @@ import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import Any
 
 from headwater.arguments import check_options
 from headwater.catalog import Catalog
@@ -79,14 +78,14 @@ def properties_for(catalog: Catalog, name: str) -> dict[str, str]:
 
 
 def index(
-    spark: Any,
+    spark: object,
     catalog: str | Catalog,
     table: str,
     column: str | None = None,
     type: str | None = None,
     name: str | None = None,
     tell: Teller = NOBODY,
-    **options: Any,
+    **options: object,
 ) -> Report:
     """Index a column of a stream table's serving copy, or bring its indices up to date; `coverage` of each is told.
 
@@ -119,7 +118,7 @@ def index(
 
 
 def maintain(
-    spark: Any, catalog: str | Catalog, *tables: str, keep: timedelta | None = None, tell: Teller = NOBODY
+    spark: object, catalog: str | Catalog, *tables: str, keep: timedelta | None = None, tell: Teller = NOBODY
 ) -> Report:
     """Keep tables fast and small, as the policy of each says: worn fragments are written anew, indices brought up to
     date, old versions cleaned up, and what is past retention is collected.

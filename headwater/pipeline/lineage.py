@@ -182,11 +182,11 @@ def _event(origin: VersionOrigin, table: CatalogStream, namespace: str) -> dict[
     }
 
 
-def _run(origin: VersionOrigin, namespace: str) -> dict[str, Any]:
+def _run(origin: VersionOrigin, namespace: str) -> dict[str, object]:
     """The run that made a version: one of its own, below that of the pipeline, which makes versions of many tables."""
     whole = origin.run.get("run")
     name = f"{whole or namespace}/{origin.table}/{origin.version}/{origin.time_ms}"
-    own: dict[str, Any] = {"runId": str(uuid.uuid5(uuid.NAMESPACE_URL, name))}
+    own: dict[str, object] = {"runId": str(uuid.uuid5(uuid.NAMESPACE_URL, name))}
     if whole is not None:
         job = {"namespace": namespace, "name": origin.run.get("pipeline", "publish")}
         parent = {
@@ -224,7 +224,7 @@ def _facet(name: str) -> str:
 TIMEOUT_S = 30.0
 
 
-def export_lineage(events: Sequence[Mapping[str, Any]], to: str, token: str | None = None) -> int:
+def export_lineage(events: Sequence[Mapping[str, object]], to: str, token: str | None = None) -> int:
     """Write events to a file or send them to an address; how many there were.
 
     A token is sent as a bearer's; `env:NAME` and `file:PATH` say where it is.

@@ -73,7 +73,7 @@ class TableFact:
     keys: tuple[str, ...] = ()
     dropped: tuple[str, ...] = ()
     """Derived columns that the file has no more."""
-    computed: tuple[tuple[Any, ...], ...] = ()
+    computed: tuple[tuple[object, ...], ...] = ()
     """What its derived columns were computed by and how far, which may change at one position."""
 
     @property

@@ -131,7 +131,7 @@ class RunRecord:
         }
 
 
-def _step(report: Report, part: Report) -> dict[str, Any]:
+def _step(report: Report, part: Report) -> dict[str, object]:
     where = report.where.place if report.where is not None else None
     return {**{name: getattr(part, name) for name in STEP}, "where": where, "checks": dict(part.checks)}
 
@@ -199,7 +199,7 @@ def _written(record: RunRecord, state: str, say: Say) -> bool:
     return True
 
 
-def _land(catalog: Catalog, rows: Sequence[dict[str, Any]], source: str) -> None:
+def _land(catalog: Catalog, rows: Sequence[dict[str, object]], source: str) -> None:
     def work(tx: Catalog) -> None:
         if RUNS not in tx:
             tx.create_stream_table(RUNS, SCHEMA, keys="run")
@@ -246,7 +246,7 @@ def run_of(catalog: Catalog, id: str) -> dict[str, Any]:
     return found[0]
 
 
-def unended(catalog: Catalog) -> list[dict[str, Any]]:
+def unended(catalog: Catalog) -> list[dict[str, object]]:
     """Return the rows of recent runs that have no end though their process is gone."""
     table = catalog[RUNS] if is_kept(catalog) else None
     if not isinstance(table, CatalogStream):

@@ -140,7 +140,7 @@ def plan_pipeline(
 
 def run_pipeline(
     pipeline: Pipeline,
-    spark: Any = None,
+    spark: object = None,
     select: Sequence[str] = (),
     full_refresh: Sequence[str] = (),
     plan_id: str | None = None,
@@ -175,8 +175,8 @@ def run_pipeline(
 
 @contextmanager
 def opened_engine(
-    pipeline: Pipeline, catalog: Catalog, spark: Any, say: Say, needed: Collection[Any] = (True,)
-) -> Iterator[Any]:
+    pipeline: Pipeline, catalog: Catalog, spark: object, say: Say, needed: Collection[object] = (True,)
+) -> Iterator[object]:
     """Yield the session that a run works in; None: it works in this process, or nothing is `needed`."""
     engine = pipeline.engine.chosen(None, None, os.environ)
     if not needed or (spark is None and not engine.is_spark):
@@ -190,7 +190,7 @@ def carry_out(
     pipeline: Pipeline,
     catalog: Catalog,
     plan: Plan,
-    spark: Any,
+    spark: object,
     say: Say = lambda text: None,
     tell: Teller = NOBODY,
     failed: Failed | None = None,
@@ -399,8 +399,8 @@ def _check_views(running: _Running, plan: Plan) -> None:
 
 def _make_views(running: _Running, names: Sequence[str], anew: Collection[str]) -> None:
     """Compute views at the slot of the tables' publish, one after another, and publish them at one slot."""
-    done: list[tuple[MadeView, ViewSpec, Mapping[str, list[Any]]]] = []
-    lineage: dict[str, dict[str, Any]] = {}
+    done: list[tuple[MadeView, ViewSpec, Mapping[str, list[object]]]] = []
+    lineage: dict[str, dict[str, object]] = {}
 
     def make(view: ViewSpec) -> None:
         slot = running.catalog.slot

@@ -193,7 +193,7 @@ class _Slices:
         return found
 
 
-def _link(name: str, tables: Mapping[str, pa.Table], equals: Sequence[Equal]) -> tuple[str, Any] | None:
+def _link(name: str, tables: Mapping[str, pa.Table], equals: Sequence[Equal]) -> tuple[str, object] | None:
     """A column of a table, and the values that it must have one of, by a join with a table that is there."""
     for each in equals:
         sides = [(each.first, each.second), (each.second, each.first)] if each.both else [(each.first, each.second)]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import time
-from typing import Any
 
 from headwater import moving
 from headwater.catalog import Catalog
@@ -13,7 +12,7 @@ from headwater.pipeline.progress import NOBODY, Teller
 
 
 def import_files(
-    spark: Any,
+    spark: object,
     catalog: str | Catalog,
     table: str,
     source: str | os.PathLike[str],
@@ -31,12 +30,12 @@ def import_files(
 
 
 def export(
-    spark: Any,
+    spark: object,
     catalog: str | Catalog,
     to: str | os.PathLike[str],
     all_versions: bool = False,
     tell: Teller = NOBODY,
-    **properties: Any,
+    **properties: object,
 ) -> Report:
     """Make a plain directory catalog at `to`: current rows, stream tables as last published. `files` counts tables."""
     began = time.perf_counter()

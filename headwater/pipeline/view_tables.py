@@ -130,7 +130,7 @@ def _loses(old: Any, new: Any) -> bool:
     return bool(is_cut or (pa.types.is_decimal(old) and is_float(new)))
 
 
-def remember(made: MadeView, view: ViewSpec, inputs: Mapping[str, list[Any]]) -> None:
+def remember(made: MadeView, view: ViewSpec, inputs: Mapping[str, list[object]]) -> None:
     """Record the inputs of a view, so that the next run knows whether anything is new.
 
     Not if another run has made it meanwhile: then its rows may be of either, and the next run makes it again.

@@ -11,7 +11,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
 
 import pyarrow as pa
 
@@ -51,7 +50,7 @@ class ViewMoment:
 
 
 def make_view(
-    catalog: Catalog, view: ViewSpec, moment: ViewMoment, spark: Any = None, say: Say = _nobody, anew: bool = False
+    catalog: Catalog, view: ViewSpec, moment: ViewMoment, spark: object = None, say: Say = _nobody, anew: bool = False
 ) -> MadeView:
     """Make the view's table hold what its SQL gives of its inputs at one moment. `anew`: whatever it was before.
 
@@ -102,7 +101,7 @@ def _in_slices(catalog: Catalog, view: ViewSpec, moment: ViewMoment, runner: Run
         return land_slices(catalog, moment.catalog, view, moment.inputs, partial(run_sql, engine), EMBEDDED, None)
 
 
-def run_sql(engine: EmbeddedEngine, query: Any, tables: Mapping[str, Any]) -> pa.Table:
+def run_sql(engine: EmbeddedEngine, query: object, tables: Mapping[str, object]) -> pa.Table:
     for name, table in tables.items():
         engine.add(name, table)
     return engine.query(query)

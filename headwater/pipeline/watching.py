@@ -66,10 +66,10 @@ class SignalledStop:
 
 
 def watch(
-    spark: Any,
+    spark: object,
     catalog: str | Catalog,
     table: str,
-    source: Any,
+    source: object,
     format: str = "rows",
     name: str | None = None,
     stop: Stop | None = None,
@@ -78,7 +78,7 @@ def watch(
     failed: Callable[[SourceFile, LanceNamespaceError], None] = lambda file, error: None,
     storage: Mapping[str, str] | None = None,
     tell: Teller = NOBODY,
-    **options: Any,
+    **options: object,
 ) -> Iterator[Report]:
     """Take files as they come, looking so many seconds apart, until `stop` is set; a report for each look with news.
 
@@ -210,7 +210,7 @@ def watch_pipeline(
     tell: Teller = NOBODY,
     metrics: str | None = None,
     started: Callable[[], None] = lambda: None,
-    spark: Any = None,
+    spark: object = None,
 ) -> Iterator[Run]:
     """Run a pipeline in one session, again `every` seconds, until `stop` is set; yield each run that had steps.
 
@@ -240,7 +240,7 @@ def watch_pipeline(
 
 def _rounds(
     pipeline: Pipeline,
-    spark: Any,
+    spark: object,
     stop: Stop,
     every: float,
     select: Sequence[str],
@@ -297,7 +297,7 @@ def _fed(pipeline: Pipeline, names: Sequence[str]) -> Pipeline:
     return replace(pipeline, sources=tuple(each for each in pipeline.sources if each.into in names))
 
 
-def is_gone(spark: Any) -> bool:
+def is_gone(spark: object) -> bool:
     """Return True if the Spark of a session has ended."""
     context = getattr(spark, "_sc", None)
     if context is None:
@@ -330,7 +330,7 @@ def served_metrics(at: str | None, memory: Resident, say: Say = lambda text: Non
             self.end_headers()
             self.wfile.write(body)
 
-        def log_message(self, format: str, *args: Any) -> None:
+        def log_message(self, format: str, *args: object) -> None:
             """Write no line for each request."""
 
     try:

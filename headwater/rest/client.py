@@ -99,13 +99,13 @@ class CompleteRestNamespace(RestNamespace):  # type: ignore[misc]
             call=self.call,
         )
 
-    def create_table_version(self, request: Any) -> Any:
+    def create_table_version(self, request: object) -> Any:
         if isinstance(request, dict):
             return super().create_table_version(request)
         answer = super().create_table_version(_plain(request))
         return ln.CreateTableVersionResponse.from_dict(answer)
 
-    def describe_table_version(self, request: Any) -> Any:
+    def describe_table_version(self, request: object) -> Any:
         if isinstance(request, dict):
             return super().describe_table_version(request)
         answer = super().describe_table_version(_plain(request))
@@ -127,18 +127,18 @@ class CompleteRestNamespace(RestNamespace):  # type: ignore[misc]
     def update_field_metadata(self, request: ln.UpdateFieldMetadataRequest) -> ln.UpdateFieldMetadataResponse:
         return self._ask(self._tables.update_field_metadata, self._route(request.id), request)
 
-    def query_table(self, request: Any) -> Any:
+    def query_table(self, request: object) -> Any:
         found = self._read(super().query_table, "query_table", request)
         return ln.QueryTableResponse(data=bytes(found)) if isinstance(found, bytes | bytearray) else found
 
-    def count_table_rows(self, request: Any) -> Any:
+    def count_table_rows(self, request: object) -> Any:
         found = self._read(super().count_table_rows, "count_table_rows", request)
         return ln.CountTableRowsResponse(count=found) if isinstance(found, int) else found
 
-    def explain_table_query_plan(self, request: Any) -> str:
+    def explain_table_query_plan(self, request: object) -> str:
         return str(self._read(super().explain_table_query_plan, "explain_table_query_plan", request))
 
-    def analyze_table_query_plan(self, request: Any) -> str:
+    def analyze_table_query_plan(self, request: object) -> str:
         return str(self._read(super().analyze_table_query_plan, "analyze_table_query_plan", request))
 
     def _read(self, native: Callable[[Any], Any], operation: str, request: Any) -> Any:
@@ -157,13 +157,13 @@ class CompleteRestNamespace(RestNamespace):  # type: ignore[misc]
         answer = super().create_table_scalar_index(request)
         return ln.CreateTableScalarIndexResponse.from_dict(answer.to_dict())
 
-    def alter_namespace_properties(self, request: Any) -> ln.DescribeNamespaceResponse:
+    def alter_namespace_properties(self, request: object) -> ln.DescribeNamespaceResponse:
         """Set and remove properties of a namespace. Raise Unsupported (0) if the server has no such route."""
         asked = parse_request(AlterNamespaceRequest, request)
         sent = AlterNamespaceProperties(id=tuple(asked.id or ()), properties=asked.properties, removed=asked.removed)
         return ln.DescribeNamespaceResponse(properties=self.call(sent))
 
-    def rename_namespace(self, request: Any) -> ln.DescribeNamespaceResponse:
+    def rename_namespace(self, request: object) -> ln.DescribeNamespaceResponse:
         """Rename a namespace, with all below it: `id` becomes `new_id`."""
         asked = parse_request(RenameNamespaceRequest, request)
         answer = self.call(RenameNamespace(id=tuple(asked.id or ()), new_id=asked.new_id))
@@ -183,7 +183,7 @@ class CompleteRestNamespace(RestNamespace):  # type: ignore[misc]
 
     # Stream tables and the past: extensions of Headwater's servers
 
-    def stream_table(self, id: ObjectId, serving: Callable[[], Any]) -> RemoteStream:
+    def stream_table(self, id: ObjectId, serving: Callable[[], object]) -> RemoteStream:
         """Return a handle of a stream table, which need not exist. `serving`: returns its serving copy."""
         return RemoteStream(self.call, id, serving, self._handed)
 
@@ -277,7 +277,7 @@ class CompleteRestNamespace(RestNamespace):  # type: ignore[misc]
     def _route(self, id: list[str] | None) -> str:
         return object_id(id, self._delimiter).format_route(self._delimiter)
 
-    def _ask(self, operation: Callable[..., Answer], *args: Any) -> Answer:
+    def _ask(self, operation: Callable[..., Answer], *args: object) -> Answer:
         try:
             return operation(*args, delimiter=self._delimiter)
         except ApiException as error:
@@ -345,7 +345,7 @@ def _refused_call(path: str, status: int, body: bytes) -> Exception:
     return error
 
 
-def _query_texts(value: Any) -> list[str]:
+def _query_texts(value: object) -> list[str]:
     if isinstance(value, bool):
         return [str(value).lower()]
     if isinstance(value, Mapping):
@@ -364,5 +364,5 @@ def native(properties: Mapping[str, str], headers: Mapping[str, str]) -> dict[st
     return {**kept, **{f"headers.{name}": value for name, value in sent.items()}}
 
 
-def _plain(request: Any) -> dict[str, Any]:
+def _plain(request: Any) -> dict[str, object]:
     return {key: value for key, value in request.model_dump().items() if value is not None}

@@ -61,7 +61,7 @@ def _parse_query(text: str) -> dict[str, list[str]]:
 _remembered_query = lru_cache(1024)(_parse_query)
 
 
-def read_json(data: bytes) -> dict[str, Any]:
+def read_json(data: bytes) -> dict[str, object]:
     """The JSON object of a body; an empty body and `null`, which LanceDB sends, are an empty object."""
     if not data:
         return {}
@@ -129,11 +129,11 @@ def read_ids(call: Call) -> tuple[ObjectId, ...]:
     return (found, _parse_encoded(unquote, call.raw_id, delimiter)) if "+" in call.raw_id else (found,)
 
 
-def read_call(call: Call, body: dict[str, Any], max_page: int) -> None:
+def read_call(call: Call, body: dict[str, object], max_page: int) -> None:
     """Understand a call: fill in its id, delimiter and request model, from path, query, headers and JSON body."""
     route, query = call.route, read_query(call.query)
     call.delimiter = read_delimiter(query)
-    fields: dict[str, Any] = {"metadata": body} if route.body is BodyKind.MAP else dict(body)
+    fields: dict[str, object] = {"metadata": body} if route.body is BodyKind.MAP else dict(body)
     fields.pop("identity", None)
     call.id = ROOT
     if route.target is not RouteTarget.NONE:
@@ -148,9 +148,9 @@ def read_call(call: Call, body: dict[str, Any], max_page: int) -> None:
     call.request = without_headers(make_request(route, fields))
 
 
-def read_params(route: Route, query: Mapping[str, list[str]], headers: Mapping[str, str]) -> dict[str, Any]:
+def read_params(route: Route, query: Mapping[str, list[str]], headers: Mapping[str, str]) -> dict[str, object]:
     """The query parameters of a route as values; for Arrow bodies `x-lance-table-*` headers stand in for them."""
-    found: dict[str, Any] = {}
+    found: dict[str, object] = {}
     for param in route.query:
         values = query.get(param.name)
         if values is None and route.body is BodyKind.ARROW:
@@ -190,7 +190,7 @@ def _int(name: str, text: str) -> int | None:
     return int(text)
 
 
-def _map(name: str, text: str) -> dict[str, Any]:
+def _map(name: str, text: str) -> dict[str, object]:
     try:
         value = _decode(text)
     except (msgspec.DecodeError, RecursionError, ValueError):
@@ -200,13 +200,13 @@ def _map(name: str, text: str) -> dict[str, Any]:
     return value
 
 
-def _fill(fields: dict[str, Any], params: Mapping[str, Any]) -> None:
+def _fill(fields: dict[str, object], params: Mapping[str, object]) -> None:
     for name, value in params.items():
         if fields.get(name) is None:
             fields[name] = value
 
 
-def _clamp(route: Route, fields: dict[str, Any], max_page: int) -> None:
+def _clamp(route: Route, fields: dict[str, object], max_page: int) -> None:
     """A page is never larger than the server's limit; the rest comes with the page token."""
     if route.operation not in _LISTS:
         return
@@ -261,7 +261,7 @@ def write_answer(route: Route, response: Any) -> bytes:
     return _encode({key: value for key, value in dict(response or {}).items() if value is not None})
 
 
-def _text(response: Any) -> str:
+def _text(response: object) -> str:
     for name in ("plan", "analysis"):
         if isinstance(getattr(response, name, None), str):
             return str(getattr(response, name))

@@ -258,7 +258,7 @@ class Dispatcher:
         else:
             call.id, call.delimiter, call.request = known
 
-    def _understand(self, call: Call, fields: dict[str, Any]) -> None:
+    def _understand(self, call: Call, fields: dict[str, object]) -> None:
         read_call(call, fields, self._limits.page)
         check_limits(call, self._limits.depth, self._limits.properties)
         check_request(call.request)
@@ -421,7 +421,7 @@ class Hosted:
         self._leaves, self._left = False, [saved]
         return (0,)
 
-    def is_ready(self, told: Any, body: None) -> bool:
+    def is_ready(self, told: object, body: None) -> bool:
         """Return True: a worker that is asked has opened the catalog."""
         return True
 

@@ -58,7 +58,7 @@ class Extension:
     handler: Handler
 
 
-def _capabilities(namespace: LanceNamespace, call: Call) -> dict[str, Any]:
+def _capabilities(namespace: LanceNamespace, call: Call) -> dict[str, object]:
     operations = [route.operation for route in ROUTES if implements(namespace, route.method)]
     return {
         "server": "headwater",

@@ -175,7 +175,7 @@ def schemas() -> dict[str, Json]:
     return {**PLAIN, **{name: _tidy(schema, unnamed) for name, schema in sorted(found.items())}}
 
 
-def _tidy(schema: Any, unnamed: dict[str, Json]) -> Any:
+def _tidy(schema: object, unnamed: dict[str, Json]) -> Any:
     """Optional fields as the document writes them: by their own type, without titles and null defaults."""
     if isinstance(schema, list):
         return [_tidy(item, unnamed) for item in schema]

@@ -62,7 +62,7 @@ def reroute(call: Call) -> None:
         call.route, call.raw_id = BY_OPERATION["ListTables"], DELIMITER
 
 
-def read_shapes(fields: dict[str, Any]) -> None:
+def read_shapes(fields: dict[str, object]) -> None:
     """Rewrite the fields of a request from the client's shapes into those of the document, in place."""
     for query in (fields, fields.get("query")):  # a plan is asked for with a query inside
         if isinstance(query, dict):
@@ -75,7 +75,7 @@ def read_shapes(fields: dict[str, Any]) -> None:
         fields.setdefault("new_namespace_id", fields.pop("new_namespace"))
 
 
-def _read_query(fields: dict[str, Any]) -> None:
+def _read_query(fields: dict[str, object]) -> None:
     vector, columns, words = fields.get("vector", ...), fields.get("columns"), fields.get("full_text_query")
     if vector is None:  # required and may be null (QueryTableRequest); the model takes an empty one for null
         fields["vector"] = {}
@@ -104,7 +104,7 @@ def _read_query(fields: dict[str, Any]) -> None:
         fields["columns"] = {"column_aliases": columns}
 
 
-def _read_index(fields: dict[str, Any]) -> None:
+def _read_index(fields: dict[str, object]) -> None:
     if fields.get("distance_type") is None and "metric_type" in fields:
         fields["distance_type"] = fields["metric_type"]
     for name, default in INDEX_DEFAULTS.items():

@@ -121,7 +121,7 @@ def is_known_to_client(tag: bytes, if_none_match: str | None) -> bool:
     return "*" in tags or tag.decode() in tags
 
 
-def context_headers(context: Mapping[str, Any] | None) -> Headers:
+def context_headers(context: Mapping[str, object] | None) -> Headers:
     """`header.*` entries of a response's context travel as HTTP headers (Context); unsafe ones are left out."""
     found = []
     for key, value in (context or {}).items():
@@ -166,7 +166,7 @@ def joined(chunks: Generator[bytes | list[Any], None, None]) -> Generator[bytes,
             yield b"".join(chunk) if isinstance(chunk, list) else chunk
 
 
-def file_parts(reader: pa.RecordBatchReader) -> Generator[list[Any], None, None]:
+def file_parts(reader: pa.RecordBatchReader) -> Generator[list[object], None, None]:
     """The Arrow IPC file of a reader's batches, about a MiB at a time, holding no more than that.
 
     Each chunk is in the parts that Arrow has it in: bytes and buffers, not yet copied together.

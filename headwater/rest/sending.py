@@ -132,7 +132,7 @@ async def _send_chunks(
     """One chunk is on its way to the client, one is made meanwhile; no more are held in memory, however slow the client
     reads. A worker does not wait for a slow one. The chunk of a worker is sent before the next one is asked for."""
     gone = asyncio.ensure_future(until_gone(receive))
-    stream: Any = reply.stream
+    stream: object = reply.stream
     following: asyncio.Future[Any] | None = None
     sending: asyncio.Future[None] | None = None
     try:

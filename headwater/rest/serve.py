@@ -21,7 +21,6 @@ from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, replace
 from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
-from typing import Any
 
 from lance_namespace import LanceNamespace
 
@@ -230,7 +229,7 @@ class _Workers:
         self._gave_up = True
         self._stop()
 
-    def _stop(self, *_: Any) -> None:
+    def _stop(self, *_: object) -> None:
         self._stopping = True
         for process, _ready in self._workers:
             if process.is_alive():

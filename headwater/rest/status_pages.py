@@ -167,7 +167,7 @@ class Lane:
     def __init__(self) -> None:
         self._pool = ThreadPoolExecutor(1, thread_name_prefix="health")
 
-    async def run(self, function: Callable[..., Any], *args: Any) -> Any:
+    async def run(self, function: Callable[..., object], *args: object) -> Any:
         return await asyncio.get_running_loop().run_in_executor(self._pool, function, *args)
 
 
@@ -224,5 +224,5 @@ class Ready:
         return True
 
 
-async def _nothing(*args: Any) -> None:
+async def _nothing(*args: object) -> None:
     """These answers do not stream."""

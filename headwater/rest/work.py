@@ -199,7 +199,7 @@ def _closing(chunks: Any, source: Chunks) -> Chunks:
         source.close()
 
 
-def told_of(call: Call, leaves: bool = False) -> dict[str, Any]:
+def told_of(call: Call, leaves: bool = False) -> dict[str, object]:
     """A call as a worker is told of it, in JSON. Its rows travel beside. `leaves`: the server makes its commit."""
     return {
         "leaves": leaves,
@@ -235,7 +235,7 @@ def call_of(route: Route, told: dict[str, Any], body: pa.Buffer | None) -> Call:
     )
 
 
-def _caller_told(caller: Caller) -> dict[str, Any]:
+def _caller_told(caller: Caller) -> dict[str, object]:
     grants = [[grant.permissions.value, grant.scope.names] for grant in caller.grants]
     return {"name": caller.name, "title": caller.title, "grants": grants}
 
@@ -245,7 +245,7 @@ def _caller_of(told: dict[str, Any]) -> Caller:
     return Caller(told["name"], tuple(grants), told["title"])
 
 
-def encoded(response: Any) -> dict[str, Any]:
+def encoded(response: object) -> dict[str, object]:
     """A response in JSON, with the name of its model if it has one."""
     if isinstance(response, BaseModel):
         return {

@@ -14,7 +14,6 @@ import stat
 import tempfile
 from collections.abc import Mapping
 from functools import cache
-from typing import Any
 
 import msgspec
 
@@ -73,7 +72,7 @@ def read_access(path: str) -> dict[str, str]:
         raise InvalidInputError("The catalog's access file is not one of headwater.spark.configure().") from None
 
 
-def options_of(given: Mapping[str, Any]) -> dict[str, str]:
+def options_of(given: Mapping[str, object]) -> dict[str, str]:
     """The options of a catalog as a session names them: those of its access file, or themselves."""
     if ACCESS_FILE in given:
         return read_access(str(given[ACCESS_FILE]))

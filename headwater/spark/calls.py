@@ -62,7 +62,7 @@ def answer(call: protocol.WorkerCall) -> Any:
     return CALLS[type(call)](call)
 
 
-def ask(operation: str, **arguments: Any) -> Any:
+def ask(operation: str, **arguments: object) -> Any:
     """A call from Python, checked as one of the jar's is; the answer as the jar gets it."""
     call: protocol.WorkerCall = msgspec.convert({"op": operation, **arguments}, protocol.AnyCall)
     return msgspec.to_builtins(answer(call))

@@ -154,7 +154,7 @@ class Connection:
             dataset = _travel_to(found, dataset, micros)
         return describe(found.at(dataset.version), dataset)
 
-    def _load_stream(self, id: list[str], definition: Definition, fold: Fold) -> dict[str, Any]:
+    def _load_stream(self, id: list[str], definition: Definition, fold: Fold) -> dict[str, object]:
         """A stream table: as its serving copy if that is all of it, else as it will be folded."""
         found = self.find(id)
         if fold.fresh:
@@ -196,8 +196,8 @@ class Connection:
         return _staged(_handle(id, answer.location, answer), arrow)
 
     def stage_replace(
-        self, id: list[str], schema: dict[str, Any], properties: dict[str, str], partitions: list[dict[str, Any]]
-    ) -> dict[str, Any]:
+        self, id: list[str], schema: dict[str, object], properties: dict[str, str], partitions: list[dict[str, object]]
+    ) -> dict[str, object]:
         """An existing table whose next version will have this schema and these rows; older versions stay readable."""
         if check_provider(properties) or (self._streams is not None and self._streams.load(id, None, None) is not None):
             raise UnsupportedOperationError(
@@ -215,7 +215,7 @@ class Connection:
         request = RenameTableRequest(id=id, new_table_name=new_id[-1], new_namespace_id=new_id[:-1])
         self.client.rename_table(request)
 
-    def alter_table(self, id: list[str], changes: Sequence[AnyTableChange]) -> dict[str, Any]:
+    def alter_table(self, id: list[str], changes: Sequence[AnyTableChange]) -> dict[str, object]:
         """Each change is one commit of the table, in the order given."""
         if self._streams is not None and self._streams.load(id, None, None) is not None:
             alter_stream(self.home, id, changes)
@@ -246,7 +246,7 @@ def _handle(id: list[str], uri: str, answer: Any) -> TableHandle:
     return TableHandle(ObjectId(tuple(id)), uri, options, managed=managed, session=shared_session())
 
 
-def _staged(table: TableHandle, arrow: pa.Schema) -> dict[str, Any]:
+def _staged(table: TableHandle, arrow: pa.Schema) -> dict[str, object]:
     return {
         "table": table.to_json(),
         "arrow": arrow.serialize().to_pybytes().hex(),
@@ -272,7 +272,7 @@ def describe(table: TableHandle, dataset: lance.LanceDataset) -> dict[str, Any]:
     }
 
 
-def describe_folded(table: TableHandle, definition: Definition, fold: Fold) -> dict[str, Any]:
+def describe_folded(table: TableHandle, definition: Definition, fold: Fold) -> dict[str, object]:
     """The rows that a fold gives, told as those of a table."""
     schema = schema_of(definition)
     return {

@@ -60,7 +60,7 @@ REACH_S = 5.0
 
 @contextmanager
 def engine_session(
-    engine: PipelineEngine, given: Any = None, house: CatalogLocation | None = None, say: Say = lambda text: None
+    engine: PipelineEngine, given: object = None, house: CatalogLocation | None = None, say: Say = lambda text: None
 ) -> Iterator[Any]:
     """Yield the session that a run works in, tried and ready.
 
@@ -140,7 +140,7 @@ def _without_warnings() -> Iterator[None]:
 
 
 @contextmanager
-def _beside(given: Any, engine: PipelineEngine, say: Say) -> Iterator[Any]:
+def _beside(given: Any, engine: PipelineEngine, say: Say) -> Iterator[object]:
     """Yield a new session of the same Spark; the given one keeps its settings and views."""
     check_pandas()
     active, session = _running(), _new_session(given)
@@ -182,7 +182,7 @@ def _is_taken(session: Any, given: Any, key: str, value: str) -> bool:
     return has == value or bool(session.conf.isModifiable(key))
 
 
-def _is_local(session: Any) -> bool:
+def _is_local(session: object) -> bool:
     """Return True if executors are this process's own Spark."""
     context = getattr(session, "_sc", None)
     return context is not None and PipelineEngine(master=str(context.master)).is_local
@@ -221,7 +221,7 @@ def check_reachable(engine: PipelineEngine) -> None:
 # A cluster is tried ---------------------------------------------------------------------------------------------------
 
 
-def preflight(session: Any, house: CatalogLocation, wait: float = WAIT_S) -> None:
+def preflight(session: object, house: CatalogLocation, wait: float = WAIT_S) -> None:
     """Raise one error with its remedy if the executors cannot do the work of a run.
 
     Driver and executors each read a file that the other wrote in the storage of the catalog. The versions of Python,

@@ -202,7 +202,7 @@ def _fragments(found: Lake, view: PositionView) -> list[Any]:
     return [fragment.metadata for fragment in dataset.get_fragments()]
 
 
-def _buckets(found: Lake, view: PositionView, metadata: Sequence[Any]) -> dict[Any, set[int]] | None:
+def _buckets(found: Lake, view: PositionView, metadata: Sequence[object]) -> dict[Any, set[int]] | None:
     """The buckets of a table and the fragments of each; None: not all fragments tell theirs, or it is in none."""
     if not view.stream.definition.buckets:
         return None

@@ -305,7 +305,7 @@ class JobCommit(CatalogCall, frozen=True, tag="job_commit"):
     table: WireTable
     job: JobName
     arguments: Json
-    results: list[Any]
+    results: list[object]
     parallelism: int = 1
 
 
@@ -360,5 +360,5 @@ def decode(frame: bytes) -> AnyCall:
     return _DECODER.decode(frame)
 
 
-def encode(value: Any) -> bytes:
+def encode(value: object) -> bytes:
     return msgspec.json.encode(value)

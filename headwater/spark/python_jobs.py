@@ -41,10 +41,10 @@ def backfill(
     spark: SparkSession,
     table: str,
     column: str,
-    value: Any,
+    value: object,
     *,
     columns: Sequence[str] = (),
-    type: Any = None,
+    type: object = None,
     rows: int | None = None,
 ) -> Json:
     """Add a column to a table and fill it: `backfill(spark, "lake.a.t", "length", f, columns=["body"], type="int")`.

@@ -45,7 +45,7 @@ def configure(
     path: str | os.PathLike[str] | None = None,
     uri: str | None = None,
     token: str | None = None,
-    **properties: Any,
+    **properties: object,
 ) -> SparkSession.Builder:
     """Make the catalog known to the session as `name`.
 
@@ -75,7 +75,7 @@ def settings(
     uri: str | None = None,
     token: str | None = None,
     local: bool = True,
-    **properties: Any,
+    **properties: object,
 ) -> dict[str, str]:
     """The same as Spark settings, for `--conf` of spark-submit, spark-pipelines or a Connect server.
 
@@ -183,7 +183,7 @@ def _serve(catalog: Resolved) -> tuple[str, str]:
     return running.url, token
 
 
-def _start(catalog: Resolved) -> tuple[Any, str]:
+def _start(catalog: Resolved) -> tuple[object, str]:
     """A server of our own on loopback, whose one key this session holds."""
     token = unique_hex(64)
     running = server.start_in_thread(open_resolved(catalog), host="127.0.0.1", port=0, api_key=token)

@@ -92,7 +92,7 @@ class HeadwaterSource(DataSource):
             raise ValueError('Give the table\'s name: .load("namespace.table").')
         return list(parse_name(str(path)))
 
-    def _call(self, operation: str, **arguments: Any) -> Any:
+    def _call(self, operation: str, **arguments: object) -> Any:
         return calls.ask(operation, catalog=catalog_options(self._options), **arguments)
 
     def _load(self) -> Json:
@@ -199,7 +199,7 @@ class TableStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._scan: Json = {"table": loaded["table"], "columns": schema.names, "filter": None}
         self._last: int | None = None
 
-    def _call(self, operation: str, **arguments: Any) -> Any:
+    def _call(self, operation: str, **arguments: object) -> Any:
         return self._source._call(operation, **self._request, **arguments)
 
     def initialOffset(self) -> Json:
@@ -302,7 +302,7 @@ def _column(path: tuple[str, ...], filterable: Mapping[str, str]) -> str | None:
     return "`" + "`.`".join(path) + "`" if ".".join(path) in filterable else None
 
 
-def _literal(value: Any) -> str | None:
+def _literal(value: object) -> str | None:
     """A value as Spark hands it over. Zero and NaN floats compare otherwise in Arrow than in Spark."""
     if isinstance(value, float) and (value == 0 or not math.isfinite(value)):
         return None

@@ -303,8 +303,8 @@ def written_properties(definition: Definition) -> dict[str, str]:
 
 
 def stage_stream(
-    lake: str | None, id: list[str], schema: pa.Schema, properties: dict[str, str], partitions: list[dict[str, Any]]
-) -> dict[str, Any]:
+    lake: str | None, id: list[str], schema: pa.Schema, properties: dict[str, str], partitions: list[dict[str, object]]
+) -> dict[str, object]:
     """A stream table that is not there yet, for tasks to write files of its log: the commit creates it with them.
 
     What would be refused then is refused now: a transaction creates it and is thrown away.

@@ -70,7 +70,7 @@ def _stream(table: CatalogStream, slot: int) -> Readable:
     return Readable(scan, schema, rows, loaded)
 
 
-def frame_of(spark: Any, found: Readable, parallelism: int) -> Any:
+def frame_of(spark: object, found: Readable, parallelism: int) -> Any:
     """The rows of a table as a DataFrame; a part of it is read by each task."""
     jar = of_jar(spark, "PinnedFrame")
     return _mapped(spark, found, parallelism) if jar is None else _pinned(spark, jar, found)

@@ -160,6 +160,6 @@ class Range(Message, frozen=True):
     end_micros: int | None = None
 
 
-def table_of(value: Mapping[str, Any]) -> TableHandle:
+def table_of(value: Mapping[str, object]) -> TableHandle:
     """A table as an answer told it, to write to."""
     return msgspec.convert(value, WireTable).writable()

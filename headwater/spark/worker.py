@@ -181,7 +181,7 @@ def _written(call: protocol.Write | protocol.TakeRows, reader: pa.RecordBatchRea
     return write(call.table.writable(), reader, call.arrow)
 
 
-def _guarded(action: Callable[[], Any]) -> Json:
+def _guarded(action: Callable[[], object]) -> Json:
     try:
         return {"ok": action()}
     except Exception as error:

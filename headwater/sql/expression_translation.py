@@ -58,12 +58,12 @@ Subquery = Callable[[Any, Scope], tuple[str, tuple[ScopeColumn, ...]]]
 class Expressions:
     """Translates the expressions of one SELECT. `subquery`: translates a query inside an expression."""
 
-    def __init__(self, scope: Scope, subquery: Subquery, windows: Mapping[str, Any] | None = None) -> None:
+    def __init__(self, scope: Scope, subquery: Subquery, windows: Mapping[str, object] | None = None) -> None:
         self.scope = scope
         self._subquery = subquery
         self._windows = windows or {}
 
-    def condition(self, node: Any) -> str:
+    def condition(self, node: object) -> str:
         term = self.term(node)
         if term.kind not in (BOOLEAN, VOID):
             raise SqlError(f"A condition is {term.kind}, not true or false.")
@@ -92,7 +92,7 @@ class Expressions:
             raise UnsupportedSqlError(SHOWN.get(type(node)) or type(node).__name__.upper())
         return handler(self, node)
 
-    def terms(self, nodes: Sequence[Any]) -> list[Term]:
+    def terms(self, nodes: Sequence[object]) -> list[Term]:
         return [self.term(node) for node in nodes]
 
     # Names and literals ---------------------------------------------------------------------------------------------
@@ -273,7 +273,7 @@ class Expressions:
             raise UnsupportedSqlError("POSITION(... IN ...) (write locate(a, b))")
         return call(functions.FUNCTIONS, name, self.terms(node.expressions))
 
-    def _struct_field(self, node: Any) -> tuple[str, Term]:
+    def _struct_field(self, node: object) -> tuple[str, Term]:
         if isinstance(node, (exp.Alias, exp.Column)):
             return node.alias_or_name, self.term(node.unalias())
         raise UnsupportedSqlError("struct() of a value without a name (write AS)")
@@ -373,7 +373,7 @@ def _moment_literal(text: str, kind: SqlDatatype) -> Term:
     return Term(f"CAST({text_literal(text)} AS {kind.duck})", kind)
 
 
-def _bound(args: Mapping[str, Any], side: str) -> str:
+def _bound(args: Mapping[str, object], side: str) -> str:
     value, way = args.get(side), args.get(f"{side}_side") or ""
     if value in ("CURRENT ROW", None):
         return "CURRENT ROW"

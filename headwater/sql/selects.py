@@ -42,7 +42,7 @@ Found = tuple[str, tuple[ScopeColumn, ...]]
 """The text of a query, and its columns: `name` as Spark calls it, `text` as the translation does."""
 
 
-def translate(tree: Any, tables: Mapping[str, SqlTable]) -> str:
+def translate(tree: object, tables: Mapping[str, SqlTable]) -> str:
     """Return the query of DuckDB that gives what a tree gives in Spark, with the same names of columns.
 
     `tables`: by their names, as the catalog formats them. UnsupportedSqlError names what is not translated.
@@ -59,7 +59,7 @@ def translate(tree: Any, tables: Mapping[str, SqlTable]) -> str:
     return checked(f"SELECT {shown} FROM ({text}) AS q")
 
 
-def translate_conditions(trees: Sequence[Any], source: SqlTable) -> str:
+def translate_conditions(trees: Sequence[object], source: SqlTable) -> str:
     """Return the query of DuckDB that answers conditions for each row of a table, as c0, c1 and so on."""
     selects = Selects({})
     scope = Scope([Relation(("t0",), selects.columns("t0", source.schema))])

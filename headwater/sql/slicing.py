@@ -99,7 +99,7 @@ class Slicing:
         return exp.Select(expressions=[item.copy() for item in items], from_=source, **options)
 
 
-def _table(source: Any) -> Any:
+def _table(source: object) -> Any:
     return source.this if isinstance(source, exp.Join) else source
 
 
@@ -120,7 +120,7 @@ def _known(sql: str, keys: tuple[str, ...], schemas: tuple[tuple[str, tuple[str,
         return str(reason)
 
 
-def _sliced(tree: Any, keys: Sequence[str], schemas: Mapping[str, Sequence[str]]) -> Slicing:
+def _sliced(tree: object, keys: Sequence[str], schemas: Mapping[str, Sequence[str]]) -> Slicing:
     if not isinstance(tree, exp.Select) or tree.args.get("from_") is None:
         raise NotInSlicesError("its SQL is not one SELECT")
     _check(tree)
@@ -201,7 +201,7 @@ class _Join(NamedTuple):
     before: list[str]
     right: str
     is_inner: bool
-    condition: Any
+    condition: object
     using: list[str]
 
 
@@ -241,7 +241,7 @@ class _Tables:
             self.conditions.append(condition)
         self._joins.append(_Join(before, right, side != "LEFT", condition, using))
 
-    def _base(self, source: Any) -> str:
+    def _base(self, source: object) -> str:
         if not isinstance(source, exp.Table) or not all(isinstance(part, exp.Identifier) for part in source.parts):
             raise NotInSlicesError("it reads something else than tables")
         alias = source.args.get("alias")
@@ -259,12 +259,12 @@ class _Tables:
         self.names[word] = known
         return known
 
-    def column(self, node: Any) -> tuple[str, str]:
+    def column(self, node: object) -> tuple[str, str]:
         """Return the table and the column that a name means; a field of it may follow."""
         table, column, _ = self._resolved(node)
         return table, column
 
-    def plain(self, node: Any) -> str | None:
+    def plain(self, node: object) -> str | None:
         """Return the column that an expression is, if it is just one."""
         if not isinstance(node, exp.Column):
             return None

@@ -118,7 +118,7 @@ def check_quotes(sql: str, columns: Iterable[str]) -> None:
 
 def tables_in(tree: Any) -> dict[tuple[str, ...], list[Any]]:
     """Return the tables that a tree reads, by the parts of their names, each with its nodes."""
-    found: dict[tuple[str, ...], list[Any]] = {}
+    found: dict[tuple[str, ...], list[object]] = {}
     for node in tree.find_all(exp.Table):
         if not all(isinstance(part, exp.Identifier) for part in node.parts):
             continue  # a function, which only SQL of DuckDB has in a FROM

@@ -117,7 +117,7 @@ def quoted(name: str) -> str:
     return '"' + name.replace('"', '""') + '"'
 
 
-def kind_of(arrow: Any) -> SqlDatatype:
+def kind_of(arrow: object) -> SqlDatatype:
     """Return the type that Spark gives to values of an Arrow type; an opaque one where it has none."""
     try:
         return _kind(spark_type(arrow))

@@ -114,7 +114,7 @@ class Definition:
         of_key = all(each.transform == "bucket" and each.column in self.keys for each in fields)
         return fields if of_key and count <= MAX_GROUPS else ()
 
-    def partition_texts(self, values: Sequence[Any] | None) -> dict[str, str | None]:
+    def partition_texts(self, values: Sequence[object] | None) -> dict[str, str | None]:
         """Return the values of a partition as SHOW PARTITIONS has them: `{"region": "eu", "at_days": "2026-01-31"}`."""
         fields = zip(self.partition_by, values or (), strict=False)
         return {each.name: value_text(value, each, self.by_name[each.column].type) for each, value in fields}
@@ -219,9 +219,9 @@ def check(definition: Definition, before: Definition | None = None) -> Definitio
 
 def evolve(
     definition: Definition,
-    add: Mapping[str, Any] | None = None,
+    add: Mapping[str, object] | None = None,
     rename: Mapping[str, str] | None = None,
-    widen: Mapping[str, Any] | None = None,
+    widen: Mapping[str, object] | None = None,
     drop: Sequence[str] = (),
 ) -> Definition:
     """The definition with columns added, renamed, widened and dropped; renames are all done at once."""
@@ -261,7 +261,7 @@ def evolve(
     return check(changed, definition)
 
 
-def with_properties(definition: Definition, properties: Mapping[str, Any]) -> Definition:
+def with_properties(definition: Definition, properties: Mapping[str, object]) -> Definition:
     """The definition with other properties: a text sets one, None takes it away."""
     kept = {name: text for name, text in definition.properties.items() if properties.get(name, text) is not None}
     given = _texts({name: text for name, text in properties.items() if text is not None})
@@ -272,7 +272,7 @@ def with_properties(definition: Definition, properties: Mapping[str, Any]) -> De
     return check(replace(changed, schema_id=definition.schema_id + 1) if is_new else changed, definition)
 
 
-def to_properties(definition: Definition) -> dict[str, Any]:
+def to_properties(definition: Definition) -> dict[str, object]:
     """As the properties of a table version."""
     known = {
         "schema": encode_schema(definition),
@@ -285,7 +285,7 @@ def to_properties(definition: Definition) -> dict[str, Any]:
     return {**definition.properties, STREAM: known}
 
 
-def from_properties(properties: Mapping[str, Any]) -> Definition | None:
+def from_properties(properties: Mapping[str, object]) -> Definition | None:
     """From the properties of a table version; None: it is not one of a stream table."""
     known = properties.get(STREAM)
     if not isinstance(known, Mapping):
@@ -335,7 +335,7 @@ def field_id(column: Any) -> int | None:
     return int(text) if text is not None else None
 
 
-def fields_of(schema: Any) -> list[Any]:
+def fields_of(schema: object) -> list[Any]:
     """Return the fields of a schema, or of a mapping from names to types."""
     if isinstance(schema, pa.Schema):
         return list(schema)
@@ -371,7 +371,7 @@ def _texts(properties: Mapping[str, Any]) -> dict[str, str]:
     return dict(properties)
 
 
-def _partition(entry: Any, columns: Mapping[str, Column]) -> dict[str, Any]:
+def _partition(entry: object, columns: Mapping[str, Column]) -> dict[str, object]:
     """A partition as a column, as SQL writes it (`days(at)`, `bucket(16, id)`), or as (column, transform, width)."""
     if isinstance(entry, str) and (match := _TRANSFORM.fullmatch(entry)) and entry not in columns:
         width, name = match["first"] or match["last"] or 0, match["column"].strip("` ")

@@ -222,7 +222,7 @@ class QuarantineQueue(StreamReads):
         return {pairs[place][0].place for place in np.flatnonzero(passed).tolist()} - stands, stands
 
 
-def _by_key(keys: Sequence[str], rows: pa.Table) -> dict[tuple[Any, ...], dict[str, Any]]:
+def _by_key(keys: Sequence[str], rows: pa.Table) -> dict[tuple[Any, ...], dict[str, object]]:
     return {tuple(row[name] for name in keys): row for row in rows.to_pylist()}
 
 

@@ -66,7 +66,7 @@ def landing(method: Method) -> Method:
     """Make a method land rows without a dependency of the open transaction on what others land."""
 
     @wraps(method)
-    def landed(self: StreamTable, *args: Any, **kwargs: Any) -> Any:
+    def landed(self: StreamTable, *args: object, **kwargs: object) -> Any:
         with self._session.landing():
             return method(self, *args, **kwargs)
 
@@ -85,10 +85,10 @@ class StreamTable(QuarantineQueue):
         cls,
         metastore: Metastore,
         path: Path,
-        schema: Any,
+        schema: object,
         keys: Sequence[str] | str = (),
         sequence: Sequence[str] | str = (),
-        partition_by: Sequence[Any] | str = (),
+        partition_by: Sequence[object] | str = (),
         properties: Mapping[str, str] | None = None,
         uri: str | None = None,
         storage_options: dict[str, str] | None = None,
@@ -100,11 +100,11 @@ class StreamTable(QuarantineQueue):
 
     # Landing
 
-    def append(self, rows: Any, token: str | None = None, source: str | None = None) -> LandingReport:
+    def append(self, rows: object, token: str | None = None, source: str | None = None) -> LandingReport:
         """Add rows to a table without keys."""
         return self._land(given(rows), APPEND, BatchOrigin(source, token))
 
-    def upsert(self, rows: Any, token: str | None = None, source: str | None = None) -> LandingReport:
+    def upsert(self, rows: object, token: str | None = None, source: str | None = None) -> LandingReport:
         """Insert rows or change those of the same key. A column that a row lacks keeps its value."""
         return self._land(given(rows), UPSERT, BatchOrigin(source, token))
 
@@ -134,14 +134,14 @@ class StreamTable(QuarantineQueue):
 
     def ingest(
         self,
-        data: Any,
+        data: object,
         format: str = "rows",
         source: str | None = None,
         token: str | None = None,
         strict: bool = False,
         checks: Sequence[Check] = (),
         storage: Mapping[str, str] | None = None,
-        **options: Any,
+        **options: object,
     ) -> LandingReport:
         """Take change data: rows, JSON text, or files by path or glob, in one of the formats of docs/streams.md.
 
@@ -163,7 +163,7 @@ class StreamTable(QuarantineQueue):
         source: str | None = None,
         strict: bool = False,
         checks: Sequence[Check] = (),
-        **options: Any,
+        **options: object,
     ) -> list[LandingReport]:
         """Take files whose digests are known, one after another; on a table with a lateness all as one batch."""
         if len(in_batches(self, files, format)) == len(files):
@@ -208,7 +208,7 @@ class StreamTable(QuarantineQueue):
         source: str | None = None,
         strict: bool = False,
         checks: Sequence[Check] = (),
-        **options: Any,
+        **options: object,
     ) -> LandingReport:
         """Take one file whose digest is known."""
         origin = BatchOrigin(source, None, file.path, file.digest)
@@ -217,11 +217,11 @@ class StreamTable(QuarantineQueue):
     @landing
     def take(
         self,
-        data: Any,
+        data: object,
         format: str,
         origin: BatchOrigin,
         strict: bool,
-        options: Mapping[str, Any],
+        options: Mapping[str, object],
         file: SourceFile | None = None,
         checks: Sequence[Check] = (),
     ) -> LandingReport:
@@ -307,7 +307,7 @@ class StreamTable(QuarantineQueue):
 
     # Changing
 
-    def publish(self, lineage: Mapping[str, Any] | None = None) -> Published:
+    def publish(self, lineage: Mapping[str, object] | None = None) -> Published:
         """Make the serving copy equal to the newest state. Nothing new: no new version.
 
         `lineage` (a run, inputs, whatever JSON holds) is kept with the version, beside what the log knows itself.
@@ -352,9 +352,9 @@ class StreamTable(QuarantineQueue):
 
     def evolve(
         self,
-        add: Mapping[str, Any] | None = None,
+        add: Mapping[str, object] | None = None,
         rename: Mapping[str, str] | None = None,
-        widen: Mapping[str, Any] | None = None,
+        widen: Mapping[str, object] | None = None,
         drop: Sequence[str] = (),
     ) -> Definition:
         """Change the columns; those of keys and sequence can only be widened."""
@@ -412,7 +412,7 @@ class StreamTable(QuarantineQueue):
         return done is not None
 
     def create_index(
-        self, column: str, type: str, name: str | None = None, runner: Runner = HERE, **options: Any
+        self, column: str, type: str, name: str | None = None, runner: Runner = HERE, **options: object
     ) -> bool:
         """Index a column of the serving copy, as a version of the same rows; False when it has no rows yet.
 

@@ -16,7 +16,6 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
-from typing import Any
 
 import numpy as np
 
@@ -282,7 +281,7 @@ def quoted(text: str) -> str:
     return "'" + text.replace("'", "''") + "'"
 
 
-def literal(value: Any) -> str | None:
+def literal(value: object) -> str | None:
     """Return a value as a literal for comparisons; None if Lance's SQL cannot write it."""
     if isinstance(value, bool):
         return "true" if value else "false"
@@ -301,7 +300,7 @@ def literal(value: Any) -> str | None:
     return f"date '{value.isoformat()}'" if isinstance(value, dt.date) else None
 
 
-def assigned(value: Any) -> str | None:
+def assigned(value: object) -> str | None:
     """Return a value as a literal for assignments: also NULL, times, lists, structs and NumPy values."""
     if isinstance(value, (np.generic, np.ndarray)):
         return assigned(value.tolist())

@@ -219,7 +219,7 @@ class TableHandle:
         return dataset
 
     def _open(self, version: int | str | None, branch: str | None, scattered: bool) -> lance.LanceDataset:
-        how: dict[str, Any] = {"session": self.session, "block_size": SCATTERED_BYTES if scattered else None}
+        how: dict[str, object] = {"session": self.session, "block_size": SCATTERED_BYTES if scattered else None}
         if self.client is None:
             how["storage_options"] = self.storage_options or None
             if branch is None:

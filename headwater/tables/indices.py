@@ -116,7 +116,7 @@ BUILD_OPTIONS = frozenset(
 """Options that pylance's index builders know. They ignore any other option without an error."""
 
 
-def completed(kind: str, given: Mapping[str, Any], rows: int | None, dimension: int) -> dict[str, Any]:
+def completed(kind: str, given: Mapping[str, object], rows: int | None, dimension: int) -> dict[str, Any]:
     """Return the options of a vector index, with defaults for those that product quantization needs.
 
     `rows`: of one segment, for an index built in segments. pylance does not choose the partitions of segments.
@@ -174,7 +174,7 @@ def new_index(
     column: str,
     kind: str,
     name: str | None,
-    options: Mapping[str, Any],
+    options: Mapping[str, object],
     rows: int | None = None,
 ) -> NewIndex:
     """Return a checked index definition with defaults. `rows`: of one segment. Errors 7, 12, 13."""
@@ -210,7 +210,7 @@ def divided(dataset: lance.LanceDataset, tasks: int) -> list[list[int]]:
     return [list(fragments) for fragments in whole_fragments(extents, tasks)]
 
 
-def build_piece(table: TableHandle, index: NewIndex, fragments: list[int]) -> dict[str, Any]:
+def build_piece(table: TableHandle, index: NewIndex, fragments: list[int]) -> dict[str, object]:
     """Build the index segment of some fragments. It belongs to no version until it is committed."""
     with translating(table, f"create a {index.kind} index on", otherwise=InvalidInputError):
         return segment_of(table.open(), index, fragments)

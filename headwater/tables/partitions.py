@@ -196,7 +196,7 @@ def first_of(value: int, transform: str, width: int, *, dates: bool) -> int:
 # Names of data files -------------------------------------------------------------------------------------------------
 
 
-def format_part(field: int, transform: str, width: int, value: Any) -> str:
+def format_part(field: int, transform: str, width: int, value: object) -> str:
     """Return the part of a file name for one field. `value`: a result of `transformed`."""
     return f"{field}{CODES[transform]}{width or ''}-{format_value(value)}"
 
@@ -361,7 +361,7 @@ def _of_fragment(dataset: lance.LanceDataset, fragment: Any, wanted: Wanted) -> 
         yield _texts(read, wanted, kinds)
 
 
-def _texts(values: Sequence[Any], wanted: Wanted, kinds: Sequence[Any]) -> Values:
+def _texts(values: Sequence[object], wanted: Wanted, kinds: Sequence[object]) -> Values:
     return tuple(value_text(value, field, kind) for value, (_, field), kind in zip(values, wanted, kinds, strict=True))
 
 

@@ -38,7 +38,7 @@ class BucketServer(AbstractContextManager["BucketServer"]):
         self._thread.join()
         self._server.server_close()
 
-    def answer(self, environ: dict[str, Any], start: Callable[..., Any]) -> Iterable[bytes]:
+    def answer(self, environ: dict[str, Any], start: Callable[..., object]) -> Iterable[bytes]:
         with self._answering:
             told: Iterable[bytes] = self._app(environ, start)
             return told

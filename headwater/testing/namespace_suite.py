@@ -48,7 +48,7 @@ def ipc(table: pa.Table) -> bytes:
     return sink.getvalue()
 
 
-def code_of(action: Callable[[], Any]) -> int:
+def code_of(action: Callable[[], object]) -> int:
     """Return the code of the error that an action raises."""
     with pytest.raises(LanceNamespaceError) as caught:
         action()
@@ -102,7 +102,7 @@ class NamespaceSuite:
         assert code_of(lambda: nested.create_namespace(api.CreateNamespaceRequest(id=["b"], mode="sideways"))) == 13
 
     def test_a_missing_parent_is_namespace_not_found(self, nested: LanceNamespace) -> None:
-        ask: list[Callable[[], Any]] = [
+        ask: list[Callable[[], object]] = [
             lambda: nested.create_namespace(api.CreateNamespaceRequest(id=["no", "b"])),
             lambda: nested.list_namespaces(api.ListNamespacesRequest(id=["no"])),
             lambda: nested.list_tables(api.ListTablesRequest(id=["no"])),
@@ -193,7 +193,7 @@ class NamespaceSuite:
         assert namespace.list_tables(api.ListTablesRequest(id=[], include_declared=False)).tables == ["t"]
 
     def test_a_missing_table_is_table_not_found(self, namespace: LanceNamespace) -> None:
-        ask: list[Callable[[], Any]] = [
+        ask: list[Callable[[], object]] = [
             lambda: namespace.describe_table(api.DescribeTableRequest(id=["no"])),
             lambda: namespace.table_exists(api.TableExistsRequest(id=["no"])),
             lambda: namespace.drop_table(api.DropTableRequest(id=["no"])),
@@ -322,7 +322,7 @@ class NamespaceSuite:
 
     @pytest.mark.parametrize("name", BAD_NAMES)
     def test_a_bad_name_is_invalid_input_and_touches_nothing(self, namespace: LanceNamespace, name: str) -> None:
-        ask: list[Callable[[], Any]] = [
+        ask: list[Callable[[], object]] = [
             lambda: namespace.create_table(api.CreateTableRequest(id=[name]), ipc(ROWS)),
             lambda: namespace.declare_table(api.DeclareTableRequest(id=[name])),
             lambda: namespace.describe_table(api.DescribeTableRequest(id=[name])),

@@ -37,7 +37,7 @@ def ask(namespace: LanceNamespace, request: VerbRequest, rows: pa.Table | None =
     return answer(VerbSession(namespace, rows=None if rows is None else rows.to_reader), request)
 
 
-def read_request(row: Verb, fields: Mapping[str, Any]) -> VerbRequest:
+def read_request(row: Verb, fields: Mapping[str, object]) -> VerbRequest:
     """Return the request of these fields. Raise InvalidInput (13) for a field that is missing or of another type."""
     try:
         return msgspec.convert(fields, row.request, strict=False)

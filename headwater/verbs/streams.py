@@ -69,7 +69,7 @@ def _rows(session: VerbSession) -> pa.RecordBatchReader:
 def _fitting_rows(
     session: VerbSession,
     request: requests.LandingRequest,
-    check: Callable[[Given | None], Any],
+    check: Callable[[Given | None], object],
     body: pa.RecordBatchReader | None = None,
 ) -> Any:
     """Return the rows, or the text, of a write. `check` is called before they are decoded, with no rows but their
@@ -84,7 +84,7 @@ def _fitting_rows(
     return unpack(body.read_all())
 
 
-def _shaping(table: StreamTable) -> Callable[[Given | None], Any]:
+def _shaping(table: StreamTable) -> Callable[[Given | None], object]:
     return lambda rows: None if rows is None else shape(table.definition, rows)
 
 

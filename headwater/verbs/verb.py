@@ -127,7 +127,7 @@ class Verb:
     def returns_rows(self) -> bool:
         return self.answer is pa.RecordBatchReader
 
-    def wrap(self, answer: Any) -> Any:
+    def wrap(self, answer: object) -> Any:
         """Return what a handler returned as the answer of a server; None is an empty object."""
         if self.field is not None:
             return {self.field: answer}

@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 import headwater
 from headwater.errors import LanceNamespaceError
@@ -175,7 +174,7 @@ def catalog(visit: Visit) -> Page:
     return Page("part/children.html" if visit.is_part else "namespace.html", values)
 
 
-def _overview(visit: Visit) -> dict[str, Any]:
+def _overview(visit: Visit) -> dict[str, object]:
     """Return the front page's facts: how much there is, what waits for somebody, and what was done last."""
     found: OverviewFacts = visit.question("PageOverview", limit=NEWEST)
     entries = [entry for entry in reversed(found.log.entries) if _told(entry)]
@@ -318,7 +317,7 @@ def snapshots_page(visit: Visit) -> Page:
     return Page("snapshots.html", {"items": items, "title": "Snapshots"})
 
 
-def _pinned(visit: Visit, found: PinnedFact) -> dict[str, Any]:
+def _pinned(visit: Visit, found: PinnedFact) -> dict[str, object]:
     """A table of a snapshot: it leads to the rows it had, if it is still called so and they may be seen."""
     table, id, href = found.table, ObjectId(found.table.path), ""
     if found.there:

@@ -49,7 +49,7 @@ class Query:
     def is_search(self) -> bool:
         return bool(self.text or self.near or self.like is not None)
 
-    def address(self, **change: Any) -> dict[str, Any]:
+    def address(self, **change: object) -> dict[str, Any]:
         told = {
             "filter": self.filter,
             "text": self.text,
@@ -113,8 +113,8 @@ def _is_heavy(kind: pa.DataType) -> bool:
     return pa.types.is_binary(kind) or pa.types.is_large_binary(kind) or pa.types.is_nested(kind)
 
 
-def _request(visit: Visit, id: ObjectId, query: Query, version: int) -> dict[str, Any]:
-    asked: dict[str, Any] = {"version": version, "filter": query.filter or None}
+def _request(visit: Visit, id: ObjectId, query: Query, version: int) -> dict[str, object]:
+    asked: dict[str, object] = {"version": version, "filter": query.filter or None}
     if query.text:
         return {
             **asked,

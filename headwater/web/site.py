@@ -366,5 +366,5 @@ def _count(number: int | None) -> str:
     return "unknown" if number is None else f"{number:,}".replace(",", " ")
 
 
-async def _nothing(*args: Any) -> None:
+async def _nothing(*args: object) -> None:
     """Pages do not stream."""

@@ -47,7 +47,7 @@ def table(visit: Visit) -> Page:
     return view(visit, visit.id)
 
 
-def _page(visit: Visit, template: str, **values: Any) -> Page:
+def _page(visit: Visit, template: str, **values: object) -> Page:
     shared = {
         "id": visit.id,
         "title": visit.id.name,
@@ -233,7 +233,7 @@ def _texts_of(entry: HistoryEntry, changes: list[tuple[str, str | None, str | No
     return [*told, *(text or "" for one in changes for text in one)]
 
 
-def differences(before: Mapping[str, Any], after: Mapping[str, Any]) -> list[tuple[str, str | None, str | None]]:
+def differences(before: Mapping[str, object], after: Mapping[str, object]) -> list[tuple[str, str | None, str | None]]:
     """Return the changed properties: name, old value, new value; None for a missing value."""
     names = sorted({*before, *after})
     return [
@@ -243,7 +243,7 @@ def differences(before: Mapping[str, Any], after: Mapping[str, Any]) -> list[tup
     ]
 
 
-def _shown(value: Any) -> str | None:
+def _shown(value: object) -> str | None:
     return None if value is None else str(value)[:500]
 
 

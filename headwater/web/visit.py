@@ -37,21 +37,21 @@ class Links:
 
     base: str = ""
 
-    def to(self, *segments: str, **query: Any) -> str:
+    def to(self, *segments: str, **query: object) -> str:
         path = "".join(f"/{quote(segment, safe='')}" for segment in segments)
         return f"{self.base}{path or '/'}{_query(query)}"
 
-    def namespace(self, id: ObjectId, **query: Any) -> str:
+    def namespace(self, id: ObjectId, **query: object) -> str:
         return self.to(NAMESPACE, *id.names, **query) if id.names else self.to(**query)
 
-    def table(self, id: ObjectId, **query: Any) -> str:
+    def table(self, id: ObjectId, **query: object) -> str:
         return self.to(TABLE, *id.names, **query)
 
     def of(self, id: ObjectId, kind: str) -> str:
         return self.namespace(id) if kind == "namespace" else self.table(id)
 
 
-def _query(query: Mapping[str, Any]) -> str:
+def _query(query: Mapping[str, object]) -> str:
     told = {key: value for key, value in query.items() if value is not None and value != ""}
     return f"?{urlencode(told)}" if told else ""
 
@@ -143,7 +143,7 @@ class Visit:
         """True if the visitor may manage the keys and roles of the server."""
         return self.caller.may(Permission.MANAGE, ROOT)
 
-    def ask(self, operation: str, id: ObjectId, **fields: Any) -> Any:
+    def ask(self, operation: str, id: ObjectId, **fields: object) -> Any:
         """Call an operation of the API as the visitor. Returns its JSON answer."""
         reply = self.served.ask(self._call(operation, id, fields))
         return msgspec.json.decode(reply.body) if reply.body else {}
@@ -174,11 +174,11 @@ class Visit:
         found: int | None = self.ask("DescribeLevel", ROOT)["level"]
         return found
 
-    def question(self, operation: str, id: ObjectId = ROOT, **fields: Any) -> Any:
+    def question(self, operation: str, id: ObjectId = ROOT, **fields: object) -> Any:
         """Ask a question of the page beyond the API (`rest/page/catalog_questions.py`). Returns its answer."""
         return QUESTIONS[operation].decoder.decode(self.served.ask(self._call(operation, id, fields)).body)
 
-    def rows(self, id: ObjectId, **fields: Any) -> pa.Table:
+    def rows(self, id: ObjectId, **fields: object) -> pa.Table:
         """Return the rows of QueryTable; PageTooLargeError if they are too large to show."""
         call = self._call("QueryTable", id, {"k": 0, "vector": None, **fields})
         reply = self.served.ask(call)
@@ -197,7 +197,7 @@ class Visit:
                 reply.stream.close()
         return read_file(b"".join(chunks)).read_all()
 
-    def _call(self, operation: str, id: ObjectId, fields: Mapping[str, Any]) -> Call:
+    def _call(self, operation: str, id: ObjectId, fields: Mapping[str, object]) -> Call:
         route = _ROUTES[operation]
         told = {key: value for key, value in fields.items() if value is not None or key == "vector"}
         made = Call(

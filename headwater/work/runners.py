@@ -70,7 +70,7 @@ class _Elsewhere:
         if self.progress is not None and what:
             self.progress.stage(what, len(tasks))
 
-    def _finish(self, answers: list[Any]) -> list[Any]:
+    def _finish(self, answers: list[object]) -> list[object]:
         self.done += Where(EXECUTORS, 1, len(answers))
         failed = next((each["error"] for each in answers if isinstance(each, dict) and "error" in each), None)
         if failed is not None:

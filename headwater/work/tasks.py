@@ -106,12 +106,12 @@ class Task:
     arguments: tuple[Any, ...] = ()
     modules: tuple[UserModule, ...] = ()
 
-    def run(self, *more: Any) -> Any:
+    def run(self, *more: object) -> Any:
         """Call the function with the arguments, and `more` that come to the task where it runs."""
         load_modules(self.modules)
         return named(self.function)(*self.arguments, *more)
 
-    def answer(self, *more: Any) -> Any:
+    def answer(self, *more: object) -> Any:
         """Run the task and return its answer, or an error of the error table as a value."""
         return guarded(self.run, *more)
 
@@ -129,11 +129,11 @@ class Task:
 def named(function: str) -> Callable[..., Any]:
     """Import a function by its name, `module:function`."""
     module, _, name = function.partition(":")
-    found: Callable[..., Any] = getattr(importlib.import_module(module), name)
+    found: Callable[..., object] = getattr(importlib.import_module(module), name)
     return found
 
 
-def guarded(run: Callable[..., Any], *arguments: Any) -> Any:
+def guarded(run: Callable[..., object], *arguments: object) -> Any:
     """Return the answer of a call, or an error of the error table as a value."""
     try:
         return run(*arguments)
@@ -175,7 +175,7 @@ class Runner(Protocol):
         """Run tasks and return their answers in order; raise the first error. `what` is shown as the stage."""
         ...
 
-    def map(self, frame: Any, task: Task) -> list[Any]:
+    def map(self, frame: object, task: Task) -> list[Any]:
         """Run a task on the rows of each partition of a Spark frame, and return the answers of all in one list."""
         ...
 
@@ -255,13 +255,13 @@ class PipelineEngine:
         return told.chosen(name, master, {})
 
 
-def checked_name(name: Any, where: str) -> str:
+def checked_name(name: object, where: str) -> str:
     if name not in ENGINES:
         raise InvalidInputError(f"{where}: an engine is {' or '.join(map(repr, ENGINES))}, not {name!r}.")
     return str(name)
 
 
-def checked_master(master: Any, where: str) -> str:
+def checked_master(master: object, where: str) -> str:
     if not isinstance(master, str) or _MASTER.fullmatch(master) is None:
         raise InvalidInputError(
             f"{where}: {master!r} is no master of Spark. One is local[*], local[2], spark://host:7077, yarn, "
@@ -270,7 +270,7 @@ def checked_master(master: Any, where: str) -> str:
     return master
 
 
-def parse_engine(name: Any, master: Any, spark: Mapping[str, Any], where: str) -> PipelineEngine:
+def parse_engine(name: object, master: object, spark: Mapping[str, object], where: str) -> PipelineEngine:
     """Return the engine that a pipeline file or a profile names. `spark`: its table of Spark settings."""
     made = PipelineEngine(
         checked_name(name, f"{where} engine") if name is not None else "",
@@ -295,7 +295,7 @@ def parse_engine(name: Any, master: Any, spark: Mapping[str, Any], where: str) -
     )
 
 
-def _settings(values: Mapping[str, Any], prefix: str) -> Iterator[tuple[str, Any]]:
+def _settings(values: Mapping[str, object], prefix: str) -> Iterator[tuple[str, Any]]:
     """Yield settings by their dotted names: TOML reads `executor.memory` as a table in a table."""
     for key, value in values.items():
         if isinstance(value, Mapping):
@@ -304,7 +304,7 @@ def _settings(values: Mapping[str, Any], prefix: str) -> Iterator[tuple[str, Any
             yield f"{prefix}{key}", value
 
 
-def _text(value: Any, where: str) -> str:
+def _text(value: object, where: str) -> str:
     if isinstance(value, bool):
         return str(value).lower()
     if not isinstance(value, (str, int, float)):

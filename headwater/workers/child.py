@@ -107,7 +107,7 @@ def _die_with_the_caller(lifeline: int) -> None:
     os._exit(0)
 
 
-def answer(channel: Channel, hosted: Any, call: dict[str, Any]) -> None:
+def answer(channel: Channel, hosted: object, call: dict[str, Any]) -> None:
     """One call: its body, its answer, and the stream that follows it if there is one."""
     chunks = channel.receive_chunks() if call["body"] == "stream" else iter(())
     try:
@@ -212,7 +212,7 @@ def _body(channel: Channel, kind: str | None, chunks: Iterator[bytes]) -> Any:
     return reader_of_chunks(chunks) if kind == "stream" else None
 
 
-def _stream(found: Any) -> Iterator[Chunk] | None:
+def _stream(found: object) -> Iterator[Chunk] | None:
     if isinstance(found, pa.RecordBatchReader):
         return stream_chunks(found)
     return found if isinstance(found, Iterator) else None

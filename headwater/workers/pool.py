@@ -32,7 +32,7 @@ class Pool:
     def run(
         self,
         method: str,
-        arguments: Any,
+        arguments: object,
         body: Body | None = None,
         changes: bool = False,
         begun: Callable[[Callable[[], None]], None] | None = None,

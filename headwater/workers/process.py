@@ -125,7 +125,7 @@ class Worker:
     def call(
         self,
         method: str,
-        arguments: Any,
+        arguments: object,
         body: Body | None = None,
         changes: bool = False,
         is_long: bool = False,
@@ -166,7 +166,7 @@ class Worker:
             elif "progress" not in told:
                 return told
 
-    def _send(self, method: str, arguments: Any, body: Body | None, is_long: bool) -> None:
+    def _send(self, method: str, arguments: object, body: Body | None, is_long: bool) -> None:
         message = {"method": method, "arguments": arguments, "body": None, "memory": self._memory}
         message["beat"] = self._limits.seconds / BEATS if is_long else None
         if body is None:
@@ -243,7 +243,7 @@ class Worker:
             self._channel.close()
 
 
-def _answer(answers: Answers | None, question: bytes) -> dict[str, Any]:
+def _answer(answers: Answers | None, question: bytes) -> dict[str, object]:
     try:
         if answers is None:
             raise UnsupportedOperationError("This caller answers no questions.")

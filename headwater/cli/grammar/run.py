@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from headwater.cli.grammar.words import (
     ENGINE,
     TABLE,
@@ -134,7 +132,7 @@ def _flag(name: str, about: str) -> Arg:
     return arg(name, about=about, action="store_true")
 
 
-def _many(name: str, about: str, **options: Any) -> Arg:
+def _many(name: str, about: str, **options: object) -> Arg:
     return arg(name, about=about, action="append", **options)
 
 

@@ -65,7 +65,7 @@ class Command:
         return None if any(arg.options.get("nargs") == "*" for arg in self.words) else len(self.words)
 
 
-def arg(*names: str, about: str, **options: Any) -> Arg:
+def arg(*names: str, about: str, **options: object) -> Arg:
     return Arg(names, {"help": about, **options})
 
 

@@ -6,7 +6,7 @@ from abc import abstractmethod
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import wraps
-from typing import Any, Concatenate, ParamSpec, TypeVar
+from typing import Concatenate, ParamSpec, TypeVar
 
 import msgspec
 
@@ -77,11 +77,11 @@ class ObjectEdits(Reading):
             raise
 
     @locked
-    def create_namespace(self, path: Path, properties: Mapping[str, Any] | None = None) -> Object:
+    def create_namespace(self, path: Path, properties: Mapping[str, object] | None = None) -> Object:
         """Create a namespace: its parent must exist, its name must be free among all children of any kind."""
         return object_of(self._create(path, "namespace", properties))
 
-    def _create(self, path: Path, kind: str, properties: Mapping[str, Any] | None, key: str | None = None) -> Place:
+    def _create(self, path: Path, kind: str, properties: Mapping[str, object] | None, key: str | None = None) -> Place:
         """Create a namespace or table. `key`: the key that it gets, by default a new one."""
         draft, id, made = self._ready(), object_id(path), key or self._clock.uuid()
         if id.is_root:
@@ -98,7 +98,7 @@ class ObjectEdits(Reading):
         return place
 
     @locked
-    def update(self, path: Path, properties: Mapping[str, Any]) -> Object:
+    def update(self, path: Path, properties: Mapping[str, object]) -> Object:
         """Replace the properties: afterwards they are exactly these."""
         draft = self._ready()
         place = not_root(resolve(draft, object_id(path)))
@@ -106,7 +106,7 @@ class ObjectEdits(Reading):
         return self.get(path)
 
     @locked
-    def update_root(self, properties: Mapping[str, Any]) -> None:
+    def update_root(self, properties: Mapping[str, object]) -> None:
         """Replace the properties of the root namespace: afterwards they are exactly these.
 
         The model has no object for the root. A record that is part of nothing holds its properties.

@@ -34,7 +34,7 @@ class TableEdits(ObjectEdits):
     def create_table(
         self,
         path: Path,
-        properties: Mapping[str, Any] | None = None,
+        properties: Mapping[str, object] | None = None,
         version: str = FIRST_VERSION,
         formats: Sequence[str] = (DELTA_FORMAT,),
         id: str | None = None,
@@ -55,7 +55,7 @@ class TableEdits(ObjectEdits):
         self,
         path: Path,
         version: str,
-        properties: Mapping[str, Any] | None = None,
+        properties: Mapping[str, object] | None = None,
         formats: Sequence[str] = (DELTA_FORMAT,),
     ) -> Object:
         """Create a table version with its streams, beside the active one: it is unreleased until it is activated.
@@ -87,7 +87,7 @@ class TableEdits(ObjectEdits):
         table_parts.update_part(self.draft, table, item, {**item.revision.properties, LIFECYCLE: lifecycle})
 
     @locked
-    def update_table_version(self, path: Path, id: str, properties: Mapping[str, Any]) -> Object:
+    def update_table_version(self, path: Path, id: str, properties: Mapping[str, object]) -> Object:
         """Replace its properties: afterwards they are exactly these, with its lifecycle if they name none."""
         _, table, item = self._version(path, id)
         known = item.revision.properties
@@ -124,7 +124,7 @@ class TableEdits(ObjectEdits):
 
     @locked
     def update_stream(
-        self, path: Path, id: str, properties: Mapping[str, Any], *, version: str | None = None
+        self, path: Path, id: str, properties: Mapping[str, object], *, version: str | None = None
     ) -> Object:
         """Replace its properties. It conflicts with their readers and writers, never with appends to the stream."""
         _, table, item = self._stream(path, DELTA_FORMAT, version, id)
@@ -143,7 +143,7 @@ class TableEdits(ObjectEdits):
         self,
         path: Path,
         id: str,
-        properties: Mapping[str, Any],
+        properties: Mapping[str, object],
         *,
         format: str = DELTA_FORMAT,
         version: str | None = None,
@@ -173,13 +173,13 @@ class TableEdits(ObjectEdits):
     def append_delta(
         self,
         path: Path,
-        files: Iterable[Any],
+        files: Iterable[object],
         type: str = "append",
-        partition: Sequence[Any] | None = None,
+        partition: Sequence[object] | None = None,
         *,
         format: str = DELTA_FORMAT,
         version: str | None = None,
-        properties: Mapping[str, Any] | None = None,
+        properties: Mapping[str, object] | None = None,
         position: int | None = None,
         stream: str | None = None,
         partition_id: str | None = None,
@@ -238,7 +238,7 @@ class TableEdits(ObjectEdits):
             table_parts.create_part(self.draft, table, item, "stream", table_parts.stream_parts(format), {})
         return item
 
-    def _update(self, table: Place, item: Item, properties: Mapping[str, Any]) -> Object:
+    def _update(self, table: Place, item: Item, properties: Mapping[str, object]) -> Object:
         table_parts.update_part(self.draft, table, item, own_properties(properties))
         return self._shown(table, item)
 

@@ -150,7 +150,7 @@ def stream_parts(format: str, id: str | None = None) -> tuple[str, str]:
     return (format if id is None else check_named_id(id, "stream")), format
 
 
-def partition_values(partition: Sequence[Any] | None) -> Values:
+def partition_values(partition: Sequence[object] | None) -> Values:
     if partition is None:
         return None
     values = tuple(partition) if not isinstance(partition, (str, bytes, Mapping)) else ()
@@ -188,6 +188,6 @@ def check_values(view: SlotView, stream: Item, id: str, values: Values) -> None:
         require_values(id, values, item.revision.parts[1], InvalidInputError)
 
 
-def taken_values(id: str, asked: Values, found: Any) -> None:
+def taken_values(id: str, asked: Values, found: object) -> None:
     """The same at commit, where another writer may have been first: Conflict (14)."""
     require_values(id, asked, found, ConcurrentModificationError)

@@ -193,7 +193,7 @@ class Transaction(TableEdits):
         """Replace all deltas that the transaction appends."""
         self.draft.appends = list(appended)
 
-    def properties_before(self, key: str) -> Mapping[str, Any] | None:
+    def properties_before(self, key: str) -> Mapping[str, object] | None:
         """Return the properties that an object had before the transaction, by its key; None if it was not there."""
         item = self.draft.base.item(key)
         return None if item is None else item.revision.properties

@@ -238,7 +238,7 @@ def parse_duration(text: str) -> timedelta:
     return timedelta(seconds=float(match[1]) * UNITS[match[2]])
 
 
-def log_retention(properties: Mapping[str, Any]) -> timedelta:
+def log_retention(properties: Mapping[str, object]) -> timedelta:
     """Return the `log_retention` in the properties of a table version."""
     return parse_duration(str(properties.get(RETENTION_PROPERTY, LOG_RETENTION)))
 
@@ -275,7 +275,7 @@ def base_of(versions: Sequence[Landed], changes: Sequence[Landed]) -> tuple[int,
 
 
 def _published(version: Landed) -> int | None:
-    found: Any = version.properties.get(PUBLISHED)
+    found: object = version.properties.get(PUBLISHED)
     return found if isinstance(found, int) else None
 
 

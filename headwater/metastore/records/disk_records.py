@@ -264,7 +264,7 @@ def body_of(node: Node, revision: Revision) -> bytes:
     )
 
 
-def own_properties(properties: Mapping[str, Any] | None) -> dict[str, Any]:
+def own_properties(properties: Mapping[str, object] | None) -> dict[str, object]:
     """A copy of properties that nobody else holds; InvalidInput (13) for what MessagePack cannot carry unchanged."""
     if not properties:
         return {}

@@ -319,7 +319,7 @@ LEARNT = tuple(
 """What is converted to elsewhere, known to msgspec from here on: threads that are first at once crash the process."""
 
 
-def data_files(files: Iterable[Any]) -> tuple[DataFile, ...]:
+def data_files(files: Iterable[object]) -> tuple[DataFile, ...]:
     """The files of a delta, given as DataFile, mapping (path, rows, bytes), triple or plain path."""
     if isinstance(files, (str, bytes, Mapping)):
         raise InvalidInputError("files is a list of data files, each a path with rows and bytes.")

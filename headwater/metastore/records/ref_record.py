@@ -9,7 +9,6 @@ client changes holds, unless it bears the stamp of an older entry: then a proces
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any
 
 import msgspec
 
@@ -88,12 +87,12 @@ LEARNT = msgspec.json.Decoder(RefRecord)
 """Known to msgspec from here on: threads that are first at once crash the process."""
 
 
-def parse_record(properties: Mapping[str, Any]) -> RefRecord:
+def parse_record(properties: Mapping[str, object]) -> RefRecord:
     return msgspec.convert(dict(properties), RefRecord)
 
 
-def format_record(record: RefRecord) -> dict[str, Any]:
-    found: dict[str, Any] = msgspec.to_builtins(record)
+def format_record(record: RefRecord) -> dict[str, object]:
+    found: dict[str, object] = msgspec.to_builtins(record)
     return found
 
 

@@ -6,7 +6,7 @@ The columns of a table and their comments are read from the manifest of its newe
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from headwater.errors import LanceNamespaceError
 from headwater.lance_manifest import columns_of
@@ -35,12 +35,12 @@ FILLED = "columns"
 """Of a delta of a change log: the numbers of the columns that its rows have."""
 
 
-def location_of(properties: Mapping[str, Any], stream_home: str) -> str:
+def location_of(properties: Mapping[str, object], stream_home: str) -> str:
     """Of a stream that does not name one, beside its table version's directory: `<table home>/<version>.lance`."""
     return str(properties.get(LOCATION) or default_location(stream_home.rsplit("/", 1)[0]))
 
 
-def as_before(before: Mapping[str, Any], now: Mapping[str, Any]) -> dict[str, Any]:
+def as_before(before: Mapping[str, object], now: Mapping[str, object]) -> dict[str, object]:
     """The properties that a table version had, with numbers of columns and schemas that nothing had since."""
     was, has = before.get(STREAM_TABLE), now.get(STREAM_TABLE)
     if not isinstance(was, Mapping) or not isinstance(has, Mapping) or was.get(SCHEMA_NUMBER) == has[SCHEMA_NUMBER]:
@@ -49,7 +49,7 @@ def as_before(before: Mapping[str, Any], now: Mapping[str, Any]) -> dict[str, An
     return {**before, STREAM_TABLE: {**was, **numbers}}
 
 
-def without_numbers(properties: Mapping[str, Any]) -> dict[str, Any]:
+def without_numbers(properties: Mapping[str, object]) -> dict[str, object]:
     """Return a revision of a table version without the fields that differ between copies of it."""
     known = properties.get(STREAM_TABLE)
     if not isinstance(known, Mapping):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 from msgspec.structs import force_setattr
 
@@ -89,7 +88,7 @@ def located(view: SlotView, table: Place, stream: Item, deltas: list[Delta]) -> 
     version, key = view.item(stream.revision.parent), stream.node.key
     assert version is not None
     above = canonical(table.locator, *version.revision.parts, *stream.revision.parts)
-    known: dict[str, tuple[tuple[Any, ...] | None, str, str]] = {}
+    known: dict[str, tuple[tuple[object, ...] | None, str, str]] = {}
     for delta in deltas:
         if delta.partition not in known:
             home = f"{key}/{delta.partition}"

@@ -335,7 +335,7 @@ def resolve_table(view: SlotView, id: ObjectId) -> Place:
     return place
 
 
-def root_properties(view: SlotView) -> dict[str, Any]:
+def root_properties(view: SlotView) -> dict[str, object]:
     """The properties of the root namespace."""
     item = view.item(ROOT_NODE)
     return own_values(item.revision.properties) if item is not None else {}
@@ -438,12 +438,12 @@ def _object(item: Item, path: tuple[str, ...], locator: str) -> Object:
     )
 
 
-def own_values(values: dict[str, Any]) -> dict[str, Any]:
+def own_values(values: dict[str, object]) -> dict[str, object]:
     """A copy that its receiver may change."""
     return {key: _own(value) if isinstance(value, (dict, list)) else value for key, value in values.items()}
 
 
-def _own(value: Any) -> Any:
+def _own(value: object) -> Any:
     if isinstance(value, dict):
         return own_values(value)
     return [_own(item) for item in value] if isinstance(value, list) else value

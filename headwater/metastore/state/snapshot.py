@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Any
 
 from headwater.errors import (
     NamespaceNotFoundError,
@@ -112,7 +111,7 @@ class Reading(ABC):
             view = self._ready()
             return view.child_names(resolve_namespace(view, object_id(path)), kind)
 
-    def root_properties(self) -> dict[str, Any]:
+    def root_properties(self) -> dict[str, object]:
         """Return the properties of the root namespace."""
         with self._log.lock:
             view = self._ready()
@@ -218,7 +217,7 @@ class Reading(ABC):
         *,
         format: str = DELTA_FORMAT,
         version: str | None = None,
-        partition: Sequence[Any] | None = None,
+        partition: Sequence[object] | None = None,
         stream: str | None = None,
         partition_id: str | None = None,
     ) -> Deltas:

@@ -78,7 +78,7 @@ def decode(key: str, data: bytes) -> dict[str, Any]:
     return found
 
 
-def writes(record: Mapping[str, Any], key: str) -> list[Revised]:
+def writes(record: Mapping[str, object], key: str) -> list[Revised]:
     """Return the revisions in a transaction's record, in order."""
     found: list[Revised] = []
     for operation in _items(record.get("operations")):
@@ -87,7 +87,7 @@ def writes(record: Mapping[str, Any], key: str) -> list[Revised]:
     return found
 
 
-def _write(path: Any, root: str, key: str) -> Revised:
+def _write(path: object, root: str, key: str) -> Revised:
     inside = inside_root(path, root, key)
     found = _REVISION.fullmatch(inside)
     if found is None:
@@ -95,7 +95,7 @@ def _write(path: Any, root: str, key: str) -> Revised:
     return Revised(inside, tuple(found["ids"].split("/")), found["operation"] == "delete")
 
 
-def inside_root(path: Any, root: str, key: str) -> str:
+def inside_root(path: object, root: str, key: str) -> str:
     """Return a path of a record as a key. InvalidInput (13) unless it is relative, or below the original root."""
     text = path if isinstance(path, str) else ""
     if root and text.startswith(f"{root}/"):
@@ -106,7 +106,7 @@ def inside_root(path: Any, root: str, key: str) -> str:
     return text
 
 
-def data_files(delta: Mapping[str, Any], root: str, key: str) -> tuple[tuple[RowFile, ...], tuple[str, ...]]:
+def data_files(delta: Mapping[str, object], root: str, key: str) -> tuple[tuple[RowFile, ...], tuple[str, ...]]:
     """Return the data files of a delta, and the problems of those that cannot be read."""
     kind = str(delta.get("type"))
     manifest = delta.get("manifest")
@@ -128,12 +128,12 @@ def data_files(delta: Mapping[str, Any], root: str, key: str) -> tuple[tuple[Row
     return tuple(files), tuple(problems)
 
 
-def root_of(record: Mapping[str, Any]) -> str:
+def root_of(record: Mapping[str, object]) -> str:
     """Return the path of the root at the time of a transaction."""
     return str(record.get("catalog_root_normalized") or "").rstrip("/")
 
 
-def _items(value: Any) -> list[Any]:
+def _items(value: object) -> list[Any]:
     return list(value) if isinstance(value, (list, tuple)) else []
 
 

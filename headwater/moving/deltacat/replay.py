@@ -216,7 +216,7 @@ class _Replay:
                 "once: import it with keyed=False. Nothing was changed."
             )
 
-    def _once(self, step: DeltacatStep, before: _Known, tx: Any) -> None:
+    def _once(self, step: DeltacatStep, before: _Known, tx: object) -> None:
         """Restore the state before a transaction, for its retry after a conflict."""
         self.spaces, self.tables, self.older = before.copy()
         self._replay(tx, step)
@@ -296,7 +296,7 @@ class _Replay:
     def _is_readable(self, found: FoundTable) -> bool:
         return not found.problems and self.unreadable.isdisjoint(found.files)
 
-    def _rows(self, tx: Any, made: _Made, found: FoundTable) -> None:
+    def _rows(self, tx: object, made: _Made, found: FoundTable) -> None:
         """The rows of this moment; a state that cannot be read is passed over, and the next one catches up."""
         schema = self._schema(found) if self._is_readable(found) else None
         if schema is None or (made.files == found.files and made.schema == schema):

@@ -60,7 +60,7 @@ class DeltacatContents:
     files: dict[Ids, tuple[tuple[RowFile, ...], tuple[str, ...]]] = field(default_factory=dict)
     """Of each delta its files, and what of it cannot be read."""
 
-    def apply(self, write: Revised, body: Mapping[str, Any], root: str) -> None:
+    def apply(self, write: Revised, body: Mapping[str, object], root: str) -> None:
         """Apply one revision. Objects below a deleted object become unreachable."""
         siblings = self.below.setdefault(write.ids[:-1], {})
         if write.deletes:
@@ -121,12 +121,12 @@ class DeltacatContents:
         return [child for child in self.below.get(ids, {}) if child in self.objects]
 
 
-def _name(body: Mapping[str, Any], locator: str, key: str) -> str:
+def _name(body: Mapping[str, object], locator: str, key: str) -> str:
     found = body.get(locator)
     return str(found.get(key)) if isinstance(found, Mapping) else ""
 
 
-def _texts(properties: Any) -> dict[str, str]:
+def _texts(properties: object) -> dict[str, str]:
     """Properties as texts: what is no text is written as JSON."""
     if not isinstance(properties, Mapping):
         return {}

@@ -9,7 +9,6 @@ zones and decimals.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import pyarrow as pa
 from lance_namespace import (
@@ -181,7 +180,7 @@ def _find(table: TableHandle, name: str) -> dict[str, str]:
     }
 
 
-def describe_exact(namespace: LanceNamespace, id: list[str]) -> dict[str, Any]:
+def describe_exact(namespace: LanceNamespace, id: list[str]) -> dict[str, object]:
     """The table's location, newest version, Spark schema (JSON form), Arrow schema (IPC, hex), rows and bytes."""
     answer = namespace.describe_table(DescribeTableRequest(id=id, with_table_uri=True, load_detailed_metadata=False))
     uri = answer.table_uri or answer.location

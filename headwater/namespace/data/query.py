@@ -73,7 +73,7 @@ def query_batches(table: TableHandle, request: QueryTableRequest) -> pa.RecordBa
     return pa.RecordBatchReader.from_batches(schema, _translated(table, batches))
 
 
-def _is_plain(options: Mapping[str, Any]) -> bool:
+def _is_plain(options: Mapping[str, object]) -> bool:
     """Return True if the rows are those of the table, in its order: neither filtered nor searched for."""
     return not any(options.get(name) for name in ("filter", "nearest", "full_text_query"))
 
@@ -139,14 +139,14 @@ def make_scanner(table: TableHandle, query: Query, branch: str | None) -> lance.
         return dataset.scanner(**options)
 
 
-def _plan(table: TableHandle, query: Query, branch: str | None) -> tuple[lance.LanceDataset, dict[str, Any]]:
+def _plan(table: TableHandle, query: Query, branch: str | None) -> tuple[lance.LanceDataset, dict[str, object]]:
     """The table's data, and the options of the scan that a query asks for."""
     skip = _count("offset", query.offset) or 0
     count = _count("k", query.k)
     where = check_sql("filter", query.filter)
     _check_search(query)
     dataset = table.open(query.version, branch)
-    options: dict[str, Any] = {
+    options: dict[str, object] = {
         "columns": _columns(dataset.schema, query.columns),
         "filter": where,
         "prefilter": bool(query.prefilter),
@@ -171,7 +171,7 @@ def _plan(table: TableHandle, query: Query, branch: str | None) -> tuple[lance.L
 
 def _nearest(
     dataset: lance.LanceDataset, query: Query, vectors: list[list[float]], count: int, skip: int
-) -> dict[str, Any]:
+) -> dict[str, object]:
     column, field = vector_column(dataset.schema, query.vector_column)
     check_dimension(column, field, vectors)
     many = len(vectors) > 1 and not is_multivector(field.type)

@@ -138,7 +138,7 @@ def list_table_branches(table: TableHandle, request: ListTableBranchesRequest) -
     return ListTableBranchesResponse(branches=branches, page_token=token)
 
 
-def _unmade(to: RefTarget) -> dict[str, Any]:
+def _unmade(to: RefTarget) -> dict[str, object]:
     """A branch that a transaction is going to make, as Lance would tell it."""
     begins = {"parent_branch": to.branch, "parent_version": to.version, "manifest_size": to.size}
     return {**begins, "create_at": to.time // 1000, "metadata": None}

@@ -50,7 +50,7 @@ def lance_schema_to_json(schema: pa.Schema) -> JsonArrowSchema:
         raise TableSchemaValidationError(f"Lance's JSON cannot say the schema: {str(error)[:200]}") from None
 
 
-def type_to_json(kind: pa.DataType) -> dict[str, Any]:
+def type_to_json(kind: pa.DataType) -> dict[str, object]:
     """A type as requests have it."""
     return dict(_type(kind).to_dict())
 
@@ -71,7 +71,7 @@ def _field(field: pa.Field[Any]) -> JsonArrowField:
     return JsonArrowField(name=field.name, nullable=field.nullable, type=_type(kind), metadata=metadata or None)
 
 
-def _extension_metadata(kind: Any) -> str:
+def _extension_metadata(kind: object) -> str:
     """Return the metadata of an extension type; of Arrow's own only the tensor has any."""
     if hasattr(kind, "__arrow_ext_serialize__"):
         return str(kind.__arrow_ext_serialize__().decode(errors="replace"))
@@ -106,7 +106,7 @@ def _entries(fields: list[JsonArrowField]) -> JsonArrowField:
     return JsonArrowField(name="entries", nullable=False, type=JsonArrowDataType(type="struct", fields=fields))
 
 
-def type_from_json(data: Any, depth: int = 0) -> pa.DataType:
+def type_from_json(data: object, depth: int = 0) -> pa.DataType:
     """The Arrow type of its JSON: our spelling, or Lance's own (`timestamp:us:UTC`). InvalidInput (13) otherwise."""
     if isinstance(data, str):
         data = {"type": data}
@@ -149,14 +149,14 @@ def _lance_type(name: str) -> pa.DataType:
         raise InvalidInputError(f"The data type {name[:80]!r} is not known.") from None
 
 
-def _one_child(data: dict[str, Any], depth: int) -> pa.Field[Any]:
+def _one_child(data: dict[str, object], depth: int) -> pa.Field[Any]:
     fields = data.get("fields")
     if not isinstance(fields, list) or len(fields) != 1:
         raise InvalidInputError(f"The data type {str(data['type'])[:80]!r} needs one entry in fields: its item.")
     return _child(fields[0], depth)
 
 
-def _child(data: Any, depth: int) -> pa.Field[Any]:
+def _child(data: object, depth: int) -> pa.Field[Any]:
     if not isinstance(data, dict) or not isinstance(data.get("name"), str):
         raise InvalidInputError("Each of the fields of a data type has a name and a type.")
     return pa.field(data["name"], type_from_json(data.get("type"), depth + 1), bool(data.get("nullable", True)))

@@ -132,7 +132,7 @@ def fields_of(dataset: Any) -> str:
     return f"{columns} {_ids(dataset.lance_schema.fields())}"
 
 
-def _ids(fields: Any) -> list[Any]:
+def _ids(fields: Any) -> list[object]:
     return [(each.id(), each.name(), _ids(each.children())) for each in fields]
 
 

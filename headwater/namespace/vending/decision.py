@@ -27,7 +27,7 @@ Decide = Callable[[Mapping[str, Any], Any], Any]
 """From the message around a `storage_options` and its value to the value that is sent instead."""
 
 
-def find_options(message: Any) -> Iterator[Any]:
+def find_options(message: object) -> Iterator[Any]:
     """Each `storage_options` of a message."""
     if isinstance(message, BaseModel):
         values: Any = [(name, getattr(message, name)) for name in _branches(type(message))]
@@ -43,7 +43,7 @@ def find_options(message: Any) -> Iterator[Any]:
         yield from find_options(value)
 
 
-def replace_options(message: Any, decide: Decide) -> Any:
+def replace_options(message: object, decide: Decide) -> Any:
     """The message with every `storage_options` decided anew; what does not change is not copied."""
     if isinstance(message, BaseModel):
         fields = {name: getattr(message, name) for name in _branches(type(message))}
@@ -60,7 +60,7 @@ def replace_options(message: Any, decide: Decide) -> Any:
     return message
 
 
-def _changed(fields: Mapping[str, Any], around: Mapping[str, Any], decide: Decide) -> dict[str, Any]:
+def _changed(fields: Mapping[str, object], around: Mapping[str, object], decide: Decide) -> dict[str, object]:
     changed = {}
     for name, value in fields.items():
         if type(value) in _PLAIN and name != FIELD:
@@ -77,7 +77,7 @@ def _branches(kind: type[BaseModel]) -> tuple[str, ...]:
     return tuple(name for name, field in kind.model_fields.items() if name == FIELD or not _is_plain(field.annotation))
 
 
-def _is_plain(annotation: Any) -> bool:
+def _is_plain(annotation: object) -> bool:
     if get_origin(annotation) is Annotated:
         return _is_plain(get_args(annotation)[0])
     inner = get_args(annotation)
@@ -107,7 +107,7 @@ PLACES = frozenset(
 HEADER_CONTEXT = ("header.", "headers.")
 
 
-def check_request(request: Any) -> None:
+def check_request(request: object) -> None:
     """InvalidInput (13), naming the key, if a request from afar asks for a storage option that is not harmless."""
     for options in find_options(request):
         if not isinstance(options, Mapping):
@@ -116,7 +116,7 @@ def check_request(request: Any) -> None:
             _check_option(str(key), str(value))
 
 
-def without_headers(request: Any) -> Any:
+def without_headers(request: object) -> Any:
     """A request whose context sets no headers: over a catalog that is a server itself they would become ours."""
     context = getattr(request, "context", None)
     if not isinstance(request, BaseModel) or not context:
@@ -181,13 +181,13 @@ class Own:
         return dict(own) if own else None
 
 
-def vend(response: Any, vendor: Vendor, access: FileAccess, asked: bool | None = None, is_done: bool = False) -> Any:
+def vend(response: object, vendor: Vendor, access: FileAccess, asked: bool | None = None, is_done: bool = False) -> Any:
     """An answer with the storage options that the vendor gives for each table in it; none if it was asked not to.
 
     `is_done`: the answer tells of a change that was made, and must not fail because the vendor does.
     """
 
-    def decide(around: Mapping[str, Any], own: Any) -> dict[str, str] | None:
+    def decide(around: Mapping[str, object], own: object) -> dict[str, str] | None:
         location = around.get("location")
         if asked is False or access is FileAccess.NONE or not isinstance(location, str):
             return None

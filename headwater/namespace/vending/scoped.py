@@ -252,7 +252,7 @@ _ACCESS_TOKEN = "urn:ietf:params:oauth:token-type:access_token"
 
 
 class _NoRedirect(urllib.request.HTTPRedirectHandler):
-    def redirect_request(self, *_: Any) -> None:
+    def redirect_request(self, *_: object) -> None:
         return None
 
 
@@ -370,7 +370,7 @@ def signed_headers(url: str, region: str, service: str, body: bytes, keys: AwsKe
     return headers
 
 
-def exchange_google(boundary: Mapping[str, Any], subject: str, endpoint: str = GOOGLE_STS) -> str:
+def exchange_google(boundary: Mapping[str, object], subject: str, endpoint: str = GOOGLE_STS) -> str:
     """A Google access token that can do only what the boundary says, in exchange for one that can do more."""
     fields = {
         "grant_type": "urn:ietf:params:oauth:grant-type:token-exchange",

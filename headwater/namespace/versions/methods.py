@@ -279,7 +279,7 @@ def _is_on_branch(item: api.CommitTableOperation) -> bool:
     return part is not None and part.branch not in (None, "", "main")
 
 
-def _ignore_missing(request: Any) -> bool:
+def _ignore_missing(request: object) -> bool:
     """`ignore_missing`, which the directory document has and the released model has not: a field, or in the context."""
     values = request if isinstance(request, dict) else request.model_dump() if hasattr(request, "model_dump") else {}
     given = values.get("ignore_missing", (values.get("context") or {}).get("ignore_missing", True))

@@ -299,7 +299,7 @@ def _rows(data: bytes) -> ManifestRows:
     return ManifestRows(fields, fragments, next_id, newest, bool(flags & STABLE_ROW_IDS))
 
 
-def _fields(message: bytes) -> tuple[int, tuple[Any, ...]]:
+def _fields(message: bytes) -> tuple[int, tuple[object, ...]]:
     values: dict[int, Value] = {field: value for field, value, _ in parse(message)}
     rest = tuple(raw for field, _, raw in parse(message) if field not in (NAME, FIELD_ID, PARENT, METADATA))
     name, parent = as_bytes(values.get(NAME, b"")).decode(), as_number(values.get(PARENT, 0))

@@ -60,7 +60,7 @@ def decode_changes(data: bytes) -> list[list[Change]]:
         raise ValueError("these are no changes") from error
 
 
-def _plain(value: Any) -> Any:
+def _plain(value: object) -> Any:
     if isinstance(value, ObjectId):
         return {"kind": "ObjectId", "names": list(value.names)}
     if is_dataclass(value):
@@ -71,7 +71,7 @@ def _plain(value: Any) -> Any:
     return {"values": dict(value)} if isinstance(value, Mapping) else value
 
 
-def _value(plain: Any) -> Any:
+def _value(plain: object) -> Any:
     if not isinstance(plain, dict):
         return plain
     if "values" in plain:

@@ -134,7 +134,7 @@ def _is_time(schema: pa.Schema) -> bool:
     return bool(pa.types.is_timestamp(kind) and kind.unit != "ns")
 
 
-def _scalars(column: Any) -> list[Any]:
+def _scalars(column: Any) -> list[object]:
     """Values of a column that is not ours, unchanged whatever they are; Python could not hold them all."""
     if column.null_count == len(column):
         return [None] * len(column)
@@ -191,11 +191,11 @@ def _json(text: str | None) -> Mapping[str, Any]:
     return values
 
 
-def _text(values: Mapping[str, Any]) -> str | None:
+def _text(values: Mapping[str, object]) -> str | None:
     return msgspec.json.encode(dict(values)).decode() if values else None
 
 
-def _strings(values: Mapping[str, Any]) -> dict[str, str]:
+def _strings(values: Mapping[str, object]) -> dict[str, str]:
     return {
         key: value if isinstance(value, str) else msgspec.json.encode(value).decode() for key, value in values.items()
     }

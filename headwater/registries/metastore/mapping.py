@@ -141,7 +141,7 @@ def kept_columns(reader: Reading, table: ObjectId) -> set[str]:
     return names
 
 
-def texts(properties: Mapping[str, Any]) -> dict[str, str]:
+def texts(properties: Mapping[str, object]) -> dict[str, str]:
     """Properties as the Lance protocol has them; what the storage model's own users keep in others is left out."""
     return {key: value for key, value in properties.items() if isinstance(value, str)}
 

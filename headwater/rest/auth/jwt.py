@@ -155,7 +155,7 @@ class JwtVerifier:
         """The caller that a token proves, or Unauthenticated (16) with a reason that reveals nothing secret."""
         return self.caller_of(self._claims(token), defined)
 
-    def caller_of(self, claims: Mapping[str, Any], defined: Mapping[str, Permission] | None = None) -> Caller:
+    def caller_of(self, claims: Mapping[str, object], defined: Mapping[str, Permission] | None = None) -> Caller:
         """The caller that claims speak of which were proved."""
         if claims.get("iss") not in self._keys:
             raise UnauthenticatedError("The token's issuer is not one this server believes.")
@@ -205,7 +205,7 @@ def _issuer(token: str, known: Mapping[str, object]) -> str:
     return claimed
 
 
-def _chosen(header: Mapping[str, Any], algorithms: tuple[str, ...]) -> tuple[str | None, str]:
+def _chosen(header: Mapping[str, object], algorithms: tuple[str, ...]) -> tuple[str | None, str]:
     """The key id and algorithm a token asks for, if it may ask so."""
     forbidden = [name for name in FORBIDDEN_HEADERS if name in header]
     if forbidden:
@@ -230,7 +230,7 @@ def _reason(error: Exception) -> str:
 
 
 def grants_of(
-    claims: Mapping[str, Any], settings: JwtSettings, defined: Mapping[str, Permission] | None = None
+    claims: Mapping[str, object], settings: JwtSettings, defined: Mapping[str, Permission] | None = None
 ) -> tuple[Grant, ...]:
     """Return the grants of a token: all roles of its role claim, on every scope of its scope claim."""
     known = {**(defined or {}), **ROLES}
@@ -257,13 +257,13 @@ def _scope(item: object) -> ObjectId | None:
         return None
 
 
-def _texts(claims: Mapping[str, Any], path: str) -> list[str]:
+def _texts(claims: Mapping[str, object], path: str) -> list[str]:
     value = _claim(claims, path)
     items = value.split() if isinstance(value, str) else value if isinstance(value, list) else []
     return [item for item in items if isinstance(item, str)]
 
 
-def _claim(claims: Mapping[str, Any], path: str) -> object:
+def _claim(claims: Mapping[str, object], path: str) -> object:
     if path in claims:
         return claims[path]
     value: object = claims

@@ -157,7 +157,7 @@ def versions(namespace: LanceNamespace, call: Call) -> VersionFacts:
     return VersionFacts(found, len(everything))
 
 
-def _ms(one: dict[str, Any]) -> int | None:
+def _ms(one: dict[str, object]) -> int | None:
     time = one.get("timestamp")
     return int(time.astimezone(dt.UTC).timestamp() * 1000) if isinstance(time, dt.datetime) else None
 

@@ -84,7 +84,7 @@ def _tables(found: TombstonesAndMarks) -> tuple[pa.Table, pa.Table]:
     return found.tombstones, found.marks.rows
 
 
-def _wanted(index: KeyIndex) -> list[Any] | None:
+def _wanted(index: KeyIndex) -> list[object] | None:
     """The values of the first key column that are looked for, in order; None: they are many."""
     return sorted(pc.unique(index.first).to_pylist()) if len(index.first) <= FEW else None
 
@@ -146,7 +146,7 @@ def _unpacked(packed: Any, ids: Mapping[str, int]) -> dict[str, Mask]:
     return {name: mask for name, mask in found.items() if mask.any()}
 
 
-def row_groups(metadata: Any, name: str, wanted: Sequence[Any]) -> list[int]:
+def row_groups(metadata: Any, name: str, wanted: Sequence[object]) -> list[int]:
     """The row groups that can hold one of these values, which are in order. One that does not tell can. Pure."""
     place = metadata.schema.to_arrow_schema().get_field_index(name)
     found = []

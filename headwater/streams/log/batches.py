@@ -154,7 +154,7 @@ def _with_wider(definition: Definition, data: Given, contract: str) -> tuple[Def
     """Columns widened to the types that came, where the contract is to evolve."""
     if contract != "evolve":
         return definition, ()
-    wider: dict[str, Any] = {}
+    wider: dict[str, object] = {}
     for column in definition.columns:
         values = data.columns.get(column.name)
         if values is None:
@@ -194,7 +194,7 @@ def _column(column: Column, data: Given, contract: str, faults: _Faults) -> tupl
 
 
 def _check_values(
-    definition: Definition, data: Given, columns: dict[str, Any], present: dict[str, Mask], faults: _Faults
+    definition: Definition, data: Given, columns: dict[str, object], present: dict[str, Mask], faults: _Faults
 ) -> None:
     keyed = True if data.truncates is None else ~data.truncates
     for name in definition.keys:

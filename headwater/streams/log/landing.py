@@ -268,7 +268,7 @@ class Landing:
         return write_batch(self._store, self._clock, stream, batch, known)
 
 
-def truncating(definition: Definition, cuts: Truncations, rows: pa.Table) -> dict[str, Any]:
+def truncating(definition: Definition, cuts: Truncations, rows: pa.Table) -> dict[str, object]:
     """Return the truncations that a delta holds, or that came with its rows."""
     text = encode_sequences(definition, cuts.rows, cuts.places.tolist())
     names = list(definition.sequence)

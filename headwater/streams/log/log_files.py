@@ -117,7 +117,7 @@ def _field(name: str, kind: Any, id: int) -> Any:
     return with_id(pa.field(name, kind), id)
 
 
-def highest_of(definition: Definition, rows: pa.Table) -> dict[str, Any]:
+def highest_of(definition: Definition, rows: pa.Table) -> dict[str, object]:
     """The highest first sequence value of a delta's events, where lateness could be measured by it."""
     if not definition.sequence or not rows.num_rows or not is_measured(rows.column(definition.sequence[0]).type):
         return {}
@@ -432,7 +432,7 @@ def read_file(
 
 
 def _share_of(
-    file: pq.ParquetFile, columns: list[str], keys: list[str], share: Share, known: Mapping[str, Any]
+    file: pq.ParquetFile, columns: list[str], keys: list[str], share: Share, known: Mapping[str, object]
 ) -> pa.Table:
     """The rows of a share, row group after row group, and only of those that can hold any."""
     parts = [file.schema_arrow.empty_table().select(columns)]

@@ -48,7 +48,7 @@ def encode(table: pa.Table, parts: Sequence[int], group: int) -> bytes:
     return bytes(sink.getvalue().to_pybytes())
 
 
-def _packing(schema: pa.Schema) -> dict[str, Any]:
+def _packing(schema: pa.Schema) -> dict[str, object]:
     """The options of a Parquet writer for these columns.
 
     No lowest and highest are kept of dictionaries: finding them takes longer than writing the column.

@@ -72,11 +72,11 @@ class RejectedRows:
     properties: Mapping[str, Any]
 
     def to_json(self) -> dict[str, Any]:
-        told: dict[str, Any] = msgspec.to_builtins(self)
+        told: dict[str, object] = msgspec.to_builtins(self)
         return told
 
     @staticmethod
-    def from_json(told: Mapping[str, Any]) -> RejectedRows:
+    def from_json(told: Mapping[str, object]) -> RejectedRows:
         return msgspec.convert(told, RejectedRows)
 
 
@@ -108,7 +108,7 @@ def write_rejected(
 
 
 def write_rows(
-    store: Store, clock: Clock, home: str, rows: pa.Table, numbers: Codes, told: Mapping[str, Any]
+    store: Store, clock: Clock, home: str, rows: pa.Table, numbers: Codes, told: Mapping[str, object]
 ) -> RejectedRows:
     """Write rows of a quarantine as a file. `numbers`: their order in their batch. `told`: properties of the delta."""
     log = encode_events(define(SCHEMA), Events(rows, np.zeros(rows.num_rows, bool)), numbers, 1)
@@ -129,7 +129,7 @@ def quarantine(
     if not has_quarantine(tx, stream.path):
         create(tx, path)
     version = open_in(tx, path).version
-    own: dict[str, Any] = {} if origin is None else {ORIGIN: dict(origin)}
+    own: dict[str, object] = {} if origin is None else {ORIGIN: dict(origin)}
     if stream.version != FIRST_VERSION:
         own[OF_VERSION] = stream.version
     for each in rejected:

@@ -175,7 +175,7 @@ def give_back(
             continue
         if "source" in stream.properties:  # it counts, and holds no entry
             continue
-        kept: dict[str, list[Any]] = {}
+        kept: dict[str, list[object]] = {}
         for name, found in stream.properties.items():
             for entry in found:
                 is_back = entry[1] in txns or (entry[1], name) in batches

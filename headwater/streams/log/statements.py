@@ -265,7 +265,7 @@ class Deletion:
     digest: str | None = None
 
 
-def deletion(lake: Lake, view: PositionView, what: Any) -> Deletion:
+def deletion(lake: Lake, view: PositionView, what: object) -> Deletion:
     """The delete events: of the rows a predicate finds, or of keys, with the sequence of the row as it is now.
 
     A row that has values of the sequence is deleted as of them; a key that has none, and is not there, is no event.
@@ -300,7 +300,7 @@ def _check_has_keys(definition: Definition) -> None:
         raise InvalidInputError("A table without keys is an append-only log: its rows cannot be deleted.")
 
 
-def repeatable(what: Any) -> Any:
+def repeatable(what: object) -> Any:
     """Return the input of a delete in a form that can be read more than once; iterators and readers cannot."""
     if isinstance(what, pa.RecordBatchReader):
         return given(what)
@@ -342,7 +342,7 @@ def _shaped(definition: Definition, rows: Given) -> pa.Table:
     return shape(define(loose, definition.keys), Given(only, rows.length, kept)).events.rows
 
 
-def as_rows(definition: Definition, what: Any) -> Any:
+def as_rows(definition: Definition, what: object) -> Any:
     """Plain keys as rows: a value, any number of values, or of tuples where the key has several columns."""
     if isinstance(what, pa.ChunkedArray):
         what = what.to_pylist()

@@ -95,7 +95,7 @@ def take_out(tx: Transaction, log: Reading, stream: Stream, choose: Choice) -> T
 
 
 def void(
-    tx: Transaction, log: Reading, stream: Stream, deltas: Sequence[Delta], chosen: Sequence[Delta], **told: Any
+    tx: Transaction, log: Reading, stream: Stream, deltas: Sequence[Delta], chosen: Sequence[Delta], **told: object
 ) -> AppendedDelta:
     """A delta that voids these of a log, of all that it has; 19 with the reason if it cannot. `told`: properties."""
     oldest = _check(stream, deltas, chosen, log)
@@ -124,7 +124,7 @@ def _give_back(
     return [entry for each in sources for entry in give_back(tx, stream.path, stream.version, each, whole, batches)]
 
 
-def _recorded_as(origin: Mapping[str, Any]) -> str | None:
+def _recorded_as(origin: Mapping[str, object]) -> str | None:
     """Return the name of a delta's batch in the record of its source."""
     file, token = origin.get("file"), origin.get("token")
     if file is not None:
@@ -215,7 +215,7 @@ def undo_transaction(
     return metastore.undo(txn, dry_run, void_in, restore, within, column_changes)
 
 
-def column_changes(before: Mapping[str, Any], after: Mapping[str, Any]) -> ColumnChanges:
+def column_changes(before: Mapping[str, object], after: Mapping[str, object]) -> ColumnChanges:
     """Return the changes of a stream table's columns between two properties of its version."""
     was, has = from_properties(before), from_properties(after)
     if was is None or has is None:
@@ -257,7 +257,7 @@ def landed_from(
             and (among is None or (part.txn, str(known.get("file"))) in among)
         )
 
-    def whose(part: LandedPart) -> tuple[str, Any]:
+    def whose(part: LandedPart) -> tuple[str, object]:
         return part.txn, part.origin.get("source")
 
     of_batch = {*batches, *(whose(part) for part in parts if token is not None and part.origin.get("token") == token)}

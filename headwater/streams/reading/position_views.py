@@ -11,7 +11,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 from headwater.errors import InvalidInputError, InvalidTableStateError, TableVersionNotFoundError
 from headwater.metastore import DataFile, Delta, Reading
@@ -72,7 +71,7 @@ class Published(AtPosition):
         """Up to which fragment a derived column has values of an older function; -1: none has."""
         return max((each.stale_to for each in self.derived), default=-1)
 
-    def to_properties(self) -> dict[str, Any]:
+    def to_properties(self) -> dict[str, object]:
         """As the properties of its delta in the `lance` stream."""
         return {
             "position": self.position,

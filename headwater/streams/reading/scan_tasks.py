@@ -100,7 +100,7 @@ def read_touched(
 def read_bucket(
     lake: Lake,
     view: PositionView,
-    key: tuple[Any, ...],
+    key: tuple[object, ...],
     fragments: Sequence[int],
     columns: Sequence[str],
     filter: str | None = None,

@@ -78,7 +78,7 @@ def cast_values(values: list[Any], wanted: Any) -> tuple[Any, Mask]:
 # Nested values, part by part ------------------------------------------------------------------------------------------
 
 
-def _cast_nested(values: list[Any], wanted: Any) -> tuple[Any, Mask] | None:
+def _cast_nested(values: list[object], wanted: Any) -> tuple[object, Mask] | None:
     """Values of lists, structs and maps, whose parts are cast as columns; None for any other type."""
     types = pa.types
     if types.is_map(wanted):
@@ -134,10 +134,10 @@ def _cast_structs(values: list[Any], wanted: Any) -> tuple[Any, Mask]:
     return pa.StructArray.from_arrays(columns, fields=fields, mask=gone), bad
 
 
-def _parts(values: list[Any], read: Callable[[Any], Any]) -> tuple[list[Any], Mask]:
+def _parts(values: list[Any], read: Callable[[Any], object]) -> tuple[list[Any], Mask]:
     """Values as `read` gives them, None where one is none or cannot be read, and where that was."""
     bad = np.zeros(len(values), bool)
-    found: list[Any] = []
+    found: list[object] = []
     for place, value in enumerate(values):
         try:
             found.append(None if value is None else read(value))
@@ -156,13 +156,13 @@ def _items(value: Any, size: int | None) -> list[Any]:
     return found
 
 
-def _pairs(value: Any) -> list[Any]:
+def _pairs(value: object) -> list[Any]:
     if isinstance(value, Mapping):
         return list(value.items())
     return [(key, item) for key, item in _items(value, None)]
 
 
-def _named(value: Any, names: Sequence[str]) -> Mapping[str, Any]:
+def _named(value: object, names: Sequence[str]) -> Mapping[str, Any]:
     if not isinstance(value, Mapping):
         return dict(zip(names, _items(value, None), strict=True))
     if not value.keys() <= set(names):
@@ -170,7 +170,7 @@ def _named(value: Any, names: Sequence[str]) -> Mapping[str, Any]:
     return value
 
 
-def _offsets(lists: list[Any], maker: Any) -> Any:
+def _offsets(lists: list[Any], maker: object) -> Any:
     ends = np.cumsum([0, *(len(each or ()) for each in lists)])
     return pa.array(ends, pa.int64() if maker is pa.LargeListArray else pa.int32())
 
@@ -319,7 +319,7 @@ def _is_text(kind: Any) -> bool:
     return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind) or kind == pa.string_view())
 
 
-def _cast_parts(array: Any, wanted: Any) -> tuple[Any, Mask]:
+def _cast_parts(array: Any, wanted: Any) -> tuple[object, Mask]:
     """Halve what fails until the values that do not fit stand alone."""
     if len(array) == 1:
         try:
@@ -343,7 +343,7 @@ def _number(value: Decimal, wanted: Any) -> Any:
     return as_float(value)
 
 
-def floats(value: Any) -> Any:
+def floats(value: object) -> Any:
     """A value of JSON that was read to the last digit, with numbers as Python has them."""
     if isinstance(value, dict):
         return {name: floats(part) for name, part in value.items()}

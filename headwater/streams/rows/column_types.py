@@ -34,7 +34,7 @@ _DECIMAL = re.compile(r"(?:decimal|numeric|decimal128)\((\d+)(?:, *(\d+))?\)")
 _TIMESTAMP = re.compile(r"timestamp\[(s|ms|us|ns)(?:, *tz=(.+))?\]")
 
 
-def parse_type(text: Any) -> DataType:
+def parse_type(text: object) -> DataType:
     """An Arrow type, or its name as Arrow, SQL or Spark write it: `int64`, `BIGINT`, `decimal(12,2)`, `float32[32]`."""
     if isinstance(text, pa.DataType):
         return text

@@ -52,7 +52,7 @@ class Given:
 
     def row(self, index: int) -> dict[str, Any]:
         """One row as Python values, without the columns it lacks."""
-        found: dict[str, Any] = {}
+        found: dict[str, object] = {}
         for name, values in self.columns.items():
             mask = self.present.get(name)
             if mask is None or mask[index]:
@@ -73,7 +73,7 @@ class Given:
         return Given(columns, len(indices), present, *kinds)
 
 
-def given(data: Any) -> Given:
+def given(data: object) -> Given:
     """Any of: an Arrow table, batch, reader or list of batches, what speaks Arrow's C stream interface (pandas,
     polars, ...), a row (a mapping) or an iterable of rows."""
     if isinstance(data, Given):
@@ -95,7 +95,7 @@ def given(data: Any) -> Given:
     return from_rows(rows)
 
 
-def as_table(data: Any) -> pa.Table | None:
+def as_table(data: object) -> pa.Table | None:
     """Arrow data in any of its forms, or a frame of pandas or polars, as one table; None: it is none of those."""
     if isinstance(data, pa.RecordBatchReader):
         return data.read_all()
@@ -124,7 +124,7 @@ def from_table(table: Any) -> Given:
     return Given(columns, table.num_rows)
 
 
-def from_rows(rows: Sequence[Mapping[str, Any]]) -> Given:
+def from_rows(rows: Sequence[Mapping[str, object]]) -> Given:
     """Python rows: a name that a row does not have is missing there, which is not NULL."""
     names: dict[str, None] = {}
     for row in rows:
@@ -143,7 +143,7 @@ def from_rows(rows: Sequence[Mapping[str, Any]]) -> Given:
     return Given(columns, len(rows), {name: mask for name, mask in masks.items() if not mask.all()})
 
 
-def as_json(row: Mapping[str, Any]) -> str:
+def as_json(row: Mapping[str, object]) -> str:
     """A row as text, for people: what JSON has no form for is written as Python's text of it."""
     try:
         text = json.dumps(row, default=_text, ensure_ascii=False)
@@ -152,12 +152,12 @@ def as_json(row: Mapping[str, Any]) -> str:
     return text.encode(errors="backslashreplace").decode()  # half a pair of surrogates has no bytes
 
 
-def _flat(value: Any) -> Any:
+def _flat(value: object) -> Any:
     is_plain = value is None or isinstance(value, (str, int, float, bytes))
     return value if is_plain else f"({type(value).__name__})"
 
 
-def _text(value: Any) -> Any:
+def _text(value: object) -> Any:
     return value.hex() if isinstance(value, (bytes, bytearray)) else str(value)
 
 
@@ -175,7 +175,7 @@ PACKED = "__hw_packed_"
 FORM, PYTHON = b"headwater.form", b"python"
 
 
-def pack(data: Any) -> pa.Table:
+def pack(data: object) -> pa.Table:
     """Rows, or a text, as a table."""
     if isinstance(data, (str, bytes)):
         return pa.table({TEXT: pa.array([data if isinstance(data, bytes) else data.encode()], pa.large_binary())})
@@ -228,7 +228,7 @@ def _column(name: str, values: Any) -> tuple[Any, Any]:
     return pa.field(PACKED + name, pa.binary()), packed
 
 
-def _packed(name: str, value: Any) -> bytes:
+def _packed(name: str, value: object) -> bytes:
     try:
         return msgspec.msgpack.encode(value)
     except (TypeError, ValueError, OverflowError) as error:
@@ -252,19 +252,19 @@ def _text_of(table: pa.Table) -> str:
         raise InvalidInputError("The text of the body is not valid UTF-8.") from None
 
 
-def pack_types(types: dict[str, Any]) -> dict[str, str]:
+def pack_types(types: dict[str, object]) -> dict[str, str]:
     """Types by name, as texts: Arrow's own form of a type that has no text here."""
     return {name: kind if isinstance(kind, str) else _type_text(parse_type(kind)) for name, kind in types.items()}
 
 
-def unpack_types(texts: dict[str, str]) -> dict[str, Any]:
+def unpack_types(texts: dict[str, str]) -> dict[str, object]:
     return {name: _type(text) for name, text in texts.items()}
 
 
 ARROW = "arrow:"
 
 
-def _type_text(kind: Any) -> str:
+def _type_text(kind: object) -> str:
     return ARROW + bytes(pa.schema([pa.field("x", kind)]).serialize()).hex()
 
 

@@ -101,7 +101,7 @@ def _text(kind: str, told: bytes) -> str:
     return msgspec.json.encode({kind: list(told)}).decode()
 
 
-def _date(made: Sequence[FragmentMetadata], before: dict[int, Any], addresses: Codes) -> None:
+def _date(made: Sequence[FragmentMetadata], before: dict[int, object], addresses: Codes) -> None:
     """Say of new fragments in which versions their rows, which were at these addresses, were created and changed."""
     for name in VERSIONS:
         versions = row_versions(before, addresses, name)
@@ -228,7 +228,9 @@ class _Planned(msgspec.Struct):
 _PLANNED = msgspec.json.Decoder(_Planned)
 
 
-def _by_lance(dataset: Any, task: CompactionTask, place: TableHandle, key: tuple[str, ...]) -> list[FragmentMetadata]:
+def _by_lance(
+    dataset: object, task: CompactionTask, place: TableHandle, key: tuple[str, ...]
+) -> list[FragmentMetadata]:
     made = json.loads(task.execute(dataset).json())["new_fragments"]
     for file in (file for each in made for file in each["files"] if key):
         file["path"] = renamed(place, file["path"], key)

@@ -40,7 +40,9 @@ TAKEN = 50
 """Rows are taken by id when there are at least so many others for each."""
 
 
-def write_rows(lake: Lake, stream: Stream, dataset: Any, rows: pa.Table, ids: Codes | None) -> list[FragmentMetadata]:
+def write_rows(
+    lake: Lake, stream: Stream, dataset: object, rows: pa.Table, ids: Codes | None
+) -> list[FragmentMetadata]:
     """Rows as new fragments; of a table in buckets, each of one bucket, and those say which ids they keep."""
     if not rows.num_rows:
         return []
@@ -65,7 +67,7 @@ def _first(place: TableHandle) -> Iterator[None]:
 
 
 def _write_fragments(
-    lake: Lake, stream: Stream, dataset: Any, rows: pa.Table, ids: Codes | None
+    lake: Lake, stream: Stream, dataset: object, rows: pa.Table, ids: Codes | None
 ) -> list[FragmentMetadata]:
     reader = pa.RecordBatchReader.from_batches(rows.schema, (aligned(batch) for batch in rows.to_batches()))
     fragments: list[FragmentMetadata] = lance.fragment.write_fragments(
@@ -81,7 +83,7 @@ def _write_fragments(
 
 
 def _write_buckets(
-    lake: Lake, stream: Stream, dataset: Any, rows: pa.Table, ids: Codes | None
+    lake: Lake, stream: Stream, dataset: object, rows: pa.Table, ids: Codes | None
 ) -> list[FragmentMetadata]:
     batches = pa.Table.from_batches([aligned(batch) for batch in rows.to_batches()], rows.schema)
     marked = batches if ids is None else batches.append_column(ROW_ID, pa.array(ids))
@@ -177,7 +179,7 @@ def in_list(wanted: pa.Table) -> str | None:
     return " AND ".join(conditions)
 
 
-def _key_literal(value: Any) -> str | None:
+def _key_literal(value: object) -> str | None:
     """Of a key; decimals, floats and zoned times are compared row by row instead."""
     zoned = isinstance(value, datetime) and value.tzinfo is not None
     return None if zoned or isinstance(value, (Decimal, float)) else literal(value)

@@ -38,7 +38,7 @@ def compute(derived: Derived, rows: pa.Table) -> Any:
     return pa.concat_arrays(parts)
 
 
-def _array(column: Any) -> Any:
+def _array(column: object) -> Any:
     return column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
 
 
@@ -59,7 +59,7 @@ def _values(derived: Derived, answer: Any, rows: int) -> Any:
     return array
 
 
-def with_derived(definition: Definition, dataset: Any, changes: Changes, known: Sequence[Computed]) -> pa.Table:
+def with_derived(definition: Definition, dataset: object, changes: Changes, known: Sequence[Computed]) -> pa.Table:
     """The changed rows with their derived columns: computed where an input or the function changed, else as before."""
     rows = changes.rows
     before = {each.name: each for each in known}
@@ -113,7 +113,7 @@ def computed(
     return tuple(made)
 
 
-def renewed(definition: Definition, before: Published, dataset: Any, identify: Identify = identity) -> Published:
+def renewed(definition: Definition, before: Published, dataset: object, identify: Identify = identity) -> Published:
     """The publish as it is by the functions of now: values of another one are stale, also where nothing else is new."""
     now = {each.name: each for each in computed(definition, before, dataset, identify)}
     known = {each.name: each for each in before.derived}

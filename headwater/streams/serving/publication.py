@@ -109,7 +109,7 @@ def stage(
     lake: Lake,
     tx: Transaction,
     path: Sequence[str],
-    lineage: Mapping[str, Any] | None = None,
+    lineage: Mapping[str, object] | None = None,
     runner: Runner = HERE,
 ) -> Publication:
     """Stage the publish of a table in a transaction. After the commit call `finish`.
@@ -146,7 +146,7 @@ def finish(lake: Lake, publication: Publication) -> None:
             finalize(lake.store, publication.history.stream, staged.version, staged.key)
 
 
-def _publish(lake: Lake, tx: Transaction, work: Publish, lineage: Mapping[str, Any], runner: Runner) -> Publication:
+def _publish(lake: Lake, tx: Transaction, work: Publish, lineage: Mapping[str, object], runner: Runner) -> Publication:
     stream, newest = work.view.stream, work.head[0] if work.head else 0
     staging = Staging(lake, stream, *(work.head or (0, "")))
     set_aside(lake, stream, newest)
@@ -155,7 +155,7 @@ def _publish(lake: Lake, tx: Transaction, work: Publish, lineage: Mapping[str, A
 
 
 def _staged(
-    lake: Lake, tx: Transaction, staging: Staging, work: Publish, lineage: Mapping[str, Any], runner: Runner
+    lake: Lake, tx: Transaction, staging: Staging, work: Publish, lineage: Mapping[str, object], runner: Runner
 ) -> Publication:
     view, before, stream = work.view, work.before, work.view.stream
     dataset = open_version(lake, stream, *work.head) if work.head else None
@@ -201,7 +201,7 @@ def check_once(paths: Sequence[Sequence[str]]) -> None:
 def publish_tables(
     lake: Lake,
     paths: Sequence[Sequence[str]],
-    lineage: Mapping[str, Mapping[str, Any]] | None = None,
+    lineage: Mapping[str, Mapping[str, object]] | None = None,
     runner: Runner = HERE,
     session: Session | None = None,
 ) -> list[Published]:
@@ -227,7 +227,7 @@ def publish_tables(
 
 
 def _publish_within(
-    lake: Lake, paths: Sequence[Sequence[str]], lineage: Mapping[str, Mapping[str, Any]]
+    lake: Lake, paths: Sequence[Sequence[str]], lineage: Mapping[str, Mapping[str, object]]
 ) -> list[Published]:
     """Publish in the open transaction what its tables hold by then, with what the transaction has landed itself.
 

@@ -103,7 +103,7 @@ class Done:
         return max(sum(int(each.physical_rows) for each in self.fragments.metadata), len(self.addresses))
 
 
-def fold_and_write(lake: Lake, work: Publish, dataset: Any, runner: Runner) -> Done:
+def fold_and_write(lake: Lake, work: Publish, dataset: object, runner: Runner) -> Done:
     """Fold the events of a publish and write the changed rows, here or by tasks of the runner."""
     definition = work.view.stream.definition
     if runner.in_driver(work.rows, bool(definition.derived)):
@@ -144,7 +144,7 @@ def _known(work: Publish) -> tuple[DataFile, ...]:
     return tuple(work.current.tombstones) if work.current is not None else ()
 
 
-def folded_share(lake: Lake, work: Publish, dataset: Any, share: Share | None = None) -> Done:
+def folded_share(lake: Lake, work: Publish, dataset: object, share: Share | None = None) -> Done:
     """Fold a share of the events and write its rows. `tombstones` are all files, with a share only the new ones."""
     definition, current = work.view.stream.definition, work.current
     rules = narrowed(definition, None)
@@ -164,7 +164,7 @@ def folded_share(lake: Lake, work: Publish, dataset: Any, share: Share | None = 
     return replace(written(lake, work, dataset, log, changes, folded), tombstones=files)
 
 
-def written(lake: Lake, work: Publish, dataset: Any, log: Logged, changes: Changes, folded: Folded) -> Done:
+def written(lake: Lake, work: Publish, dataset: object, log: Logged, changes: Changes, folded: Folded) -> Done:
     """Write the changed rows, with their derived columns, as fragments."""
     definition = work.view.stream.definition
     counted = log.positions > (work.before.position if work.before is not None else 0)
@@ -249,8 +249,8 @@ def together(work: Publish, answers: Sequence[Json]) -> Done:
 
 
 def join_tombstones(
-    location: CatalogLocation, work: Publish, files: Sequence[DataFile], watermark: Any
-) -> list[list[Any]]:
+    location: CatalogLocation, work: Publish, files: Sequence[DataFile], watermark: object
+) -> list[list[object]]:
     """Merge the tombstones and marks that shares wrote with those that are published; return all files after it."""
     lake, stream = location.lake(), work.view.stream
     new = read_remembered(lake.store, stream.definition, narrowed(stream.definition, None), files)

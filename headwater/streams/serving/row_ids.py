@@ -52,7 +52,7 @@ def kept(ids: Codes, versions: Codes) -> KeptIds:
     return KeptIds(text(1, _segment(ids)), runs(versions))
 
 
-def created_versions(metadata: Mapping[int, Any], addresses: Codes) -> Codes | None:
+def created_versions(metadata: Mapping[int, object], addresses: Codes) -> Codes | None:
     """The versions that rows were created in, by their addresses; None: their fragments do not say it plainly."""
     return row_versions(metadata, addresses, "created_at_version_meta")
 

@@ -176,7 +176,7 @@ def sequence_type(definition: Definition) -> Any:
     return pa.struct([(name, definition.by_name[name].type) for name in definition.sequence])
 
 
-def _written(lake: Lake, snapshot: Reading, work: HistoryWork, dataset: Any, runner: Runner) -> list[Json]:
+def _written(lake: Lake, snapshot: Reading, work: HistoryWork, dataset: object, runner: Runner) -> list[Json]:
     """Write what changes, one share of the keys after the other, here or by tasks of the runner.
 
     Only the rows of one share are in memory.
@@ -199,7 +199,7 @@ def run_history(location: CatalogLocation, work: HistoryWork, share: Share | Non
     return _write_share(lake, lake.metastore.at(work.slot), work, work.dataset(lake), share)
 
 
-def _write_share(lake: Lake, snapshot: Reading, work: HistoryWork, dataset: Any, share: Share | None) -> Json:
+def _write_share(lake: Lake, snapshot: Reading, work: HistoryWork, dataset: object, share: Share | None) -> Json:
     found = _changes(lake, work, _walk(lake, snapshot, work, share))
     fragments = write_rows_of(lake, work.history, dataset, found)
     told = {"addresses": packed(found.addresses), "digest": str(found.digest), "count": found.count}

@@ -84,7 +84,7 @@ def _widen(dataset: Any, name: str, kind: Any) -> None:
     dataset.alter_columns(*({"path": path, "data_type": each} for path, each in wider))
 
 
-def _wider(path: str, old: Any, new: Any) -> Iterator[tuple[str, Any]]:
+def _wider(path: str, old: Any, new: Any) -> Iterator[tuple[str, object]]:
     """Return the fields to cast, by path: Lance casts no struct, but its fields."""
     if not pa.types.is_struct(new):
         yield path, new

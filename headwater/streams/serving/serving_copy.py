@@ -184,7 +184,7 @@ class Staging(LanceNamespace):
         self._syncing = []
 
     @contextmanager
-    def indexing(self, dataset: Any) -> Iterator[None]:
+    def indexing(self, dataset: object) -> Iterator[None]:
         """The files of indices that are made here survive a power cut too."""
         known = _segments(dataset)
         yield
@@ -195,10 +195,10 @@ class Staging(LanceNamespace):
     def namespace_id(self) -> str:
         return f"staging {self._stream.serving}"
 
-    def describe_table(self, request: Any) -> Any:
+    def describe_table(self, request: object) -> Any:
         return DescribeTableResponse(location=self._uri, managed_versioning=True)
 
-    def list_table_versions(self, request: Any) -> Any:
+    def list_table_versions(self, request: object) -> Any:
         newest = self.staged[-1].version if self.staged else self.version
         return ListTableVersionsResponse(versions=[self._version(newest)] if newest else [])
 
@@ -211,7 +211,7 @@ class Staging(LanceNamespace):
         path = f"{_object_path(self._uri)}/{key.removeprefix(f'{self._stream.serving}/')}"
         return TableVersion(version=number, manifest_path=path, manifest_size=staged.size if staged else None)
 
-    def create_table_version(self, request: Any) -> Any:
+    def create_table_version(self, request: object) -> Any:
         asked = told(request)
         expected = (self.staged[-1].version if self.staged else self.version) + 1
         if int(asked["version"]) != expected:  # below: Lance goes on from what was staged; above: from another's
@@ -292,7 +292,7 @@ def manifest_of(stream: Stream, delta: Delta) -> str:
     return f"{stream.serving}/{staged}" if staged else delta.files[0].path
 
 
-def version_record(stream: Stream, staged: Staged, settled: int, time_ms: int) -> tuple[DataFile, dict[str, Any]]:
+def version_record(stream: Stream, staged: Staged, settled: int, time_ms: int) -> tuple[DataFile, dict[str, object]]:
     """The file and the properties of the delta that is a version, as every catalog-managed version has them."""
     properties = {
         "staged": staged.key.removeprefix(f"{stream.serving}/"),
@@ -355,7 +355,7 @@ def commit(
     lake: Lake,
     stream: Stream,
     staging: Staging,
-    operation: Any,
+    operation: object,
     read_version: int,
     properties: dict[str, str],
     kept: Mapping[str, KeptIds] | None = None,

@@ -103,7 +103,7 @@ class NewFragments:
         )
 
 
-def write_rows_of(lake: Lake, stream: Stream, dataset: Any, changes: Changes) -> NewFragments:
+def write_rows_of(lake: Lake, stream: Stream, dataset: object, changes: Changes) -> NewFragments:
     """The changed rows as fragments: the new ones, then those that keep their ids, in the order of the ids.
 
     Ids in order take few bytes in the manifest, and rows that were created together stand together.
@@ -197,7 +197,14 @@ def index_segment(
 
 
 def stage_on(
-    runner: Runner, lake: Lake, stream: Stream, staging: Staging, dataset: Any, rows: int, stage: str, *arguments: Any
+    runner: Runner,
+    lake: Lake,
+    stream: Stream,
+    staging: Staging,
+    dataset: object,
+    rows: int,
+    stage: str,
+    *arguments: object,
 ) -> Any:
     """Stage versions on top of the newest one, here or by one task of the runner; return the dataset after it.
 
@@ -223,8 +230,8 @@ def stage_there(
     known: Sequence[Staged],
     own: str,
     stage: str,
-    arguments: Sequence[Any],
-) -> list[list[Any]]:
+    arguments: Sequence[object],
+) -> list[list[object]]:
     """Stage versions on an executor and return them: the driver commits their manifests with its own."""
     lake = location.lake()
     staging = Staging(lake, stream, version, own=own)
@@ -244,7 +251,7 @@ def stage_columns(lake: Lake, stream: Stream, staging: Staging, before: Publishe
 
 
 def tidied(
-    lake: Lake, stream: Stream, staging: Staging, dataset: Any, stale_to: int, changed: int | None, runner: Runner
+    lake: Lake, stream: Stream, staging: Staging, dataset: object, stale_to: int, changed: int | None, runner: Runner
 ) -> None:
     """Tidy the staged copy, here or by a task. `changed`: as much as a publish of so many rows pays."""
     rows = rows_to_tidy(dataset, due(dataset, stale_to, changed=changed))
@@ -320,7 +327,7 @@ def record(
     stream: Stream,
     staging: Staging,
     made: Published,
-    lineage: Mapping[str, Any] | None = None,
+    lineage: Mapping[str, object] | None = None,
 ) -> Published:
     """The staged versions as deltas of the `lance` stream, in the transaction; the last one has the lineage.
 

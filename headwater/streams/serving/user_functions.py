@@ -30,7 +30,7 @@ TEXT = "__headwater_file__"
 Say = Callable[[str], None]
 
 
-def load(derived: Derived) -> Callable[..., Any]:
+def load(derived: Derived) -> Callable[..., object]:
     """Import the function, from the folder that the column remembers if that is there. Raise InvalidInput (13)."""
     module, _, name = derived.function.partition(":")
     try:
@@ -106,7 +106,7 @@ def _hashed(derived: Derived, source: str | None) -> str:
 
 
 @lru_cache(maxsize=256)
-def _source(function: Callable[..., Any]) -> str | None:
+def _source(function: Callable[..., object]) -> str | None:
     """The text of a function as it was when it was first asked for: its file may be edited, and it stays what it is."""
     try:
         return inspect.getsource(function)
@@ -214,7 +214,7 @@ _ALIVE: dict[tuple[int, str], Callable[..., Any]] = {}
 class Iterating:
     """An iterator function: it takes a batch when it is asked for the next one, and yields one answer for each."""
 
-    def __init__(self, call: Callable[[Iterator[Any]], Iterator[Any]]) -> None:
+    def __init__(self, call: Callable[[Iterator[Any]], Iterator[object]]) -> None:
         self._waiting: list[Any] = []
         self._answers = iter(call(self._source()))
 
@@ -222,7 +222,7 @@ class Iterating:
         while self._waiting:
             yield self._waiting.pop()
 
-    def __call__(self, *given: Any) -> Any:
+    def __call__(self, *given: object) -> Any:
         self._waiting = [given[0] if len(given) == 1 else given]
         try:
             return next(self._answers)
@@ -248,7 +248,7 @@ def called(function: Callable[..., Any], identity: str, inputs: Sequence[Any], w
     raise AssertionError("unreachable")
 
 
-def _alive(function: Callable[..., Any], identity: str) -> Callable[..., Any]:
+def _alive(function: Callable[..., object], identity: str) -> Callable[..., Any]:
     """The function, or what a class or an iterator function has become in this process."""
     if not (inspect.isclass(function) or inspect.isgeneratorfunction(function)):
         return function

@@ -124,7 +124,7 @@ def check_frame(names: Sequence[str]) -> None:
         )
 
 
-def records(data: Any) -> Any:
+def records(data: object) -> Any:
     """Messages as a text of lines or a list: of a frame those in its column `value`, or rows that are messages.
 
     Raises InvalidInput for anything else, so that nothing is taken for a message that is none.
@@ -146,7 +146,7 @@ def records(data: Any) -> Any:
     return "\n".join(data) if is_text else data
 
 
-def _rows_of(table: pa.Table | None, data: Any) -> list[Any]:
+def _rows_of(table: pa.Table | None, data: object) -> list[Any]:
     if table is None:
         raise InvalidInputError(f"Debezium messages are JSON, mappings or a frame of those, not {type(data).__name__}.")
     names = table.schema.names
@@ -160,7 +160,7 @@ Found = tuple[Columns, list[Quarantined]]
 
 def _by_columns(definition: Definition, known: Decoding, text: str, bad: Sequence[Quarantined]) -> Found | None:
     """All messages at once; None: there are some that must be understood before the columns are known."""
-    envelopes: list[Any] = []
+    envelopes: list[object] = []
     rejected = list(bad)
     for line in text.split("\n"):
         found = decode(known, line) if line and not line.isspace() else None
@@ -191,7 +191,7 @@ def _by_itself(line: str) -> DebeziumChange | Quarantined | None:
 
 def _by_message(
     definition: Definition,
-    data: Any,
+    data: object,
     apply_as_truncates: bool,
     bad: Sequence[Quarantined],
 ) -> Found:
@@ -248,7 +248,7 @@ def _text_of(data: str | bytes | bytearray) -> str:
     return data if isinstance(data, str) else bytes(data).decode("utf-8", errors="replace")
 
 
-def parse(message: Any) -> DebeziumChange | str | None:
+def parse(message: object) -> DebeziumChange | str | None:
     """A message as a change; a text says why it is none; None: there is nothing in it (a tombstone of the topic)."""
     schema: Any = None
     told: Mapping[str, Any] = {}
@@ -284,7 +284,7 @@ def parse(message: Any) -> DebeziumChange | str | None:
     return "unknown_op"
 
 
-def _cloud_envelope(told: Mapping[str, Any]) -> Row:
+def _cloud_envelope(told: Mapping[str, object]) -> Row:
     """The parts of an envelope that a CloudEvent has among its attributes, where all values are texts."""
     names = {CLOUD_EVENT + name.replace("_", "").lower(): name for name in LogPlace.__struct_fields__}
     given = {names[key.lower()]: value for key, value in told.items() if key.lower() in names and value is not None}
@@ -313,7 +313,7 @@ def _enveloped(message: Mapping[str, Any], kinds: Mapping[str, Mapping[str, Any]
     return DebeziumChange(op, before, after, place, unsent)
 
 
-def _flattened(message: Mapping[str, Any], kinds: Mapping[str, Mapping[str, Any]]) -> DebeziumChange | str:
+def _flattened(message: Mapping[str, object], kinds: Mapping[str, Mapping[str, object]]) -> DebeziumChange | str:
     deleted = str(message.get("__deleted", "false")).lower() == "true"
     op = str(message.get("__op") or ("d" if deleted else "u")).lower()
     if op not in OPS:
@@ -329,7 +329,7 @@ def _flattened(message: Mapping[str, Any], kinds: Mapping[str, Mapping[str, Any]
     return DebeziumChange("d" if gone else op, row if gone else None, None if gone else row, place, unsent)
 
 
-def _row(value: Any, schema: Mapping[str, Any] | None) -> tuple[Row | None, tuple[str, ...]]:
+def _row(value: object, schema: Mapping[str, object] | None) -> tuple[Row | None, tuple[str, ...]]:
     """A row without the columns that the database did not send, and their names."""
     if not isinstance(value, Mapping):
         return None, ()

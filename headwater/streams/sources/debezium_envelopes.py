@@ -74,7 +74,7 @@ def offered(places: Sequence[LogPlace | None], name: str, kind: Any) -> list[Any
     return values
 
 
-def file_number(name: Any) -> int | None:
+def file_number(name: object) -> int | None:
     """The number at the end of the name of a log's file; None: there is none."""
     found = re.search(r"(\d+)$", name) if isinstance(name, str) else None
     return int(found[1]) if found is not None else None
@@ -149,7 +149,7 @@ def _schema(text: bytes) -> Mapping[str, list[tuple[str, Any]]] | None:
     return {side: [(name, kind) for name, kind in fields if reads(kind)] for side, fields in rows.items()}
 
 
-def _read(envelope: Any, schema: Mapping[str, list[tuple[str, Any]]]) -> Any:
+def _read(envelope: object, schema: Mapping[str, list[tuple[str, Any]]]) -> Any:
     """The envelope with the values of its rows as their schema says."""
     for side, kinds in schema.items():
         row = getattr(envelope, side)
@@ -198,7 +198,7 @@ class Columns:
     unsent: Mapping[int, Sequence[str]] = field(default_factory=dict)
 
 
-def as_columns(known: Decoding, definition: Definition, envelopes: Sequence[Any], has_unavailable: bool) -> Columns:
+def as_columns(known: Decoding, definition: Definition, envelopes: Sequence[object], has_unavailable: bool) -> Columns:
     """The events of envelopes, in the order of the database's log where all of them tell it."""
     ordered = in_log_order(envelopes)
     gone = [each.op in DELETES for each in ordered]
@@ -303,7 +303,7 @@ def _with_moved(
     )
 
 
-def _has_moved(keys: Sequence[str], old: Any, new: Any) -> bool:
+def _has_moved(keys: Sequence[str], old: object, new: object) -> bool:
     """Return True if a whole key became another one. What was not sent did not change, and is no key."""
     before, after = [getattr(old, key) for key in keys], [getattr(new, key) for key in keys]
     if any(map(_is_unsent, before)):
@@ -311,5 +311,5 @@ def _has_moved(keys: Sequence[str], old: Any, new: Any) -> bool:
     return before != [None if _is_unsent(value) else value for value in after]
 
 
-def _is_unsent(value: Any) -> bool:
+def _is_unsent(value: object) -> bool:
     return value is UNSET or is_unavailable(value)

@@ -79,7 +79,7 @@ class SourceFile:
     sent: str | None = field(default=None, compare=False)
 
 
-def is_files(data: Any) -> bool:
+def is_files(data: object) -> bool:
     """Return True if a caller names files, rather than giving rows or JSON text."""
     if isinstance(data, os.PathLike):
         return True
@@ -88,7 +88,7 @@ def is_files(data: Any) -> bool:
     return isinstance(data, (list, tuple)) and bool(data) and all(_is_file(each) for each in data)
 
 
-def _is_file(item: Any) -> bool:
+def _is_file(item: object) -> bool:
     """Return True if an item of a list names a file: a text may be a message as well, so it must look like a name."""
     if not isinstance(item, str) or not is_files(item):
         return isinstance(item, os.PathLike)
@@ -295,10 +295,10 @@ def json_rows(text: str, definition: Definition, name: str | None = None) -> tup
     """
     exact = frozenset(column.name for column in definition.columns if has_decimals(column.type))
     decoder = msgspec.json.Decoder(float_hook=Decimal) if exact else msgspec.json.Decoder()
-    rows: list[Any] = []
+    rows: list[object] = []
     bad: list[Quarantined] = []
 
-    def add(row: Any, told: str) -> None:
+    def add(row: object, told: str) -> None:
         if isinstance(row, dict):
             rows.append({key: v if key in exact else floats(v) for key, v in row.items()} if exact else row)
         elif row is not None:
@@ -320,7 +320,7 @@ def json_rows(text: str, definition: Definition, name: str | None = None) -> tup
     return rows, bad
 
 
-def _read_csv(path: str, definition: Definition, file: SourceFile) -> tuple[Any, list[Quarantined]]:
+def _read_csv(path: str, definition: Definition, file: SourceFile) -> tuple[object, list[Quarantined]]:
     """With a header. Known columns are read as texts and parsed as their types, others as they look."""
     bad: list[Quarantined] = []
 
@@ -330,9 +330,9 @@ def _read_csv(path: str, definition: Definition, file: SourceFile) -> tuple[Any,
 
     name = file.path
     quoted = _whole_quotes(_read_text(path, file), name)
-    texts: dict[str, Any] = {column.name: pa.string() for column in definition.columns}
+    texts: dict[str, object] = {column.name: pa.string() for column in definition.columns}
     table = read_csv(path, texts, skip, newlines_in_values=quoted, empty_is_null=False)
-    columns: dict[str, Any] = {}
+    columns: dict[str, object] = {}
     for each, found in zip(table.schema.names, table.columns, strict=True):
         if each in columns:
             raise SourceFileError(f"Two columns of the file {name!r} are named {each!r}. Nothing of it was taken.")

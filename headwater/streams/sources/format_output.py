@@ -36,12 +36,12 @@ class Taken:
     digest: str | None = None
 
 
-def take_rows(data: Any, bad: Sequence[Quarantined] = ()) -> Taken:
+def take_rows(data: object, bad: Sequence[Quarantined] = ()) -> Taken:
     """`rows`: every row is an append or an upsert."""
     return Taken(given(data), tuple(bad))
 
 
-def take_op(data: Any, op_column: str = "op", bad: Sequence[Quarantined] = ()) -> Taken:
+def take_op(data: object, op_column: str = "op", bad: Sequence[Quarantined] = ()) -> Taken:
     """`op`: a column says of each row what it is, in any case of letters; an unknown word is `unknown_op`."""
     rows = given(data)
     if op_column not in rows.columns:
@@ -62,7 +62,7 @@ def take_op(data: Any, op_column: str = "op", bad: Sequence[Quarantined] = ()) -
     return Taken(plain if known.all() else plain.take(np.flatnonzero(known)), (*bad, *found))
 
 
-def from_events(events: Sequence[tuple[Mapping[str, Any], str]], bad: Sequence[Quarantined]) -> Taken:
+def from_events(events: Sequence[tuple[Mapping[str, object], str]], bad: Sequence[Quarantined]) -> Taken:
     """Rows, each with its kind: an upsert, a delete, a read or a truncation."""
     rows = from_rows([row for row, _ in events])
     deletes, reads, truncates = (

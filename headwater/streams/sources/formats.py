@@ -33,7 +33,7 @@ from headwater.streams.sources.message_values import check_unit
 
 
 def take_snapshot(
-    lake: Lake, view: PositionView, data: Any, allow_empty: bool = False, within: pa.Table | None = None
+    lake: Lake, view: PositionView, data: object, allow_empty: bool = False, within: pa.Table | None = None
 ) -> Taken:
     """Upserts of rows that are new or different, deletes (with the row's sequence) of those that are not there.
 
@@ -219,7 +219,7 @@ def take_alone(
     return take_op(rows, bad=bad, **options) if format == OP else take_rows(rows, bad)
 
 
-def _as_lines(data: Any) -> Any:
+def _as_lines(data: object) -> Any:
     """Messages as given; of a text of JSON, lines."""
     return as_lines(_text(data)) if isinstance(data, (str, bytes, bytearray)) else data
 
@@ -229,7 +229,7 @@ def _text(data: str | bytes | bytearray) -> str:
 
 
 def _rows(
-    definition: Definition, data: Any, format: str, options: Mapping[str, Any], file: SourceFile | None
+    definition: Definition, data: object, format: str, options: Mapping[str, object], file: SourceFile | None
 ) -> tuple[Any, list[Quarantined]]:
     """Rows as given, of a file, or of a text of JSON; and lines that could not be parsed."""
     if file is not None:

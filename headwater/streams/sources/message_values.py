@@ -39,7 +39,7 @@ _NUMBERS = list(_BYTES)
 _IN_TEXT = (UNAVAILABLE, UNAVAILABLE_BYTES, UNAVAILABLE_ID, *(space.join(map(str, _NUMBERS)) for space in (",", ", ")))
 
 
-def is_unavailable(value: Any) -> bool:
+def is_unavailable(value: object) -> bool:
     """Return whether the database did not send the value: it did not change, so it is missing and not NULL.
 
     Debezium says so in the column's own type: a text or its bytes, a list of that text, of the id that is named by it
@@ -133,7 +133,7 @@ def read_value(value: Any, schema: Mapping[str, Any] | None) -> Any:
     return value
 
 
-def reads(schema: Any) -> bool:
+def reads(schema: object) -> bool:
     """Return whether values of this schema, or parts of them, are anything but what JSON says they are."""
     if not isinstance(schema, Mapping):
         return False
@@ -164,7 +164,7 @@ class ValueReader:
     read: Callable[[Any], Any]
     types: frozenset[type]
 
-    def __call__(self, value: Any) -> Any:
+    def __call__(self, value: object) -> Any:
         """The value; one that is not what its type wants stays, and will not fit its column."""
         if type(value) not in self.types:
             return value
@@ -216,23 +216,23 @@ def reader_of(kind: Any, unit: str | None = None) -> ValueReader | None:
     return _nested_reader(kind, unit) if types.is_nested(kind) else None
 
 
-def _nested_reader(kind: Any, unit: str | None) -> ValueReader:
+def _nested_reader(kind: object, unit: str | None) -> ValueReader:
     """Return the reader of nested values: their parts by their own types, a text as the JSON that it is."""
     parts = _parts_reader(kind, unit)
 
-    def read(value: Any) -> Any:
+    def read(value: object) -> Any:
         value = _DECODER.decode(value) if isinstance(value, str) else value
         return value if parts is None else parts(value)
 
     return ValueReader(read, frozenset([str]) if parts is None else frozenset([str, list, dict]))
 
 
-def _parts_reader(kind: Any, unit: str | None) -> Callable[[Any], Any] | None:
+def _parts_reader(kind: Any, unit: str | None) -> Callable[[Any], object] | None:
     if pa.types.is_struct(kind):
         fields = [kind.field(place) for place in range(kind.num_fields)]
         readers = {field.name: found for field in fields if (found := reader_of(field.type, unit)) is not None}
 
-        def by_name(value: Mapping[str, Any]) -> Any:
+        def by_name(value: Mapping[str, object]) -> Any:
             return {name: readers[name](part) if name in readers else part for name, part in value.items()}
 
         return by_name if readers else None

@@ -13,7 +13,6 @@ import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any
 from urllib.parse import urlsplit
 
 from headwater.errors import InvalidInputError
@@ -35,7 +34,7 @@ def is_remote(path: str) -> bool:
     return "://" in path and not is_local(path)
 
 
-def natural_order(name: str) -> tuple[list[Any], str]:
+def natural_order(name: str) -> tuple[list[object], str]:
     """Sort key of names of files: numbers in them by value, so that `changes-10` comes after `changes-2`."""
     parts = re.split(r"([0-9]+)", name)
     return [int(part) if place % 2 else part for place, part in enumerate(parts)], name

@@ -136,7 +136,7 @@ def is_cast_by_lance(old: Any, new: Any) -> bool:
     return old == new or any(test(old) and test(new) for test in ALIKE) or (old in texts and new in texts)
 
 
-def recast(dataset: lance.LanceDataset, types: Mapping[str, Any]) -> None:
+def recast(dataset: lance.LanceDataset, types: Mapping[str, object]) -> None:
     """Change the types of top-level columns in one commit. Error 20 for a value that does not fit, or an index."""
     for index in dataset.describe_indices():
         for name in set(index.field_names) & set(types):
@@ -188,7 +188,7 @@ def _cast(batch: pa.RecordBatch, field: Any) -> Any:
         raise TableSchemaValidationError(f"The column {field.name!r} cannot become {field.type}: {error}") from None
 
 
-def _in_place(schema: Any, names: Mapping[str, str]) -> Any:
+def _in_place(schema: object, names: Mapping[str, str]) -> Any:
     """Return the schema with each new field under the name, and in the place, of the old one."""
     told = schema_to_json(schema)
     messages = [base64.b64decode(field) for field in told["fields"]]

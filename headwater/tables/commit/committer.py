@@ -246,7 +246,7 @@ def delete_where(
     return int(dataset.version)
 
 
-def _whole(dataset: lance.LanceDataset, prune: dict[str, Any] | None) -> list[int] | None:
+def _whole(dataset: lance.LanceDataset, prune: dict[str, object] | None) -> list[int] | None:
     """Return the fragments that a filter matches as a whole; None if it matches any in part."""
     judged = partition_filter(dataset, prune)
     if judged is None:

@@ -55,7 +55,7 @@ class OneCommit:
     def namespace_id(self) -> str:
         return str(self._reads.namespace_id()) if self._reads else f"headwater commit {self._table.uri}@{self._version}"
 
-    def create_table_version(self, request: Any) -> Any:
+    def create_table_version(self, request: object) -> Any:
         try:
             if self._version is not None and int(told(request)["version"]) != self._version:
                 raise overtaken(self._table, self._version)
@@ -111,7 +111,7 @@ def commit_exactly(
     base: lance.LanceDataset | str,
     transaction: lance.Transaction,
     exists: Callable[[], bool] = lambda: False,
-    **options: Any,
+    **options: object,
 ) -> lance.LanceDataset:
     """Commit through `once`. Raises ConcurrentModification (14), or CommitStateUnknown: check before a retry."""
     with translating(table, "commit to"):
@@ -138,7 +138,7 @@ def recording(store: Store, folder: str, files: Sequence[str], record: Callable[
     """
     synced = SYNCING.submit(store.sync, files)
 
-    def take(request: Any) -> Any:
+    def take(request: object) -> Any:
         asked = told(request)
         try:
             synced.result()

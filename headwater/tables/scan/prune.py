@@ -137,7 +137,7 @@ def _value(literal: Json) -> Any:
     return decimal.Decimal(value) if literal.get("decimal") else value
 
 
-def _told(op: str, literals: Sequence[Any], part: NamedValue, kind: Any) -> int:
+def _told(op: str, literals: Sequence[object], part: NamedValue, kind: object) -> int:
     """Return the possible outcomes of a predicate on one column, by one partition value."""
     if part.value is None and part.digest is None:
         return {"IS_NULL": TRUE, "IS_NOT_NULL": FALSE, "<=>": FALSE}.get(op, NULL)
@@ -210,7 +210,7 @@ def _prefixed(op: str, literal: str, part: NamedValue) -> int:
     return (TRUE if true else 0) | (FALSE if false else 0)
 
 
-def _starts(literal: Any, part: NamedValue) -> int:
+def _starts(literal: object, part: NamedValue) -> int:
     if part.digest is not None or not isinstance(part.value, str) or not isinstance(literal, str):
         return TRUE | FALSE
     if part.transform == "identity" or len(part.value) < part.width:

@@ -289,7 +289,7 @@ def _scanner(dataset: lance.LanceDataset, scan: Scan, part: ScanPart) -> lance.L
 def _options(dataset: lance.LanceDataset, scan: Scan, part: ScanPart) -> dict[str, Any]:
     present = set(dataset.schema.names)
     data_columns = [name for name in scan.columns if name in present]
-    options: dict[str, Any] = {
+    options: dict[str, object] = {
         "columns": data_columns,
         "filter": _both(scan.filter, _filter(part)),
         "limit": part.limit if isinstance(part, Slice) else scan.limit,
@@ -313,7 +313,7 @@ def _both(first: str | None, second: str | None) -> str | None:
     return f"({first}) AND ({second})" if first and second else first or second
 
 
-def _search(search: dict[str, Any]) -> dict[str, Any]:
+def _search(search: dict[str, object]) -> dict[str, object]:
     """Vector search or full-text search as options of a Lance scan; a filter applies before the search."""
     if isinstance(search["query"], str):
         return {

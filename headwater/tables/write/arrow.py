@@ -86,15 +86,15 @@ class Frames(ABC):
         """Return the rows of `to_arrow` as a reader of batches."""
         return self.to_arrow(*args, **options).to_reader()
 
-    def to_pandas(self, *args: Any, **options: Any) -> Any:
+    def to_pandas(self, *args: object, **options: object) -> Any:
         """Return the rows of `to_arrow` as a pandas frame."""
         return self.to_arrow(*args, **options).to_pandas()
 
-    def to_polars(self, *args: Any, **options: Any) -> Any:
+    def to_polars(self, *args: object, **options: object) -> Any:
         """Return the rows of `to_arrow` as a polars frame."""
         return _library("polars").from_arrow(self.to_arrow(*args, **options))
 
-    def to_duckdb(self, *args: Any, **options: Any) -> Any:
+    def to_duckdb(self, *args: object, **options: object) -> Any:
         """Return the rows of `to_arrow` as a relation of DuckDB."""
         return _library("duckdb").from_arrow(self.to_arrow(*args, **options))
 
@@ -109,7 +109,7 @@ class Frames(ABC):
         """Return True, also for a table without rows."""
         return True
 
-    def __iter__(self) -> Iterator[dict[str, Any]]:
+    def __iter__(self) -> Iterator[dict[str, object]]:
         """Yield the rows as dicts."""
         for batch in self.to_batches():
             yield from batch.to_pylist()

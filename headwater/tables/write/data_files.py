@@ -140,7 +140,7 @@ class PartitionWriter:
             fragment.row_id_meta = lance.fragment.RowIdSequence(file.ids).to_inline_metadata()
         self._fragments.append(fragment)
 
-    def finish(self) -> list[dict[str, Any]]:
+    def finish(self) -> list[dict[str, object]]:
         return [fragment.to_json() for fragment in self.finished()]
 
     def finished(self) -> list[FragmentMetadata]:
@@ -223,7 +223,7 @@ def rewrite(table: TableHandle, batches: Iterable[pa.RecordBatch]) -> list[dict[
 
 def _rewrite_partitioned(
     table: TableHandle, batches: Iterable[pa.RecordBatch], schema: pa.Schema, fields: Sequence[PartitionField]
-) -> list[dict[str, Any]]:
+) -> list[dict[str, object]]:
     writer = PartitionWriter(table, schema, fields, staged=False)
     with_ids = schema.append(pa.field(ROW_ID, pa.int64()))
     for rows in chunks(aligned(convert_batch(batch, with_ids)) for batch in batches):

@@ -22,7 +22,7 @@ MIN_DIMENSION = 2
 """Lists of one number are rather lists than vectors."""
 
 
-def reader_of(data: Any, vectors: bool = False) -> pa.RecordBatchReader:
+def reader_of(data: object, vectors: bool = False) -> pa.RecordBatchReader:
     """Return a reader over Arrow data, a data frame, dicts, or an iterable of batches, which is read lazily.
 
     `vectors`: True makes vectors of equal-length lists of floats in untyped rows. Arrow data and frames with Arrow
@@ -45,7 +45,7 @@ def reader_of(data: Any, vectors: bool = False) -> pa.RecordBatchReader:
     raise InvalidInputError(f"{type(data).__name__} is no table: give Arrow data, a data frame or a list of rows.")
 
 
-def _checked_batches(first: pa.RecordBatch, others: Iterable[Any]) -> Iterator[pa.RecordBatch]:
+def _checked_batches(first: pa.RecordBatch, others: Iterable[object]) -> Iterator[pa.RecordBatch]:
     yield first
     for number, batch in enumerate(others, start=2):
         if not isinstance(batch, pa.RecordBatch) or batch.schema != first.schema:
@@ -228,7 +228,7 @@ def _misfit(array: Any, field: Field, first: int) -> TableSchemaValidationError:
     )
 
 
-def _reason(array: Any, field: Field) -> str | None:
+def _reason(array: object, field: Field) -> str | None:
     try:
         convert(array, field.type, exact=True)
     except InvalidInputError as error:

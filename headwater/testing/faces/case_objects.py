@@ -114,7 +114,7 @@ def own_route(kind: str, name: str, tail: str) -> str:
 def picked(field: str) -> Callable[[Any], list[Any]]:
     """One field of every record of an answer: objects, dictionaries, or a dictionary around a list of them."""
 
-    def pick(answer: Any) -> list[Any]:
+    def pick(answer: Any) -> list[object]:
         if isinstance(answer, Mapping) and field not in answer:
             answer = next(value for value in answer.values() if isinstance(value, list))
         records = [answer] if isinstance(answer, Mapping) else answer
@@ -154,7 +154,7 @@ class Case:
     rest: tuple[str, Mapping[str, Any] | pa.Table] | None = None
     page: tuple[str, Mapping[str, str]] | None = None
     sql: str | None = None
-    tool: tuple[str, Mapping[str, Any]] | None = None
+    tool: tuple[str, Mapping[str, object]] | None = None
     answer: Callable[[Any], Any] | None = None
     in_transaction: bool = True
     changes: bool = True
@@ -178,15 +178,15 @@ class Outcome:
     state: Any
     log: Any
     message: Sequence[str] | None
-    audit: Any
+    audit: object
     code: int | None
     error: str | None
     answer: Any = None
 
 
-def state_of(catalog: Catalog, base: str) -> dict[str, Any]:
+def state_of(catalog: Catalog, base: str) -> dict[str, object]:
     """Every name below a namespace with properties, rows, columns, versions, tags and branches."""
-    found: dict[str, Any] = {}
+    found: dict[str, object] = {}
     for name in _namespaces(catalog, base):
         found[f"{name.removeprefix(base)}/"] = catalog.namespace_properties(name)
         for table in catalog.tables(name):
@@ -196,7 +196,7 @@ def state_of(catalog: Catalog, base: str) -> dict[str, Any]:
     return {**found, "snapshots": snapshots}
 
 
-def log_of(entries: Sequence[LogEntry], base: str) -> list[Any]:
+def log_of(entries: Sequence[LogEntry], base: str) -> list[object]:
     """The author and the changes of each transaction, without ids, times and numbers of commits."""
     return [
         [
@@ -220,7 +220,7 @@ def _namespaces(catalog: Catalog, parent: str) -> list[str]:
 def _table(catalog: Catalog, name: str) -> dict[str, Any]:
     table = catalog[name]
     rows = [{key: value for key, value in row.items() if key != "time"} for row in table.to_arrow().to_pylist()]
-    told: dict[str, Any] = {
+    told: dict[str, object] = {
         "columns": [str(field) for field in table.to_arrow().schema],
         "rows": sorted(json.dumps(row, default=str, sort_keys=True) for row in rows),
     }

@@ -177,7 +177,7 @@ def filled_in(text: str, facts: Facts) -> str:
     return text
 
 
-def _filled(value: Any, facts: Facts) -> Any:
+def _filled(value: object, facts: Facts) -> Any:
     if isinstance(value, str):
         return filled_in(value, facts)
     if isinstance(value, Mapping):
@@ -227,7 +227,7 @@ def _rest(site: ComparedCatalog, case: Case, facts: Facts) -> Any:
     return told
 
 
-def _cli(target: Callable[[ComparedCatalog, Case], list[str]]) -> Callable[[ComparedCatalog, Case, Facts], Any]:
+def _cli(target: Callable[[ComparedCatalog, Case], list[str]]) -> Callable[[ComparedCatalog, Case, Facts], object]:
     def ask(site: ComparedCatalog, case: Case, facts: Facts) -> Any:
         assert case.cli is not None
         out, err = io.StringIO(), io.StringIO()

@@ -179,7 +179,7 @@ class Commits:
             return False
         return True
 
-    def _replayed(self, catalog: Metastore, log: Sequence[Any]) -> Iterator[tuple[object, object]]:
+    def _replayed(self, catalog: Metastore, log: Sequence[object]) -> Iterator[tuple[object, object]]:
         """Yield what every slot that can still be read shows now."""
         for slot in range(max(catalog.boundary, 1), catalog.slot + 1):
             yield slot, read_all(catalog.at(slot))

@@ -13,7 +13,6 @@ import threading
 import uuid
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from typing import Any
 
 from headwater.store import Crash
 
@@ -225,7 +224,7 @@ class SimulatedLock:
 class SimulatedThread:
     """A thread that the code under test starts: one more task of the same process."""
 
-    def __init__(self, scheduler: Scheduler, target: Callable[..., None], args: tuple[Any, ...] = ()) -> None:
+    def __init__(self, scheduler: Scheduler, target: Callable[..., None], args: tuple[object, ...] = ()) -> None:
         self._scheduler = scheduler
         self._work = lambda: target(*args)
         self._task: SimulatedTask | None = None

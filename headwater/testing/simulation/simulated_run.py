@@ -56,10 +56,10 @@ class LoadProfile(Protocol):
     """A load: what clients do to a catalog, and what is checked in the end."""
 
     def open(self, member: Member) -> Any: ...
-    def prepare(self, catalog: Any) -> None: ...
+    def prepare(self, catalog: object) -> None: ...
     def plan(self, chance: random.Random, steps: int) -> list[str]: ...
-    def act(self, catalog: Any, client: str, move: str, chance: random.Random) -> None: ...
-    def check(self, catalog: Any, history: Sequence[Operation]) -> Iterator[str]: ...
+    def act(self, catalog: object, client: str, move: str, chance: random.Random) -> None: ...
+    def check(self, catalog: object, history: Sequence[Operation]) -> Iterator[str]: ...
     def close(self) -> None: ...
 
 
@@ -155,7 +155,7 @@ class SimulatedRun:
             if client.startswith(f"{process.name}."):
                 self.scheduler.spawn(process, lambda client=client: self._work(catalog, client))  # type: ignore[misc]
 
-    def _work(self, catalog: Any, client: str) -> None:
+    def _work(self, catalog: object, client: str) -> None:
         moves = self._plans[client]
         while moves:
             move, seed = moves.pop(0)
@@ -244,7 +244,7 @@ def shrink(failing: RunOutcome, budget: int = 200) -> RunOutcome:
     return best
 
 
-def _changed(settings: RunSettings, **changes: Any) -> RunSettings:
+def _changed(settings: RunSettings, **changes: object) -> RunSettings:
     values = {name: getattr(settings, name) for name in ("seed", "steps", "profile", "faults", "skipped")}
     return RunSettings(**{**values, **changes})
 
