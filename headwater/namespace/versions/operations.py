@@ -10,8 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-
-from lance_namespace_urllib3_client.models.json_arrow_schema import JsonArrowSchema
+from typing import TYPE_CHECKING
 
 from headwater.clock import Clock
 from headwater.errors import (
@@ -46,6 +45,9 @@ from headwater.retry import ATTEMPTS, retry
 from headwater.store import Store
 from headwater.table_refs import MAIN, Ref, check_branch, held_versions, read_refs, snapshot_refs
 from headwater.tables.layout import DATA
+
+if TYPE_CHECKING:
+    from lance_namespace_urllib3_client.models.json_arrow_schema import JsonArrowSchema
 
 MAX_VERSION = 2**63 - 1
 

@@ -10,13 +10,15 @@ import hashlib
 import threading
 from collections import OrderedDict
 from collections.abc import Iterable
-
-from lance_namespace_urllib3_client.models.json_arrow_data_type import JsonArrowDataType
-from lance_namespace_urllib3_client.models.json_arrow_field import JsonArrowField
-from lance_namespace_urllib3_client.models.json_arrow_schema import JsonArrowSchema
+from typing import TYPE_CHECKING, Any
 
 from headwater.lance_manifest import SCHEMA, SCHEMA_METADATA, manifest_message
 from headwater.protobuf import as_bytes, as_number, pair, parse
+
+if TYPE_CHECKING:
+    from lance_namespace_urllib3_client.models.json_arrow_schema import JsonArrowSchema
+
+Json = dict[str, Any]
 
 MAX_VERSIONS, MAX_FIELDS = 10_000, 20_000
 """Limits of the cache: digests of versions, and fields of all schemas together."""
@@ -99,15 +101,19 @@ def _key(fields: Iterable[bytes], metadata: Iterable[bytes]) -> bytes:
 
 def schema_of(fields: Iterable[bytes], metadata: Iterable[bytes]) -> JsonArrowSchema:
     """Return the schema of a manifest's messages. ValueError: it has a type that is not known here."""
-    children: dict[int, list[JsonArrowField]] = {_NO_PARENT: []}
+    from lance_namespace_urllib3_client.models.json_arrow_schema import JsonArrowSchema  # a look-up spares its second
+
+    children: dict[int, list[Json]] = {_NO_PARENT: []}
     for message in reversed(list(fields)):  # children follow their parent
         found, parent, id = _field(message, children)
         children.pop(id, None)
         children.setdefault(parent, []).insert(0, found)
-    return JsonArrowSchema(fields=children[_NO_PARENT], metadata=dict(map(pair, metadata)) or None)
+    return JsonArrowSchema.model_validate(
+        {"fields": children[_NO_PARENT], "metadata": dict(map(pair, metadata)) or None}
+    )
 
 
-def _field(message: bytes, children: dict[int, list[JsonArrowField]]) -> tuple[JsonArrowField, int, int]:
+def _field(message: bytes, children: dict[int, list[Json]]) -> tuple[Json, int, int]:
     name, kind, id, parent, nullable = "", "", 0, 0, False
     metadata: dict[str, str] = {}
     for number, value, _ in parse(message):
@@ -124,23 +130,23 @@ def _field(message: bytes, children: dict[int, list[JsonArrowField]]) -> tuple[J
         elif number == _METADATA:
             metadata.update([pair(as_bytes(value))])
     told = _type(kind, children.get(id, []))
-    return JsonArrowField(name=name, nullable=nullable, type=told, metadata=metadata or None), parent, id
+    return {"name": name, "nullable": nullable, "type": told, "metadata": metadata or None}, parent, id
 
 
-def _type(kind: str, children: list[JsonArrowField]) -> JsonArrowDataType:
+def _type(kind: str, children: list[Json]) -> Json:
     """Return a type in Lance's own spelling, such as `decimal:128:10:2`, as JSON has it."""
     if kind in _NESTED:
-        return JsonArrowDataType(type=_NESTED[kind], fields=children)
+        return {"type": _NESTED[kind], "fields": children}
     name, *parts = kind.split(":")
     if name in _RENAMED or name in _PLAIN:
-        return JsonArrowDataType(type=_RENAMED.get(name, name))
+        return {"type": _RENAMED.get(name, name)}
     if name == "decimal":
-        return JsonArrowDataType(type=f"decimal{int(parts[0])}", length=int(parts[1]) * 1000 + int(parts[2]))
+        return {"type": f"decimal{int(parts[0])}", "length": int(parts[1]) * 1000 + int(parts[2])}
     if name == "fixed_size_binary":
-        return JsonArrowDataType(type=name, length=int(parts[0]))
+        return {"type": name, "length": int(parts[0])}
     if name == "fixed_size_list":
-        item = children or [JsonArrowField(name="item", nullable=True, type=_type(":".join(parts[:-1]), []))]
-        return JsonArrowDataType(type=name, length=int(parts[-1]), fields=item)
+        item = children or [{"name": "item", "nullable": True, "type": _type(":".join(parts[:-1]), [])}]
+        return {"type": name, "length": int(parts[-1]), "fields": item}
     if name == "dict":
         return _type(parts[0], [])
     raise ValueError(f"the type {kind[:80]!r} is not known")
