@@ -40,9 +40,12 @@ SETTINGS = {
     "autoinstall_known_extensions": "false",
     "autoload_known_extensions": "false",
     "temp_directory": "",
-    "errors_as_json": "true",
 }
-"""No file is read or written, not even to make room in memory; an error tells its place in the SQL."""
+"""No file is read or written, not even to make room in memory."""
+SESSION = """
+SET python_enable_replacements = false; SET TimeZone = 'UTC'; SET errors_as_json = true; SET lock_configuration = true
+"""
+"""Settings that DuckDB 1.4 takes of a session alone: an error tells its place in the SQL."""
 MISSING = "SQL without Spark needs DuckDB and sqlglot: pip install 'headwater[sql]'."
 
 
@@ -157,7 +160,7 @@ def _connected() -> EmbeddedEngine:
     if not installed():
         raise UnsupportedOperationError(MISSING)
     connection = duckdb.connect(":memory:", config=SETTINGS)
-    connection.execute("SET python_enable_replacements = false; SET TimeZone = 'UTC'; SET lock_configuration = true")
+    connection.execute(SESSION)
     return EmbeddedEngine(connection)
 
 
