@@ -43,6 +43,8 @@ class LocalStore:
         self.abilities = Abilities(self.root, self.link, self.move_folder, self.fill, self.prune, self.sweep)
         self._known: set[str] = set()
         """Folders that were there when this store last wrote in them. They may be gone: the write then tells."""
+        self._named: set[str] = set()
+        """Folders whose names were synced here, up to the root."""
 
     def get(self, key: str) -> bytes:
         try:
@@ -79,11 +81,11 @@ class LocalStore:
         folder = path.rpartition("/")[0]
         try:
             if folder not in self._known:
-                self._make_ahead(folder, durable)
+                self._make_ahead(folder)
             try:
                 self._write(path, data, mode, durable)
             except FileNotFoundError:
-                self._make_folder(folder, durable)
+                self._make_folder(folder)
                 self._write(path, data, mode, durable)
             self._know(folder)
         except FileExistsError:
@@ -142,9 +144,9 @@ class LocalStore:
         try:
             if durable:
                 _sync(source)
-            self._link(source, target, durable)
+            self._link(source, target)
             if durable:
-                _sync(os.path.dirname(target))
+                self._sync_folder(os.path.dirname(target))
         except FileExistsError:
             raise KeyExistsError(new) from None
         except FileNotFoundError:
@@ -152,22 +154,23 @@ class LocalStore:
         except OSError as error:
             raise storage_error(error, new) from None
 
-    def _link(self, source: str, target: str, durable: bool) -> None:
+    def _link(self, source: str, target: str) -> None:
         try:
             os.link(source, target)
         except FileNotFoundError:
             if not os.path.lexists(source):
                 raise
-            self._make_folder(os.path.dirname(target), durable)
+            self._make_folder(os.path.dirname(target))
             os.link(source, target)
 
     def move_folder(self, old: str, new: str) -> None:
         """Give a folder another key in one step, or KeyExistsError there, KeyNotFoundError here."""
         source, target = self._path(old), self._path(new)
         try:
-            self._make_folder(os.path.dirname(target), durable=True)
+            self._make_folder(os.path.dirname(target))
             os.rename(source, target)
-            _sync(os.path.dirname(target))
+            self._named = set()
+            self._sync_folder(os.path.dirname(target))
             _sync(os.path.dirname(source))
         except FileNotFoundError:
             raise KeyNotFoundError(old) from None
@@ -181,7 +184,7 @@ class LocalStore:
         path = self._path(key)
         folder = os.path.dirname(path)
         if not os.path.isdir(folder):
-            self._make_folder(folder, durable=True)
+            self._make_folder(folder)
         write(path)
         self.sync([key])
 
@@ -204,50 +207,67 @@ class LocalStore:
 
     def sync(self, keys: Sequence[str]) -> None:
         paths = [self._path(key) for key in keys]
-        for path in (*paths, *{os.path.dirname(path) for path in paths}):
+        works = [*((_sync, path) for path in paths), *((self._sync_folder, os.path.dirname(path)) for path in paths)]
+        for work, path in dict.fromkeys(works):
             try:
-                _sync(path)
+                work(path)
             except OSError as error:
                 raise storage_error(error, os.path.basename(path)) from None
+
+    def _sync_folder(self, folder: str) -> None:
+        """Sync the names in a folder, and once in this process those of the folders above it.
+
+        Others may have made these without a sync: Lance does, and so do puts that are not durable.
+        """
+        _sync(folder)
+        new = []
+        while folder not in self._named and len(folder) > len(self.root):
+            new.append(folder)
+            folder = folder.rpartition("/")[0]
+            _sync(folder)
+        if new:
+            if len(self._named) >= MAX_KNOWN:
+                self._named = set()
+            self._named.update(new)
 
     def _path(self, key: str) -> str:
         return f"{self.root}/{check_key(key)}"
 
-    def _make_folder(self, folder: str, durable: bool) -> None:
+    def _make_folder(self, folder: str) -> None:
         parent = folder.rpartition("/")[0]
         try:
             os.mkdir(folder)
         except FileNotFoundError:
-            self._make_folder(parent, durable)
+            self._make_folder(parent)
             with contextlib.suppress(FileExistsError):
                 os.mkdir(folder)
         except FileExistsError:
             if os.path.isdir(folder):
                 return
             raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), folder) from None
+        self._named.discard(folder)
         self._know(parent)
-        if durable:
+        if len(folder) <= len(self.root):
             _sync(parent)
 
-    def _make_ahead(self, folder: str, durable: bool) -> None:
+    def _make_ahead(self, folder: str) -> None:
         """Make a folder that seems to be new, with the one above it: the next one above is known, and it is not. To
         write in it first and be told would be two calls of the system more, and most that is published is new."""
         parent = folder.rpartition("/")[0]
         is_new = parent in self._known
         if not is_new and parent.rpartition("/")[0] in self._known:
-            is_new = self._make_one(parent, durable)
+            is_new = self._make_one(parent)
         if is_new:
-            self._make_one(folder, durable)
+            self._make_one(folder)
 
-    def _make_one(self, folder: str, durable: bool) -> bool:
+    def _make_one(self, folder: str) -> bool:
         """Make one folder. Returns True if it was missing and its parent was not."""
         try:
             os.mkdir(folder)
         except (FileExistsError, FileNotFoundError):
             return False
+        self._named.discard(folder)
         self._know(folder)
-        if durable:
-            _sync(folder.rpartition("/")[0])
         return True
 
     def _know(self, folder: str) -> None:
@@ -279,7 +299,7 @@ class LocalStore:
             if temporary:
                 os.unlink(temporary)
         if durable:
-            _sync(folder)
+            self._sync_folder(folder)
 
     def _scan(self, folder: str, first: str = "") -> Sequence[os.DirEntry[str]]:
         """Yield the items of a folder, from the name `first` on."""
