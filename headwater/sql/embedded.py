@@ -40,9 +40,12 @@ SETTINGS = {
     "autoinstall_known_extensions": "false",
     "autoload_known_extensions": "false",
     "temp_directory": "",
-    "errors_as_json": "true",
 }
-"""No file is read or written, not even to make room in memory; an error tells its place in the SQL."""
+"""No file is read or written, not even to make room in memory."""
+SESSION = """
+SET python_enable_replacements = false; SET TimeZone = 'UTC'; SET errors_as_json = true; SET lock_configuration = true
+"""
+"""Settings that DuckDB 1.4 takes of a session alone: an error tells its place in the SQL."""
 MISSING = "SQL without Spark needs DuckDB and sqlglot: pip install 'headwater[sql]'."
 
 
@@ -53,6 +56,9 @@ class EmbeddedEngine:
         self._connection = connection
         self._sources: dict[str, tuple[str, pa.Schema]] = {}
         self._inputs = 0
+
+    def close(self) -> None:
+        self._connection.close()
 
     def add(self, name: str, rows: Any) -> None:
         """Add Arrow data as a table of this name in the catalog; replace an older one."""
@@ -160,41 +166,29 @@ def installed() -> bool:
         return False
 
 
-def _connected() -> Any:
-    """Return a connection to a new database, whose settings hold for its cursors and cannot be changed."""
+def _connected() -> EmbeddedEngine:
+    """Return an engine over a new database, whose settings cannot be changed.
+
+    Engines do not share a database: in DuckDB 1.4 the settings of a session do not hold for its cursors.
+    """
     if not installed():
         raise UnsupportedOperationError(MISSING)
     connection = duckdb.connect(":memory:", config=SETTINGS)
-    connection.execute("SET GLOBAL python_enable_replacements = false; SET GLOBAL TimeZone = 'UTC'")
-    connection.execute("SET lock_configuration = true")
-    return connection
+    connection.execute(SESSION)
+    return EmbeddedEngine(connection)
 
 
 @contextmanager
-def opened(is_alone: bool = False) -> Iterator[EmbeddedEngine]:
-    """An engine with nothing in it. To open a database takes longer than a small query, so engines share one.
-
-    Each has a cursor of its own, which alone sees what is added to it. `is_alone`: a database of its own, for SQL of
-    DuckDB, whose schemas all cursors would see.
-    """
-    connection = _connected() if is_alone else _cursor()
+def opened() -> Iterator[EmbeddedEngine]:
+    """An engine with nothing in it."""
+    engine = _connected()
     try:
-        yield EmbeddedEngine(connection)
+        yield engine
     finally:
-        connection.close()
+        engine.close()
 
 
-_opening, _turn = threading.Lock(), threading.Lock()
-
-
-def _cursor() -> Any:
-    with _opening:
-        return _database(os.getpid()).cursor()
-
-
-@lru_cache(maxsize=1)
-def _database(process: int) -> Any:
-    return _connected()
+_turn = threading.Lock()
 
 
 @contextmanager
@@ -206,7 +200,7 @@ def shared() -> Iterator[EmbeddedEngine]:
 
 @lru_cache(maxsize=1)
 def _of_process(process: int) -> EmbeddedEngine:
-    return EmbeddedEngine(_cursor())
+    return _connected()
 
 
 SELECTS = re.compile(r"\s*(?:(?:select|with|from|values)\b(?!\.|\Z)|\()", re.IGNORECASE)
@@ -279,7 +273,7 @@ def _over_tables(
             check_native(sql)
         named = tables_in(parse_query(sql, dialect))
         at = catalog.at(moment) if moment is not None else catalog if is_fixed else _newest(catalog)
-        with opened(is_alone=dialect == DUCKDB) as engine:
+        with opened() as engine:
             for names in sorted(named):
                 rows = _readable(at[_path(names)], is_near)
                 if dialect == DUCKDB:
