@@ -143,7 +143,8 @@ def test_a_column_that_is_added_meanwhile_was_never_written_before(history: Hist
 @pytest.mark.xfail(strict=True, reason="the serving copy forgets when a row that came back had been deleted")
 def test_a_new_column_takes_no_value_from_before_the_row_was_deleted() -> None:
     """The value of an event that is older than the delete is not the row's, however late the event comes."""
-    schema = pa.schema([pa.field("k", pa.int64()), pa.field("s", pa.int64()), pa.field("b", pa.string())])
+    columns: Any = {"k": pa.int64(), "s": pa.int64(), "b": pa.string()}
+    schema = pa.schema(columns)
     rules = Rules(schema, ("k",), ("s",), None)
     before = [[Event({"k": 1, "s": 10}, True), Event({"k": 1, "s": 11})]]
     late = [Event({"k": 1, "s": 5, "b": "x"})]
