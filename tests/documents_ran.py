@@ -42,7 +42,7 @@ def not_run(page: str, ran: Iterable[str], expression: str, root: Path = PROJECT
 
     `ran`: node ids. A test of a shipped suite (`headwater/testing`) runs in whichever module inherits it.
     """
-    ids = {id.partition("[")[0] for id in ran}
+    ids = {_plain(id) for id in ran}
     files = {(id.partition("::")[0], id.rpartition("::")[2]) for id in ids}
     names = {name for _, name in files}
     return [
@@ -51,6 +51,11 @@ def not_run(page: str, ran: Iterable[str], expression: str, root: Path = PROJECT
         if not (expression == SHORT and functions_of(path, root).get(name))
         and not ((path, name) in files or (path.startswith("headwater/") and name in names))
     ]
+
+
+def _plain(id: str) -> str:
+    """Return a node id without its parameters, and without the group that xdist appends."""
+    return re.split(r"[\[@]", id, maxsplit=1)[0]
 
 
 class DocumentsRan:
@@ -84,7 +89,7 @@ class DocumentsRan:
         page = (root / "docs" / "documents.md").read_text()
         without = not_run(page, self.ran, expression, root)
         never = set(not_run(page, {*self.ran, *self.skipped}, expression, root))
-        reasons = {id.partition("[")[0]: reason for id, reason in self.skipped.items()}
+        reasons = {_plain(id): reason for id, reason in self.skipped.items()}
         self.lines = [f"{name}: {'never run' if name in never else reasons.get(name, 'skipped')}" for name in without]
         if never and session.exitstatus == pytest.ExitCode.OK:
             session.exitstatus = pytest.ExitCode.TESTS_FAILED

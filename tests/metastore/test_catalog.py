@@ -251,7 +251,10 @@ def test_a_namespace_is_renamed_through_a_server_by_who_may_write_at_both_ends(c
         moved = partial(client.rename_namespace, {"id": ["a"], "new_id": ["c"]})  # type: ignore[attr-defined]
         assert code_of(moved) == 1
     call = SimpleNamespace(
-        route=BY_EXTENSION["RenameNamespace"], request=RenameNamespaceRequest(new_id=["other"]), id=ObjectId(("mine",))
+        route=BY_EXTENSION["RenameNamespace"],
+        request=RenameNamespaceRequest(new_id=["other"]),
+        id=ObjectId(("mine",)),
+        chosen_table=None,
     )
     assert [need.id for need in needs(call)] == [ObjectId(("mine",)), ObjectId(("other",))]  # type: ignore[arg-type]
 

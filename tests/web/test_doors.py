@@ -28,6 +28,7 @@ WEB = Path(__file__).parents[2] / "headwater" / "web"
 DATA = ("metastore", "streams", "tables", "registries", "namespace", "workers", "catalog", "pipeline", "adapter")
 """Parts of the package that can answer a question about a catalog."""
 VALUES = {
+    "headwater.metastore.records.layout",
     "headwater.metastore.records.objects",
     "headwater.tables.write.arrow",
 }

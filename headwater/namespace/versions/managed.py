@@ -72,7 +72,7 @@ class FinalizedVersions:
     def __init__(self) -> None:
         self.by_id: dict[ObjectId, Finalized] = {}
         self.durable: set[ObjectId] = set()
-        self._ids: dict[str, set[ObjectId]] = {}
+        self._ids: dict[str, dict[ObjectId, None]] = {}
 
     def in_folder(self, location: str) -> list[Finalized]:
         return [self.by_id[id] for id in self._ids.get(location, ())]
@@ -80,7 +80,7 @@ class FinalizedVersions:
     def add(self, item: Finalized) -> None:
         self._unlist(item.staged.id)
         self.by_id[item.staged.id] = item
-        self._ids.setdefault(item.line.table.location, set()).add(item.staged.id)
+        self._ids.setdefault(item.line.table.location, {})[item.staged.id] = None
 
     def remove(self, id: ObjectId) -> None:
         self._unlist(id)
@@ -97,7 +97,7 @@ class FinalizedVersions:
     def _unlist(self, id: ObjectId) -> None:
         if id in self.by_id:
             location = self.by_id[id].line.table.location
-            self._ids[location].discard(id)
+            self._ids[location].pop(id, None)
             if not self._ids[location]:
                 del self._ids[location]
 
