@@ -17,8 +17,7 @@ import logging
 import os
 import tomllib
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from enum import Enum
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -27,12 +26,9 @@ from headwater.clock import Clock, SystemClock
 from headwater.errors import InvalidInputError, LanceNamespaceError, NamespaceNotFoundError, UnsupportedOperationError
 from headwater.imports import when_used
 from headwater.metastore import Metastore
-from headwater.metastore.commit.foreign_roots import check_not_lost, is_metastore
-from headwater.metastore.records.layout import TXNS
+from headwater.metastore.commit.root_kinds import DIRECTORY_MARKER, RootKind, check_finished, root_kind, things_in
 from headwater.references import OWN_KINDS, SPARK_PREFIX, check_foreign, followed
-from headwater.registries.layout import DIRECTORY_MARKER, check_finished, is_directory
 from headwater.store import is_file_uri, is_local, is_there, open_store
-from headwater.store.seam import OWN_FOLDER
 
 if TYPE_CHECKING:
     from lance_namespace import LanceNamespace
@@ -135,17 +131,7 @@ def is_own(impl: str) -> bool:
     return impl in OWN_KINDS
 
 
-class There(Enum):
-    """The kind of catalog found at a root."""
-
-    MISSING = "nothing"
-    EMPTY = "an empty folder"
-    OTHER = "a folder with other things in it"
-    DIRECTORY = "a directory catalog (impl=dir)"
-    METASTORE = "a metastore catalog (impl=metastore)"
-
-
-def look(resolved: Resolved) -> There:
+def look(resolved: Resolved) -> RootKind:
     """Return the kind of catalog at a root, by one listing of it. Error 19 during an upgrade, or if its records are
     gone.
 
@@ -153,28 +139,19 @@ def look(resolved: Resolved) -> There:
     """
     root = _root(resolved)
     if root is None or not is_there(root, _storage(resolved)):
-        return There.MISSING
+        return RootKind.MISSING
     if is_local(root) and not is_file_uri(root) and Path(root).expanduser().is_file():
         raise InvalidInputError(f"{resolved.shown} is a file: name the folder of a catalog, or a new one.")
     store = open_store(root, _storage(resolved))
-    folders = set(store.children().folders)
-    if OWN_FOLDER in folders:
-        check_finished(store)
-    if folders & {OWN_FOLDER, TXNS} and is_metastore(store):
-        return There.METASTORE
-    early = resolved.properties.get("layout") == "early" and folders - {OWN_FOLDER}
-    if early or is_directory(store, folders):
-        return There.DIRECTORY
-    check_not_lost(store, folders)
-    return There.EMPTY if not folders - {OWN_FOLDER} and not store.children().entries else There.OTHER
+    return root_kind(store, resolved.properties.get("layout") == "early")
 
 
-def kind_of(resolved: Resolved, there: There) -> str:
+def kind_of(resolved: Resolved, there: RootKind) -> str:
     """Return the kind of catalog to open; raise InvalidInput (13) if the caller names another one."""
     impl = resolved.impl
     if not impl:
-        return "dir" if there is There.DIRECTORY else "metastore"
-    wrong = (impl in DIRECTORY and there is There.METASTORE) or (impl in METASTORE and there is There.DIRECTORY)
+        return "dir" if there is RootKind.DIRECTORY else "metastore"
+    wrong = (impl in DIRECTORY and there is RootKind.METASTORE) or (impl in METASTORE and there is RootKind.DIRECTORY)
     if wrong:
         raise InvalidInputError(f"At {resolved.shown} is {there.value}, and impl={impl} was asked for.")
     return impl
@@ -183,10 +160,11 @@ def kind_of(resolved: Resolved, there: There) -> str:
 def init(resolved: Resolved) -> str:
     """Make an empty catalog at a root, also beside other things; its kind. InvalidInput (13) where one is."""
     there = look(resolved)
-    if there in (There.DIRECTORY, There.METASTORE):
+    if there in (RootKind.DIRECTORY, RootKind.METASTORE):
+        open_resolved(replace(resolved, impl=""))  # raises for the root of another program, which is no catalog of ours
         raise InvalidInputError(f"At {resolved.shown} is {there.value} already.")
     kind = kind_of(resolved, there)
-    namespace = connect(kind, resolved.properties)
+    namespace = _open_beside(kind, resolved.properties)
     if isinstance(namespace, headwater.MetastoreNamespace):
         namespace.metastore.create()
     elif isinstance(namespace, headwater.DirectoryNamespace):
@@ -194,12 +172,18 @@ def init(resolved: Resolved) -> str:
     return kind
 
 
+def _open_beside(kind: str, properties: Mapping[str, Any]) -> LanceNamespace:
+    """Open a catalog also where other things are, for a caller that asks `look` before the first write."""
+    beside = kind in METASTORE
+    return headwater.MetastoreNamespace.beside_others(properties) if beside else connect(kind, properties)
+
+
 def metastore_at(found: Resolved) -> Metastore | None:
     """The metastore at a root, for look-ups that need no Lance; None where a catalog of another kind is."""
     there, root = look(found), _root(found)
     if root is None or kind_of(found, there) not in METASTORE:
         return None
-    if there in (There.MISSING, There.OTHER):
+    if there in (RootKind.MISSING, RootKind.OTHER):
         raise _missing(found, there)
     return Metastore(root, _storage(found))
 
@@ -210,7 +194,7 @@ def directory_at(found: Resolved) -> DirectoryNames | None:
     there = look(found)
     if kind_of(found, there) not in DIRECTORY:
         return None
-    if there in (There.MISSING, There.OTHER):
+    if there in (RootKind.MISSING, RootKind.OTHER):
         raise _missing(found, there)
     names: DirectoryNames = registry_kinds.open_names(
         catalog_properties.parse_properties(found.properties), SystemClock()
@@ -227,7 +211,7 @@ def repair(found: Resolved) -> list[str]:
     if root is None:
         raise UnsupportedOperationError("A metastore is repaired where its files are, not through a server.")
     if not is_there(root, _storage(found)):
-        raise _missing(found, There.MISSING)
+        raise _missing(found, RootKind.MISSING)
     check_finished(open_store(root, _storage(found)))
     store = Metastore(root, _storage(found), damaged=True)
     written = store.repair()
@@ -239,7 +223,7 @@ def repair(found: Resolved) -> list[str]:
 def is_catalog(folder: str) -> bool:
     """Return True for a folder that is the root of a catalog, also of one that is damaged."""
     try:
-        return look(resolve(folder)) in (There.DIRECTORY, There.METASTORE)
+        return look(resolve(folder)) in (RootKind.DIRECTORY, RootKind.METASTORE)
     except LanceNamespaceError:
         return True
 
@@ -257,11 +241,11 @@ class Opening:
         self._say = say
         self._there = look(self._resolved)
         self._is_served = _root(self._resolved) is None
-        self.namespace = connect(kind_of(self._resolved, self._there), self._resolved.properties)
+        self.namespace = _open_beside(kind_of(self._resolved, self._there), self._resolved.properties)
 
     def reading(self) -> LanceNamespace:
         """The catalog, if there is one; NamespaceNotFound (1) that names what the user may have meant, if not."""
-        if not self._is_served and (there := self._looked()) in (There.MISSING, There.OTHER):
+        if not self._is_served and (there := self._looked()) in (RootKind.MISSING, RootKind.OTHER):
             raise _missing(self._resolved, there)
         return self.namespace
 
@@ -271,19 +255,19 @@ class Opening:
             return self.namespace
         there = self._looked()
         shown = self._resolved.shown
-        if there is There.OTHER:
+        if there is RootKind.OTHER:
             raise InvalidInputError(
-                f"At {shown} is {there.value}, and no catalog: run `headwater init {shown}` to make one there, or name "
-                "another folder."
+                f"At {shown} is {_told(self._resolved)}, and no catalog: run `headwater init {shown}` to make one "
+                "there, or name another folder."
             )
-        if there is There.MISSING:
+        if there is RootKind.MISSING:
             self._say(f"There was no catalog at {shown}: this write makes one.")
-            self._there = There.EMPTY
+            self._there = RootKind.EMPTY
         return self.namespace
 
-    def _looked(self) -> There:
+    def _looked(self) -> RootKind:
         """Return the kind of catalog at the root; repeat the look until a catalog was seen."""
-        if self._there in (There.MISSING, There.OTHER):
+        if self._there in (RootKind.MISSING, RootKind.OTHER):
             self._there = look(self._resolved)
         return self._there
 
@@ -299,11 +283,16 @@ def _storage(resolved: Resolved) -> dict[str, str]:
     return {key.removeprefix("storage."): str(value) for key, value in given if key.startswith("storage.")}
 
 
-def _missing(resolved: Resolved, there: There) -> NamespaceNotFoundError:
-    if there is There.OTHER:
+def _told(resolved: Resolved) -> str:
+    """Return the words for a root with other things in it."""
+    return f"{RootKind.OTHER.value}, {things_in(open_store(_root(resolved) or '', _storage(resolved)))}"
+
+
+def _missing(resolved: Resolved, there: RootKind) -> NamespaceNotFoundError:
+    if there is RootKind.OTHER:
         shown = resolved.shown
         return NamespaceNotFoundError(
-            f"There is no catalog at {shown}, but {there.value}: `headwater init {shown}` makes one there."
+            f"There is no catalog at {shown}, but {_told(resolved)}: `headwater init {shown}` makes one there."
         )
     root = _root(resolved) or ""
     where = "" if root == resolved.shown else f" (its root is {root})"

@@ -19,6 +19,7 @@ from headwater.errors import InvalidInputError, LanceNamespaceError
 from headwater.metastore.commit.draft import Draft
 from headwater.metastore.commit.group_commit import Committer
 from headwater.metastore.commit.log import Log
+from headwater.metastore.commit.root_kinds import check_new
 from headwater.metastore.commit.rules import Group, Header, compile_txn, conflict, refused
 from headwater.metastore.commit.transaction import SavedTransaction, Transaction
 from headwater.metastore.commit.undo import TransactionUndo
@@ -71,6 +72,8 @@ class Metastore:
 
     A root whose log has lost slots is made whole if the published files say exactly what was in them; else it is
     refused (19). With `damaged` it is opened for `verify`, `repair` and the past before the loss; the rest is refused.
+    A root with another catalog or other things is refused (13), unless `beside_others`: then the first write makes a
+    metastore there, as `headwater init` does.
     """
 
     def __init__(
@@ -81,6 +84,7 @@ class Metastore:
         clock: Clock | None = None,
         author: str = "",
         damaged: bool = False,
+        beside_others: bool = False,
     ) -> None:
         self.store = open_store(os.fspath(root), storage_options) if isinstance(root, (str, os.PathLike)) else root
         self.clock = clock or SystemClock()
@@ -95,6 +99,8 @@ class Metastore:
         self._log.open()
         if self._log.lost is not None and not damaged:
             raise self._log.lost
+        if not (self._log.index.slot or damaged or beside_others):
+            check_new(self.store)
 
     def create(self) -> None:
         """Make an empty metastore, so that it can be seen in the storage. The first write does that as well."""

@@ -15,9 +15,10 @@ import pyarrow as pa
 
 from headwater.catalog import Catalog, CatalogTable
 from headwater.catalog.object_lookup import Name
-from headwater.config import There, look, resolve
+from headwater.config import look, resolve
 from headwater.decoding.files import read_folder
 from headwater.errors import InvalidInputError, InvalidTableStateError, UnsupportedOperationError
+from headwater.metastore.commit.root_kinds import RootKind
 from headwater.model import Table
 from headwater.names import ROOT, ObjectId
 from headwater.namespace.directory import DirectoryNamespace
@@ -51,7 +52,7 @@ def export(
     """
     found = resolve(to, {**(properties or {}), "impl": "dir"})
     there = look(found)
-    if there not in (There.MISSING, There.EMPTY):
+    if there not in (RootKind.MISSING, RootKind.EMPTY):
         raise InvalidInputError(f"At {to} is {there.value}: export to a new folder.")
     near = catalog.namespace
     target = str(found.properties["root"])

@@ -16,7 +16,7 @@ from dataclasses import asdict, dataclass, field, replace
 from itertools import pairwise
 
 from headwater.clock import Clock, SystemClock
-from headwater.config import There, look, resolve
+from headwater.config import look, resolve
 from headwater.errors import (
     ConcurrentModificationError,
     CorruptFileError,
@@ -24,6 +24,7 @@ from headwater.errors import (
     NamespaceNotFoundError,
 )
 from headwater.metastore import Metastore, Transaction
+from headwater.metastore.commit.root_kinds import DIRECTORY_MARKER, UPGRADE_MARKER, RootKind
 from headwater.metastore.records.layout import FORMAT_KEY, is_own_folder
 from headwater.model import Add, CatalogObject, Change, Namespace, Replace, Table, Version
 from headwater.names import ROOT, ObjectId, object_id
@@ -31,7 +32,6 @@ from headwater.namespace.properties import DirectoryProperties, parse_properties
 from headwater.namespace.registry_kinds import open_registry
 from headwater.namespace.versions import TableVersions
 from headwater.registries.folders import is_place
-from headwater.registries.layout import DIRECTORY_MARKER, UPGRADE_MARKER
 from headwater.registries.manifest.format import freshness_of
 from headwater.registries.manifest.state import READER_FLAGS, UPGRADED, UPGRADING, WRITER_FLAGS
 from headwater.registries.manifest.table import ManifestTable
@@ -178,7 +178,7 @@ def upgrade(target: str, properties: Mapping[str, object] | None = None) -> Upgr
     store = open_store(known.root, known.storage)
     if store.head(UPGRADE_MARKER) is None:
         there = look(found)
-        if there is not There.DIRECTORY:
+        if there is not RootKind.DIRECTORY:
             raise InvalidInputError(
                 f"At {found.shown} is {there.value}, and no directory catalog to upgrade. One in the early layout is "
                 "upgraded with the property layout=early."
@@ -197,7 +197,7 @@ class Upgrade:
     def run(self) -> Upgraded:
         self._begin()
         root = DirectoryRoot(self.store, self.properties, self.clock)
-        metastore = Metastore(self.store, clock=self.clock)
+        metastore = Metastore(self.store, clock=self.clock, beside_others=True)
         if not metastore.slot:
             self._adopt(root, metastore)
         self._retire(root)
@@ -219,7 +219,7 @@ class Upgrade:
         if self.store.head(FORMAT_KEY) is not None:
             raise InvalidInputError("This root is a metastore catalog already.")
         root = DirectoryRoot(self.store, self.properties, self.clock)
-        metastore = Metastore(self.store, clock=self.clock)
+        metastore = Metastore(self.store, clock=self.clock, beside_others=True)
         metastore.rehearse(self._transaction(metastore, _changes(root, settle=False)))
         probe(self.store, self.clock)
         kept = {key: value for key, value in asdict(self.properties).items() if key in KEPT}

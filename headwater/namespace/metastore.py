@@ -14,6 +14,7 @@ import lance_namespace as api
 from headwater.clock import Clock, SystemClock
 from headwater.errors import InvalidInputError, LanceNamespaceError, UnsupportedOperationError
 from headwater.metastore import Metastore, Object, Transaction
+from headwater.metastore.commit.root_kinds import check_finished
 from headwater.metastore.records.objects import Collected, Undone
 from headwater.metastore.records.ref_record import REFS_FORMAT, KnownRefs, RefRecord
 from headwater.metastore.sessions import CleanUp, PastSession, Postponed, PresentSession, Session, TransactionSession
@@ -32,7 +33,6 @@ from headwater.namespace.transactions.ref_changes import RefEdit, RefFiles, chan
 from headwater.namespace.versions import VersionProblem
 from headwater.namespace.versions.maintenance import unfinished_drop
 from headwater.namespace.versions.ranges import KeepPolicy
-from headwater.registries.layout import check_finished, check_metastore
 from headwater.registries.metastore import MetastoreRegistry
 from headwater.registries.metastore.mapping import RecordedRefs, has_stream, ref_record_of
 from headwater.store import open_store
@@ -54,12 +54,21 @@ class MetastoreNamespace(RegisteredNamespace):
     """A catalog in a metastore, in a local directory or on an object store (docs/design/014-metastore-catalog.md)."""
 
     def __init__(self, clock: Clock | None = None, /, **properties: object) -> None:
+        self._open(properties, clock or SystemClock())
+
+    @classmethod
+    def beside_others(cls, properties: Mapping[str, object]) -> MetastoreNamespace:
+        """Open a root that may hold another catalog or other things, for a caller that checked it."""
+        opened = cls.__new__(cls)
+        opened._open(dict(properties), SystemClock(), beside_others=True)
+        return opened
+
+    def _open(self, properties: dict[str, object], clock: Clock, beside_others: bool = False) -> None:
         known = parse_metastore_properties(properties)
-        store, clock = open_store(known.root, dict(known.storage)), clock or SystemClock()
-        check_finished(store)
-        metastore = Metastore(store, clock=clock, author=known.author)
-        if not metastore.now(refresh=False).slot:
-            check_metastore(store)
+        store = open_store(known.root, dict(known.storage))
+        if not beside_others:
+            check_finished(store)
+        metastore = Metastore(store, clock=clock, author=known.author, beside_others=beside_others)
         self._stand(properties, known, metastore, clock)
         self.mirror.follow()
 

@@ -21,10 +21,11 @@ from dataclasses import dataclass
 from headwater.clock import Clock
 from headwater.errors import LanceNamespaceError, UnsupportedOperationError
 from headwater.metastore import Metastore, Snapshot, Transaction
+from headwater.metastore.commit.root_kinds import MANIFEST
 from headwater.model import Table
 from headwater.names import DELIMITER, ROOT
 from headwater.namespace.versions import TableVersions
-from headwater.registries.layout import MANIFEST, MIRROR_MARKER
+from headwater.registries.layout import MIRROR_MARKER
 from headwater.registries.manifest.format import freshness_of
 from headwater.registries.manifest.state import (
     MANAGEMENT,

@@ -11,10 +11,11 @@ from heapq import merge
 from itertools import chain
 
 from headwater.errors import ConcurrentModificationError, LanceNamespaceError
+from headwater.metastore.commit.root_kinds import TABLE_SUFFIX
 from headwater.model import SEEN, Add, CatalogObject, Change, Move, Remove, Replace, Table
 from headwater.names import ObjectId
 from headwater.registries.folders import FolderMarkers
-from headwater.registries.layout import MAX_FOLDER_BYTES, TABLE_SUFFIX, table_folder
+from headwater.registries.layout import MAX_FOLDER_BYTES, table_folder
 from headwater.registries.listing import ListingRegistry
 from headwater.registries.manifest import ManifestRegistry
 from headwater.registry import Capabilities, Kind, Registry

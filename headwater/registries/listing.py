@@ -18,6 +18,7 @@ from headwater.errors import (
     PermissionDeniedError,
     UnsupportedOperationError,
 )
+from headwater.metastore.commit.root_kinds import MANIFEST, TABLE_SUFFIX
 from headwater.model import SEEN, Add, CatalogObject, Change, Move, Remove, RequireLocation, Table
 from headwater.names import ObjectId
 from headwater.registries.folders import (
@@ -31,11 +32,9 @@ from headwater.registries.folders import (
 )
 from headwater.registries.layout import (
     DEREGISTERED_MARKER,
-    MANIFEST,
     MARKER_BODY,
     MAX_FOLDER_BYTES,
     RESERVED_MARKER,
-    TABLE_SUFFIX,
     check_directory,
     is_reserved,
 )

@@ -8,12 +8,16 @@ from pathlib import Path
 from typing import Any
 
 import msgpack  # type: ignore[import-untyped]
+import pyarrow as pa
 import pytest
 
 import headwater
 from headwater.cli import main
-from headwater.errors import InvalidTableStateError
+from headwater.cli.serving import open_served
+from headwater.config import open_catalog
+from headwater.errors import InvalidInputError, InvalidTableStateError, NamespaceNotFoundError
 from headwater.metastore import Metastore
+from headwater.store import CountingStore, memory_store
 from tests.metastore.published_reader import read
 
 NAMESPACE, TABLE = "795b929e-9a9a-40fd-aa7b-5bf55eb561a4", "9b08923d-10c6-4fd9-94b2-b8fda02f34a6"
@@ -109,17 +113,93 @@ def test_a_part_of_another_programs_root_is_refused_through_every_door(
     for line in (["tree"], ["create", "x.t", "--schema", "id int"], ["serve"]):
         assert main(["-c", str(tmp_path), *line]) != 0
         assert "from-deltacat" in capsys.readouterr().err
-    assert main(["-c", str(tmp_path), "init"]) != 0
+    assert main(["init", str(tmp_path)]) != 0
+    assert "from-deltacat" in capsys.readouterr().err
     assert files(tmp_path) == before
 
 
-def test_a_folder_that_only_has_such_names_is_nobodys_catalog(tmp_path: Path) -> None:
+def test_a_folder_that_only_has_such_names_is_nobodys_catalog_until_init_makes_one(tmp_path: Path) -> None:
     put(tmp_path, "txn/success/notes.txt", b"mine")
     put(tmp_path, "txn/readme.txt", b"mine")
     put(tmp_path, f"{NAMESPACE}/rev/notes.mpk", b"mine")
     put(tmp_path, f"{hashlib.sha1(b'N').hexdigest()}/blob", b"mine")
+    with pytest.raises(InvalidInputError, match="no catalog, and holds"):
+        Metastore(tmp_path)
+    assert main(["init", str(tmp_path)]) == 0
     Metastore(tmp_path).run(lambda tx: tx.create_namespace(["a"]))
     assert Metastore(tmp_path).exists(["a"])
+
+
+DIRECTORIES = {"V1": {"manifest_enabled": "false"}, "V2": {"dir_listing_enabled": "false"}}
+
+
+@pytest.mark.parametrize("kind", DIRECTORIES)
+def test_a_directory_catalog_of_lance_becomes_no_metastore_through_any_door(
+    tmp_path: Path, kind: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    catalog = headwater.Catalog(str(tmp_path), impl="dir", **DIRECTORIES[kind])
+    catalog.create_table("t", pa.table({"id": [1]}))
+    before = files(tmp_path)
+    for door in ("connect", "Metastore"):
+        with pytest.raises(InvalidInputError, match=r"directory catalog.*headwater upgrade"):
+            DOORS[door](str(tmp_path))
+    with pytest.raises(InvalidInputError, match="impl=metastore was asked for"):
+        headwater.Catalog(str(tmp_path), impl="metastore")
+    with pytest.raises(InvalidInputError, match="impl=metastore was asked for"):
+        open_served(str(tmp_path), {"impl": "metastore"})
+    assert main(["init", str(tmp_path)]) != 0
+    assert "a directory catalog (impl=dir) already" in capsys.readouterr().err
+    assert files(tmp_path) == before
+
+
+OTHERS: dict[str, tuple[tuple[str, ...], str]] = {
+    "Iceberg": (("db/orders/data/a.parquet", "db/orders/metadata/v1.metadata.json"), r"an Iceberg table \(db/orders\)"),
+    "Delta": (("db/orders/_delta_log/0.json", "db/orders/a.parquet"), r"a Delta table \(db/orders\)"),
+    "Hudi": (("orders/.hoodie/hoodie.properties",), r"a Hudi table \(orders\)"),
+    "Parquet": (("day=1/a.parquet", "day=2/a.parquet"), r"Parquet files \(day=1\)"),
+    "one Delta table": (("_delta_log/0.json", "a.parquet"), r"a Delta table \(_delta_log, a.parquet\)"),
+    "a folder of days": (("20260101_backup/notes.txt",), "20260101_backup"),
+    "many files": (tuple(f"{number}.txt" for number in range(9)), r"0.txt, 1.txt, 2.txt, 3.txt, 4.txt, \.\.\."),
+}
+
+
+@pytest.mark.parametrize("kind", OTHERS)
+def test_a_root_of_other_things_is_refused_by_every_door_with_what_it_holds(
+    tmp_path: Path, kind: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    held, told = OTHERS[kind]
+    for key in held:
+        put(tmp_path, key, b"x")
+    before = files(tmp_path)
+    opens = {**DOORS, "serve": lambda root: open_served(root, {}), "open_catalog": open_catalog}
+    for door in opens.values():
+        with pytest.raises((InvalidInputError, NamespaceNotFoundError), match=f"{told}.*headwater init"):
+            door(str(tmp_path))
+    for line in (["tree"], ["create", "x.t", "--schema", "id int"], ["serve"]):
+        assert main(["-c", str(tmp_path), *line]) != 0
+        assert "headwater init" in capsys.readouterr().err
+    assert files(tmp_path) == before
+    assert main(["init", str(tmp_path)]) == 0
+    headwater.Catalog(str(tmp_path)).create_table("t", pa.table({"id": [1]}))
+    assert Metastore(tmp_path).exists(["t"])
+    assert set(before) < set(files(tmp_path))
+
+
+def test_a_prefix_of_an_object_store_is_checked_by_one_listing_when_it_is_new() -> None:
+    unchecked, counting = CountingStore(memory_store()), CountingStore(memory_store())
+    Metastore(unchecked, beside_others=True)
+    Metastore(counting)
+    assert counting.counts - unchecked.counts == {"children": 1}
+    counting.put("db/orders/metadata/v1.metadata.json", b"x")
+    with pytest.raises(InvalidInputError, match=r"an Iceberg table \(db/orders\)"):
+        Metastore(counting)
+
+
+def test_a_first_write_that_was_cut_off_leaves_a_root_that_opens(tmp_path: Path) -> None:
+    put(tmp_path, "3ce7cc59_t/data/0010.lance", b"rows")
+    put(tmp_path, "3ce7cc59_t/_transactions/0-02d2328a.txn", b"not committed")
+    headwater.Catalog(str(tmp_path)).create_table("t", pa.table({"id": [1]}))
+    assert headwater.Catalog(str(tmp_path))["t"].count() == 1
 
 
 def test_a_root_of_ours_opens_from_its_published_files_alone_also_with_the_documents_other_spelling(

@@ -9,7 +9,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from headwater import Catalog
-from headwater.registries.layout import UPGRADE_MARKER
+from headwater.metastore.commit.root_kinds import UPGRADE_MARKER
 from tests.cli.running import Cli
 
 ROWS = pa.table({"n": [1, 2, 3]})

@@ -37,6 +37,7 @@ from headwater.lance_manifest import (
     footer,
     section,
 )
+from headwater.metastore.commit.root_kinds import MANIFEST
 from headwater.protobuf import (
     Value,
     as_bytes,
@@ -49,7 +50,6 @@ from headwater.protobuf import (
     parse,
     text,
 )
-from headwater.registries.layout import MANIFEST
 from headwater.store import Store
 from headwater.tables.layout import VERSIONS, manifest_name, manifest_version
 

@@ -14,9 +14,9 @@ import msgspec
 import pyarrow as pa
 
 from headwater.errors import CorruptFileError, UnsupportedOperationError
+from headwater.metastore.commit.root_kinds import MANIFEST
 from headwater.model import NEW, CatalogObject, Namespace, Table, Version
 from headwater.names import DELIMITER, ObjectId
-from headwater.registries.layout import MANIFEST
 from headwater.registry import Kind
 
 Row = tuple[Any, ...]

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from headwater.errors import CorruptFileError, InvalidInputError, UnsupportedOperationError
-from headwater.registries.layout import MANIFEST, unfinished_upgrade
+from headwater.metastore.commit.root_kinds import MANIFEST, unfinished_upgrade
 from headwater.registries.manifest.format import Manifest, live_rows
 from headwater.registries.manifest.rows import Codec, Row
 

@@ -19,8 +19,8 @@ from typing import TYPE_CHECKING, ParamSpec, TypeVar
 from headwater.clock import Clock
 from headwater.errors import ConcurrentModificationError, CorruptFileError, InternalError
 from headwater.imports import lance
+from headwater.metastore.commit.root_kinds import MANIFEST
 from headwater.names import ObjectId
-from headwater.registries.layout import MANIFEST
 from headwater.registries.manifest.format import FragmentFile, Manifest, freshness_of, parse_manifest
 from headwater.registries.manifest.rows import SCHEMA, Codec, Row
 from headwater.registries.manifest.state import (
