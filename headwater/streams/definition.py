@@ -77,7 +77,7 @@ class Derived:
 
     @property
     def of(self) -> str:
-        """What the function is of, as messages name it."""
+        """The owner of the function, as messages name it."""
         return f"the derived column {self.name!r}"
 
 

@@ -63,7 +63,7 @@ class ChildWork:
 
 
 @dataclass(frozen=True)
-class Part:
+class ParentPart:
     """A part of the work: parents that changed, parents of fragments, parents that the tail touches, or orphans."""
 
     kind: str
@@ -84,19 +84,19 @@ def can_follow(snapshot: Reading, parent: Stream, after: int) -> bool:
     return found == list(range(after + 1, after + len(found) + 1))
 
 
-def divided(lake: Lake, snapshot: Reading, parent: Stream, work: ChildWork, runner: Runner) -> list[Part]:
+def divided(lake: Lake, snapshot: Reading, parent: Stream, work: ChildWork, runner: Runner) -> list[ParentPart]:
     """Return the parts of the work for a runner."""
     if work.after is not None:
         deltas = snapshot.deltas(parent.path, work.after, version=parent.version)
-        return [Part(CHANGED, share) for share in _shares(parent, deltas, runner)] if deltas else []
+        return [ParentPart(CHANGED, share) for share in _shares(parent, deltas, runner)] if deltas else []
     view = view_at(snapshot, parent)
-    parts = [Part(TOUCHED, share) for share in _shares(parent, view.tail, runner)] if view.tail else []
+    parts = [ParentPart(TOUCHED, share) for share in _shares(parent, view.tail, runner)] if view.tail else []
     if view.base is not None:
         dataset = open_version(lake, parent, view.base.version, view.base.manifest)
         ids = [fragment.fragment_id for fragment in dataset.get_fragments()]
         size = max(1, -(-len(ids) // (1 if runner.spark is None else TASKS_PER_CORE * runner.cores)))
-        parts += [Part(FRAGMENTS, None, tuple(ids[at : at + size])) for at in range(0, len(ids), size)]
-    return [*parts, Part(ORPHANS)] if work.child.position else parts
+        parts += [ParentPart(FRAGMENTS, None, tuple(ids[at : at + size])) for at in range(0, len(ids), size)]
+    return [*parts, ParentPart(ORPHANS)] if work.child.position else parts
 
 
 def _shares(parent: Stream, deltas: Sequence[Any], runner: Runner) -> list[Share | None]:
@@ -107,7 +107,7 @@ def _shares(parent: Stream, deltas: Sequence[Any], runner: Runner) -> list[Share
     return [Share(number, count) for number in range(count)] if count > 1 else [None]
 
 
-def run_part(location: CatalogLocation | Lake, work: ChildWork, part: Part) -> list[Json]:
+def run_part(location: CatalogLocation | Lake, work: ChildWork, part: ParentPart) -> list[Json]:
     """Make the children of a part, and return what their commit needs. `location`: the catalog, open in this process
     or as an executor opens it."""
     lake = location if isinstance(location, Lake) else location.catalog()
@@ -131,14 +131,14 @@ class _Parents:
         fields = [parent.definition.by_name[name].field for name in self._columns]
         self._nothing = pa.schema(fields).empty_table()
 
-    def batches(self, part: Part) -> Iterator[tuple[pa.Table, pa.Table]]:
+    def batches(self, part: ParentPart) -> Iterator[tuple[pa.Table, pa.Table]]:
         """Yield parents whose children are to be made, and the keys of all whose children are replaced."""
         for rows, keys in self._found(part):
             for start in range(0, keys.num_rows, PARENTS):
                 batch = self._nothing if rows is None else rows.slice(start, PARENTS)
                 yield batch, keys.slice(start, PARENTS)
 
-    def _found(self, part: Part) -> Iterator[tuple[pa.Table | None, pa.Table]]:
+    def _found(self, part: ParentPart) -> Iterator[tuple[pa.Table | None, pa.Table]]:
         if part.kind == ORPHANS:
             yield None, self._orphans()
             return
