@@ -23,7 +23,7 @@ from headwater.cli.output import confirm, show, show_record, show_records, size
 from headwater.config import ENGINE_KEYS, load_profile
 from headwater.errors import InvalidInputError
 from headwater.imports import when_used
-from headwater.pipeline import jobs, keeping
+from headwater.pipeline import jobs, keeping, undoing
 from headwater.pipeline.checking import check_pipeline, try_views
 from headwater.pipeline.grammar import Pipeline, read_pipeline
 from headwater.pipeline.lineage import DOWNSTREAM, UPSTREAM, downstream, drawing, export_lineage, open_lineage, upstream
@@ -276,7 +276,7 @@ def maintain(args: argparse.Namespace) -> int:
 
 def undo_source(args: argparse.Namespace) -> int:
     def act(spark: object, catalog: Catalog, tell: Teller) -> jobs.Report:
-        return jobs.undo_source(spark, catalog, args.table, args.source, args.file, args.digest)
+        return undoing.undo_source(spark, catalog, args.table, args.source, args.file, args.digest)
 
     return _job(args, f"undo {args.table or args.source}", act)
 

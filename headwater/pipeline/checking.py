@@ -13,7 +13,8 @@ import pyarrow as pa
 from headwater.errors import InvalidInputError
 from headwater.imports import when_used
 from headwater.pipeline.columns import infer_columns
-from headwater.pipeline.grammar import Pipeline, TableSpec, ViewSpec, ViewTest, in_order, naming_section
+from headwater.pipeline.file_values import naming_section
+from headwater.pipeline.grammar import Pipeline, TableSpec, ViewSpec, ViewTest, in_order
 from headwater.pipeline.planning import inputs_of
 from headwater.pipeline.running import identified
 from headwater.pipeline.slices import Run as RunSql

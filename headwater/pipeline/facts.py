@@ -17,7 +17,8 @@ from headwater.catalog.transactions import metastore_of
 from headwater.errors import InvalidInputError
 from headwater.names import object_id, parse_name
 from headwater.pipeline.columns import infer_columns
-from headwater.pipeline.grammar import Pipeline, Source, TableSpec, ViewSpec, naming_section
+from headwater.pipeline.file_values import naming_section
+from headwater.pipeline.grammar import Pipeline, Source, TableSpec, ViewSpec
 from headwater.pipeline.planning import Facts, FileFact, KnownIndex, TableFact, inputs_of
 from headwater.sql.slicing import NotInSlicesError, slicing_of
 from headwater.sql.spark_parser import table_names
@@ -27,11 +28,12 @@ from headwater.streams.rows.column_types import common
 from headwater.streams.serving.user_functions import is_there
 from headwater.streams.sources.debezium import PLAIN, DebeziumChange, messages, parse
 from headwater.streams.sources.files import SourceFile, find_files, read_lines, read_rows
+from headwater.streams.table_functions import TABLE_FUNCTION, made_of, names_function
 from headwater.tables.indices import index_type
 
 INPUTS = "view.inputs"
 """The property of a view's table that says what it was last made of."""
-GOVERNED = ("lateness", "contract", "history")
+GOVERNED = ("lateness", "contract", "history", TABLE_FUNCTION)
 
 
 def gather(catalog: Catalog, pipeline: Pipeline, there: bool, identities: Mapping[Derived, str]) -> Facts:
@@ -50,6 +52,7 @@ def gather(catalog: Catalog, pipeline: Pipeline, there: bool, identities: Mappin
     functions = {
         f"{spec.name}.{each.name}": identities[each] for spec in pipeline.tables for each in derived_of(spec.properties)
     }
+    functions |= {spec.name: identities[spec.made_by] for spec in pipeline.tables if spec.made_by is not None}
     whole = {view.name: why_not_in_slices(view, tables) for view in pipeline.views if view.name in tables}
     return Facts(files, found, functions, whole)
 
@@ -153,6 +156,7 @@ def table_fact(table: Any, spec: TableSpec | None, id: str, identities: Mapping[
         indexed=indexed(table) if published is not None and spec is not None else (),
         changed=differences(definition, spec) if spec is not None else (),
         inputs=record_of(table),
+        made_of=made_of(definition.properties),
         dropped=tuple(gone),
     )
 
@@ -202,8 +206,11 @@ def wanted_properties(definition: Definition, spec: TableSpec) -> dict[str, str 
 
 def _is_same(name: str, known: str | None, text: str) -> bool:
     """Return True for equal properties, and for one derived column whose function is where the table remembers it."""
-    if known is None or known == text or not name.startswith(DERIVED):
+    if known is None or known == text or not names_function(name):
         return known == text
+    if name == TABLE_FUNCTION:
+        one, other = ({**json.loads(each), "folder": None} for each in (known, text))
+        return one == other and "folder" in json.loads(text) and os.path.isdir(str(json.loads(known).get("folder")))
     (before,), (after,) = derived_of({name: known}), derived_of({name: text})
     return before == after and after.folder is not None and is_there(before)
 

@@ -10,16 +10,33 @@ import json
 import os
 import re
 import tomllib
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 
-from headwater.errors import InvalidInputError, TableColumnNotFoundError
+from headwater.errors import InvalidInputError
+from headwater.pipeline.child_tables import (
+    CHILD,
+    NOT_OF_CHILDREN,
+    check_plain,
+    child_columns,
+    child_function,
+    parents_first,
+)
 from headwater.pipeline.columns import parse_columns
+from headwater.pipeline.file_values import (
+    as_mapping,
+    as_tables,
+    as_text,
+    as_texts,
+    check_distinct,
+    check_names,
+    naming_section,
+    section_of,
+)
 from headwater.pipeline.hooks import Hooks, check_hooks
 from headwater.sql.spark_parser import names_in, parse_condition, parse_query
 from headwater.streams.definition import DERIVED, define
@@ -27,6 +44,7 @@ from headwater.streams.log.checks import EXPECT, Check
 from headwater.streams.rows.column_types import parse_type
 from headwater.streams.serving.user_functions import with_folder
 from headwater.streams.sources.formats import FORMATS, check_format
+from headwater.streams.table_functions import TABLE_FUNCTION, TableFunction, table_function_of
 from headwater.tables.indices import index_type
 from headwater.wording import did_you_mean
 from headwater.work.tasks import PipelineEngine, parse_engine
@@ -36,13 +54,14 @@ ENV = "env"
 HOOKS = ("on_failure", "on_quarantine", "hook_secret", "hook_internal")
 PIPELINE = ("name", "catalog", "engine", "master", "spark", *HOOKS)
 SOURCE = ("name", "path", "format", "into")
-TABLE = ("schema", "keys", "sequence_by", "lateness", "contract", "stored_as_scd_type", *EXPECT, "columns", "index")
+OF_ROWS = ("keys", "sequence_by", "lateness", "contract", "stored_as_scd_type", *EXPECT)
+TABLE = ("schema", *OF_ROWS, "columns", "index", *CHILD)
 COLUMN = ("function", "inputs", "type", "version")
 INDEX = ("column", "type")
 VIEW = ("sql", "keys")
 PUBLISH = ("tables",)
 TEST = ("name", "view", "given", "expect")
-DEFAULTS = ("keys", "sequence_by", "lateness", "contract", "stored_as_scd_type", *EXPECT)
+DEFAULTS = OF_ROWS
 """Names that [table] itself may give, for every table of the file."""
 SQL = {"view": ("sql",), "table": tuple(EXPECT)}
 """Names of sections whose texts are SQL: nothing is put into them."""
@@ -79,6 +98,11 @@ class TableSpec:
     properties: Mapping[str, str] = field(default_factory=dict)
     checks: tuple[Check, ...] = ()
     indices: tuple[WantedIndex, ...] = ()
+
+    @property
+    def made_by(self) -> TableFunction | None:
+        """The function that makes its rows of those of another table; None: its rows come from sources."""
+        return table_function_of(self.name, self.schema or pa.schema([]), self.properties)
 
 
 @dataclass(frozen=True)
@@ -157,22 +181,22 @@ def parse_pipeline(
 
 def _overlaid(values: Mapping[str, object], env: str | None) -> dict[str, Any]:
     """The file with an overlay of it, [env.NAME], laid over; sources are named in it: [env.NAME.source.orders]."""
-    overlays = _section(values, ENV)
+    overlays = section_of(values, ENV)
     found = {name: value for name, value in values.items() if name != ENV}
     for name, each in overlays.items():
-        _known(_mapping(each, f"[env.{name}]"), SECTIONS[:-1], f"[env.{name}]")
+        check_names(as_mapping(each, f"[env.{name}]"), SECTIONS[:-1], f"[env.{name}]")
     if env is None:
         return found
     if env not in overlays:
         known = ", ".join(overlays) or "none"
         raise InvalidInputError(f"There is no [env.{env}].{did_you_mean(env, list(overlays))} The file has: {known}.")
     over = dict(overlays[env])
-    sources = [dict(each) for each in _list(found.get("source", []), "[[source]]")]
-    for name, each in _mapping(over.pop("source", {}), f"[env.{env}.source]").items():
+    sources = [dict(each) for each in as_tables(found.get("source", []), "[[source]]")]
+    for name, each in as_mapping(over.pop("source", {}), f"[env.{env}.source]").items():
         mine = [source for source in sources if source.get("name") == name]
         if not mine:
             raise InvalidInputError(f"[env.{env}.source.{name}]: the file has no source of that name.")
-        mine[0].update(_mapping(each, f"[env.{env}.source.{name}]"))
+        mine[0].update(as_mapping(each, f"[env.{env}.source.{name}]"))
     return {**_merged(found, over), **({"source": sources} if sources else {})}
 
 
@@ -208,44 +232,36 @@ def _digest(values: Mapping[str, object]) -> str:
     return hashlib.blake2b(text.encode(), digest_size=16).hexdigest()
 
 
-@contextmanager
-def naming_section(where: str) -> Iterator[None]:
-    """Add the file or section to the message of an error that is raised in the block."""
-    try:
-        yield
-    except (InvalidInputError, TableColumnNotFoundError) as error:
-        raise InvalidInputError(f"{where}: {error.args[0]}") from None
-
-
 def _pipeline(values: Mapping[str, object], folder: Path, file: str) -> Pipeline:
-    _known(values, (*SECTIONS, ENV), "a pipeline file")
-    head = _section(values, "pipeline")
-    _known(head, PIPELINE, "[pipeline]")
-    sources = tuple(_source(place, each) for place, each in enumerate(_list(values.get("source", []), "[[source]]"), 1))
-    written = _tables(_section(values, "table"), [source.into for source in sources])
-    views = tuple(_view(name, each) for name, each in _section(values, "view").items())
-    _distinct([each.name for each in sources], "source")
+    check_names(values, (*SECTIONS, ENV), "a pipeline file")
+    head = section_of(values, "pipeline")
+    check_names(head, PIPELINE, "[pipeline]")
+    listed = as_tables(values.get("source", []), "[[source]]")
+    sources = tuple(_source(place, each) for place, each in enumerate(listed, 1))
+    written = _tables(section_of(values, "table"), [source.into for source in sources])
+    views = tuple(_view(name, each) for name, each in section_of(values, "view").items())
+    check_distinct([each.name for each in sources], "source")
     both = [name for name in written if any(name == view.name for view in views)]
     if both:
         raise InvalidInputError(f"{both[0]!r} is both a table and a view.")
-    publish = _section(values, "publish")
-    _known(publish, PUBLISH, "[publish]")
-    tables = _texts(publish.get("tables", list(written)), "[publish] tables")
+    publish = section_of(values, "publish")
+    check_names(publish, PUBLISH, "[publish]")
+    tables = as_texts(publish.get("tables", list(written)), "[publish] tables")
     for name in tables:
         if name not in written:
             raise InvalidInputError(f"[publish] names {name!r}, which is no table of this file.")
     in_order(views)
-    catalog = _text(head.get("catalog"), "[pipeline] catalog")
-    name = _text(head.get("name"), "[pipeline] name")
-    spark = _mapping(head.get("spark", {}), "[pipeline.spark]")
+    catalog = as_text(head.get("catalog"), "[pipeline] catalog")
+    name = as_text(head.get("name"), "[pipeline] name")
+    spark = as_mapping(head.get("spark", {}), "[pipeline.spark]")
     engine = parse_engine(head.get("engine"), head.get("master"), spark, "[pipeline]")
     found, hooks = tuple(written.values()), _hooks(head)
-    tests = tuple(_test(n, each, views) for n, each in enumerate(_list(values.get("test", []), "[[test]]"), 1))
+    tests = tuple(_test(n, each, views) for n, each in enumerate(as_tables(values.get("test", []), "[[test]]"), 1))
     return Pipeline(name, catalog, folder, sources, found, views, tables, file, engine=engine, hooks=hooks, tests=tests)
 
 
 def _hooks(head: Mapping[str, object]) -> Hooks:
-    texts = [_text(head[name], f"[pipeline] {name}") if name in head else "" for name in HOOKS[:3]]
+    texts = [as_text(head[name], f"[pipeline] {name}") if name in head else "" for name in HOOKS[:3]]
     internal = head.get("hook_internal", False)
     if not isinstance(internal, bool):
         raise InvalidInputError("[pipeline] hook_internal is true or false.")
@@ -258,55 +274,77 @@ def _hooks(head: Mapping[str, object]) -> Hooks:
 def _tables(section: Mapping[str, object], fed: Sequence[str]) -> dict[str, TableSpec]:
     """The tables of a file, also those that only a source names: what [table] says itself is said of each."""
     defaults = {name: value for name, value in section.items() if name in TABLE}
-    _known(defaults, DEFAULTS, "[table]")
+    check_names(defaults, DEFAULTS, "[table]")
     own = {name: each for name, each in section.items() if name not in TABLE}
     own |= {name: {} for name in fed if name not in own}
-    return {name: _table(name, _merged(defaults, _mapping(each, f'[table."{name}"]'))) for name, each in own.items()}
+    each = {name: as_mapping(values, f'[table."{name}"]') for name, values in own.items()}
+    made: dict[str, TableSpec] = {}
+    for name in parents_first(each):
+        if "from" not in each[name]:
+            check_plain(f'[table."{name}"]', each[name])
+            made[name] = _table(name, _merged(defaults, each[name]))
+        elif name in fed:
+            raise InvalidInputError(f'[table."{name}"] has from = and a source: its rows come from one of them.')
+        else:
+            made[name] = _child_table(name, _merged(_for_child(defaults), each[name]), made)
+    return made
+
+
+def _for_child(defaults: Mapping[str, object]) -> dict[str, object]:
+    return {name: value for name, value in defaults.items() if name not in ("keys", *NOT_OF_CHILDREN)}
+
+
+def _child_table(name: str, values: Mapping[str, Any], tables: Mapping[str, TableSpec]) -> TableSpec:
+    where, parent_keys = f'[table."{name}"]', tables[values["from"]].keys
+    check_names(values, TABLE, where)
+    schema, keys = child_columns(where, values, parent_keys)
+    made = _table(name, {**values, "keys": keys}, schema)
+    function = child_function(name, values, schema, parent_keys, made.checks)
+    return replace(made, properties={**made.properties, TABLE_FUNCTION: function.to_text()})
 
 
 def _test(place: int, values: Any, views: Sequence[ViewSpec]) -> ViewTest:
     where = f"[[test]] number {place}"
-    _known(values, TEST, where)
-    name, view = (_text(values.get(each), f"{where}: {each}") for each in ("name", "view"))
+    check_names(values, TEST, where)
+    name, view = (as_text(values.get(each), f"{where}: {each}") for each in ("name", "view"))
     known = [each.name for each in views]
     if view not in known:
         raise InvalidInputError(f"{where}: {view!r} is no view of this file.{did_you_mean(view, known)}")
-    given = _mapping(values.get("given", {}), f"{where}: given")
-    rows = {table: _list(each, f"{where}: given.{table}") for table, each in given.items()}
-    return ViewTest(name, view, rows, _list(values.get("expect"), f"{where}: expect"))
+    given = as_mapping(values.get("given", {}), f"{where}: given")
+    rows = {table: as_tables(each, f"{where}: given.{table}") for table, each in given.items()}
+    return ViewTest(name, view, rows, as_tables(values.get("expect"), f"{where}: expect"))
 
 
 def _source(place: int, values: Any) -> Source:
     where = f"[[source]] number {place}"
-    format = _text(values.get("format", "rows"), f"{where}: format")
+    format = as_text(values.get("format", "rows"), f"{where}: format")
     with naming_section(where):
         check_format(format, {})
-    _known(values, (*SOURCE, *FORMATS[format]), where)
+    check_names(values, (*SOURCE, *FORMATS[format]), where)
     options = {name: value for name, value in values.items() if name in FORMATS[format]}
     with naming_section(where):
         check_format(format, options)
-    path, into = (_text(values.get(name), f"{where}: {name}") for name in ("path", "into"))
-    return Source(_text(values.get("name"), f"{where}: name"), path, into, format, options)
+    path, into = (as_text(values.get(name), f"{where}: {name}") for name in ("path", "into"))
+    return Source(as_text(values.get("name"), f"{where}: name"), path, into, format, options)
 
 
-def _table(name: str, values: Any) -> TableSpec:
+def _table(name: str, values: Any, schema: pa.Schema | None = None) -> TableSpec:
     where = f'[table."{name}"]'
-    _known(_mapping(values, where), TABLE, where)
-    properties = {key: _text(values[key], f"{where} {key}") for key in ("lateness", "contract") if key in values}
+    check_names(as_mapping(values, where), TABLE, where)
+    properties = {key: as_text(values[key], f"{where} {key}") for key in ("lateness", "contract") if key in values}
     kind = values.get("stored_as_scd_type", 1)
     if kind not in (1, 2) or isinstance(kind, bool):
         raise InvalidInputError(f"{where}: stored_as_scd_type is 1 or 2, not {kind!r}.")
     if kind == 2:
         properties["history"] = "scd2"
-    for column, each in _mapping(values.get("columns", {}), f"{where} columns").items():
+    for column, each in as_mapping(values.get("columns", {}), f"{where} columns").items():
         properties[f"{DERIVED}{column}"] = _derived(f"{where} columns.{column}", each)
-    keys, sequence = (_texts(values.get(each, []), f"{where} {each}") for each in ("keys", "sequence_by"))
-    indices = tuple(_index(where, each) for each in _list(values.get("index", []), f"{where} index"))
+    keys, sequence = (as_texts(values.get(each, []), f"{where} {each}") for each in ("keys", "sequence_by"))
+    indices = tuple(_index(where, each) for each in as_tables(values.get("index", []), f"{where} index"))
     checks = _checks(where, values)
-    schema = None
     if "schema" in values:
         with naming_section(where):
-            schema = parse_columns(_text(values["schema"], "schema"))
+            schema = parse_columns(as_text(values["schema"], "schema")) if schema is None else schema
             define(schema, keys, sequence, (), properties)
     return TableSpec(name, schema, keys, sequence, properties, checks, indices)
 
@@ -314,49 +352,49 @@ def _table(name: str, values: Any) -> TableSpec:
 def _checks(where: str, values: Mapping[str, object]) -> tuple[Check, ...]:
     found = []
     for kind, action in EXPECT.items():
-        for name, sql in _mapping(values.get(kind, {}), f"{where} {kind}").items():
+        for name, sql in as_mapping(values.get(kind, {}), f"{where} {kind}").items():
             with naming_section(f"{where} {kind}.{name}"):
-                parse_condition(_text(sql, "SQL"))
+                parse_condition(as_text(sql, "SQL"))
             found.append(Check(name, sql, action))
-    _distinct([check.name for check in found], f"expectation of {where}")
+    check_distinct([check.name for check in found], f"expectation of {where}")
     return tuple(found)
 
 
 def _derived(where: str, values: Any) -> str:
-    _known(_mapping(values, where), COLUMN, where)
+    check_names(as_mapping(values, where), COLUMN, where)
     for name in ("function", "inputs", "type"):
         if name not in values:
             raise InvalidInputError(f"{where} needs {name!r}.")
     known = {
-        "function": _text(values["function"], f"{where} function"),
-        "inputs": list(_texts(values["inputs"], f"{where} inputs")),
-        "type": _text(values["type"], f"{where} type"),
+        "function": as_text(values["function"], f"{where} function"),
+        "inputs": list(as_texts(values["inputs"], f"{where} inputs")),
+        "type": as_text(values["type"], f"{where} type"),
         "version": str(values.get("version", "1")),
     }
     with naming_section(where):
-        parse_type(_text(values["type"], "type"))
+        parse_type(as_text(values["type"], "type"))
     return json.dumps(known)
 
 
 def _index(where: str, values: Any) -> WantedIndex:
-    _known(_mapping(values, f"{where} index"), INDEX, f"{where} index")
-    kind = _text(values["type"], f"{where} index type") if "type" in values else None
+    check_names(as_mapping(values, f"{where} index"), INDEX, f"{where} index")
+    kind = as_text(values["type"], f"{where} index type") if "type" in values else None
     if kind is not None:
         with naming_section(f"{where} index"):
             kind = index_type(kind)
-    return WantedIndex(_text(values.get("column"), f"{where} index column"), kind)
+    return WantedIndex(as_text(values.get("column"), f"{where} index column"), kind)
 
 
 def _view(name: str, values: Any) -> ViewSpec:
     where = f'[view."{name}"]'
-    _known(_mapping(values, where), VIEW, where)
-    keys = _texts(values.get("keys", []), f"{where} keys")
+    check_names(as_mapping(values, where), VIEW, where)
+    keys = as_texts(values.get("keys", []), f"{where} keys")
     if not keys:
         raise InvalidInputError(
             f"{where} needs keys: the columns that tell its rows apart, such as those of its GROUP BY. Only rows that "
             "changed are written, and that is how they are known."
         )
-    sql = _text(values.get("sql"), f"{where} sql")
+    sql = as_text(values.get("sql"), f"{where} sql")
     with naming_section(where):
         parse_query(sql)
     return ViewSpec(name, sql, keys)
@@ -376,46 +414,3 @@ def in_order(views: Sequence[ViewSpec]) -> list[ViewSpec]:
         for view in free:
             del waiting[view.name]
     return done
-
-
-# What a value must be -----------------------------------------------------------------------------------------------
-
-
-def _known(values: Mapping[str, object], names: Sequence[str], where: str) -> None:
-    for name in values:
-        if name not in names:
-            raise InvalidInputError(f"{where} has no {name!r}.{did_you_mean(name, names)} It has: {', '.join(names)}.")
-
-
-def _section(values: Mapping[str, object], name: str) -> Mapping[str, Any]:
-    return _mapping(values.get(name, {}), f"[{name}]")
-
-
-def _mapping(value: object, where: str) -> Mapping[str, Any]:
-    if not isinstance(value, Mapping):
-        raise InvalidInputError(f"{where} is a table of names and values, not {value!r}.")
-    return value
-
-
-def _list(value: object, where: str) -> Sequence[Any]:
-    if not isinstance(value, list) or not all(isinstance(each, Mapping) for each in value):
-        raise InvalidInputError(f"{where} is a list of tables.")
-    return value
-
-
-def _text(value: object, where: str) -> str:
-    if not isinstance(value, str) or not value.strip():
-        raise InvalidInputError(f"{where} is a text, and must be there.")
-    return value
-
-
-def _texts(value: object, where: str) -> tuple[str, ...]:
-    if not isinstance(value, list) or not all(isinstance(each, str) for each in value):
-        raise InvalidInputError(f"{where} is a list of texts.")
-    return tuple(value)
-
-
-def _distinct(names: Sequence[str], what: str) -> None:
-    for name in names:
-        if names.count(name) > 1:
-            raise InvalidInputError(f"Two of the {what}s are named {name!r}.")

@@ -16,11 +16,12 @@ from headwater.errors import InvalidInputError
 from headwater.pipeline.grammar import Pipeline, TableSpec, ViewSpec, WantedIndex, in_order
 from headwater.sql.spark_parser import SPARK, names_in
 from headwater.streams.definition import DERIVED
+from headwater.streams.table_functions import MadeOf, TableFunction, why_anew
 from headwater.wording import many
 from headwater.work import DRIVER, EMBEDDED, EXECUTORS
 
 CREATE, ALTER, REFRESH, INGEST = "create", "alter", "refresh", "ingest"
-PUBLISH, BACKFILL, INDEX, VIEW = "publish", "backfill", "index", "view"
+EXPAND, PUBLISH, BACKFILL, INDEX, VIEW = "expand", "publish", "backfill", "index", "view"
 WAITS = "it has no schema, and no file of it has come that would tell its columns"
 OTHER_DIALECT = "its SQL is read as Spark SQL now"
 BYTES_OF_A_ROW = 200
@@ -75,6 +76,8 @@ class TableFact:
     """Derived columns that the file has no more."""
     computed: tuple[tuple[object, ...], ...] = ()
     """What its derived columns were computed by and how far, which may change at one position."""
+    made_of: MadeOf | None = None
+    """Of a child table: what its rows were made of."""
 
     @property
     def moment(self) -> list[Any]:
@@ -163,11 +166,13 @@ def make_plan(
             raise InvalidInputError(
                 f"{name!r} is no table or view of the pipeline {pipeline.name!r}: {', '.join(names)}."
             )
-    wanted = set(select or names) | set(full_refresh)
+    wanted = families(pipeline, set(select or names) | set(full_refresh))
     steps: list[Step] = []
     for table in pipeline.tables:
         if table.name in wanted:
             steps += _table_steps(pipeline, facts, table.name, table.name in full_refresh, again)
+            if table.made_by is not None:
+                steps += _expand_steps(facts, table.name, table.made_by, steps)
     steps += _publish_steps(pipeline, facts, wanted, steps)
     for table in pipeline.tables:
         if table.name in wanted:
@@ -221,6 +226,32 @@ def _table_steps(pipeline: Pipeline, facts: Facts, name: str, refresh: bool, aga
     return steps
 
 
+def families(pipeline: Pipeline, names: set[str]) -> set[str]:
+    """Return these tables with their parents and children: they are published together."""
+    pairs = [(table.name, table.made_by.parent) for table in pipeline.tables if table.made_by is not None]
+    while more := {name for pair in pairs if set(pair) & names for name in pair} - names:
+        names = names | more
+    return names
+
+
+def _expand_steps(facts: Facts, name: str, function: TableFunction, before: Sequence[Step]) -> list[Step]:
+    """A step that makes the rows of a child table, if its parent, its function or its own rows changed."""
+    parent, fact = facts.tables.get(function.parent), facts.tables.get(name)
+    own = [step.do for step in before if step.table == name]
+    changing = [step for step in before if step.table == function.parent]
+    if parent is None and not changing:
+        return []
+    if fact is None or parent is None or {CREATE, REFRESH} & {*own, *(step.do for step in changing)}:
+        return [Step(EXPAND, name, f"recomputed: {function.parent} or the table itself is new")]
+    made = function.identity(facts.functions.get(name, ""))
+    why = why_anew(fact.made_of, made, parent.id, fact.position)
+    if why:
+        return [Step(EXPAND, name, f"recomputed: {why}", rows=parent.rows + parent.tail_rows)]
+    is_behind = fact.made_of is not None and fact.made_of.parent[1] != parent.position
+    is_new = any(step.do in (INGEST, EXPAND) for step in changing)
+    return [Step(EXPAND, name, f"incremental: {function.parent} changed")] if is_behind or is_new else []
+
+
 def _publish_steps(pipeline: Pipeline, facts: Facts, wanted: set[str], before: Sequence[Step]) -> list[Step]:
     steps = []
     for name in pipeline.publish:
@@ -241,6 +272,8 @@ def _publish_steps(pipeline: Pipeline, facts: Facts, wanted: set[str], before: S
 def _why_publish(fact: TableFact | None, done: Sequence[str]) -> str:
     if INGEST in done:
         return "new changes are taken in"
+    if EXPAND in done:
+        return "its rows follow those of its parent"
     if fact is None or fact.published is None or REFRESH in done:
         return "it was never published"
     if fact.position > fact.published:
@@ -378,7 +411,7 @@ def place_of(step: Step, pipeline: Pipeline) -> str:
     if step.do in (CREATE, ALTER, REFRESH):
         return DRIVER
     derives = step.do == PUBLISH and any(key.startswith(DERIVED) for key in pipeline.table(step.table).properties)
-    if derives or step.do in (BACKFILL, VIEW):
+    if derives or step.do in (EXPAND, BACKFILL, VIEW):
         return EXECUTORS
     rows = step.rows if step.rows is not None else (step.bytes or 0) // BYTES_OF_A_ROW
     known = step.rows is not None or step.bytes is not None

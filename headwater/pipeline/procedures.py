@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Any
 
 from headwater.catalog.transactions import metastore_of
-from headwater.pipeline import jobs
+from headwater.pipeline import undoing
 from headwater.pipeline.jobs import ingest, publish, stream_of
 from headwater.spark.catalog import Connection
 from headwater.spark.stream_writes import catalog_at
@@ -35,7 +35,7 @@ def ingest_files(runner: Runner, connection: Connection, table: TableHandle, arg
 
 
 def undo_source(runner: Runner, connection: Connection, table: TableHandle, arguments: Json) -> Json:
-    done = jobs.undo_source(
+    done = undoing.undo_source(
         runner, catalog_at(connection.home), table.name, arguments.get("source"), arguments.get("file")
     )
     return {"position": done.position, "version": done.version}

@@ -20,7 +20,9 @@ from headwater.config import load_profile
 from headwater.errors import ConcurrentModificationError, InvalidInputError, LanceNamespaceError
 from headwater.imports import when_used
 from headwater.pipeline.facts import gather, inferred, moment_of, schema_of, storage_of, wanted_properties
-from headwater.pipeline.grammar import Pipeline, TableSpec, ViewSpec, naming_section
+from headwater.pipeline.families import expand, publish_families
+from headwater.pipeline.file_values import naming_section
+from headwater.pipeline.grammar import Pipeline, TableSpec, ViewSpec
 from headwater.pipeline.jobs import (
     Report,
     backfill,
@@ -35,6 +37,7 @@ from headwater.pipeline.planning import (
     ALTER,
     BACKFILL,
     CREATE,
+    EXPAND,
     INDEX,
     INGEST,
     PUBLISH,
@@ -234,6 +237,9 @@ def identified(pipeline: Pipeline, say: Say) -> dict[Derived, str]:
             for derived in derived_of(spec.properties):
                 with naming_section(f'[table."{spec.name}".columns.{derived.name}]'):
                     found[derived] = planned_identity(derived, say)
+            if spec.made_by is not None:
+                with naming_section(f'[table."{spec.name}"]'):
+                    found[spec.made_by] = planned_identity(spec.made_by, say)
             if spec.schema is not None:
                 with naming_section(f'[table."{spec.name}"]'):
                     try_checks(spec.checks, spec.schema)
@@ -258,7 +264,7 @@ def _carry_out(running: _Running, plan: Plan) -> None:
         ):
             if step.do == INGEST:
                 _ingest_apart(running, step)
-            elif step.do in (CREATE, ALTER, REFRESH):
+            elif step.do in (CREATE, ALTER, REFRESH, EXPAND):
                 broken.add(step.table)
     if views:
         anew = {step.table for step in plan.steps if step.do == REFRESH}
@@ -274,7 +280,8 @@ def _publish(running: _Running, names: Sequence[str]) -> set[str]:
 
     def act(some: Sequence[str]) -> None:
         lineage = {name: {"run": running.run} for name in some}
-        running.reports.append(publish(running.spark, running.catalog, *some, lineage=lineage, tell=running.tell))
+        may = running.pipeline.publish
+        running.reports.append(publish_families(running.spark, running.catalog, may, some, lineage, running.tell))
 
     if running.step(f"publish {', '.join(names)}", partial(act, names)):
         return set()
@@ -351,6 +358,10 @@ def _ingest(running: _Running, step: Step) -> None:
     running.reports.append(ingest_found(running.spark, stream, files, intake, True, running.tell))
 
 
+def _expand(running: _Running, step: Step) -> None:
+    running.reports.append(expand(running.spark, running.catalog, step.table))
+
+
 def _backfill(running: _Running, step: Step) -> None:
     running.reports.append(backfill(running.spark, running.catalog, step.table, tell=running.tell))
 
@@ -366,6 +377,7 @@ STEPS: dict[str, Callable[[_Running, Step], None]] = {
     ALTER: _alter,
     REFRESH: _refresh,
     INGEST: _ingest,
+    EXPAND: _expand,
     BACKFILL: _backfill,
     INDEX: _index,
 }

@@ -20,7 +20,8 @@ from headwater.catalog import Catalog
 from headwater.catalog.streams import CatalogStream
 from headwater.errors import TableVersionNotFoundError
 from headwater.pipeline.facts import moment_of, record_of, schema_of
-from headwater.pipeline.grammar import ViewSpec, naming_section
+from headwater.pipeline.file_values import naming_section
+from headwater.pipeline.grammar import ViewSpec
 from headwater.pipeline.planning import why_whole
 from headwater.pipeline.view_tables import VIEW_SOURCE, MadeView, check_keys
 from headwater.sql.slicing import Equal, NotInSlicesError, Slicing, slicing_of

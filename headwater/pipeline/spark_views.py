@@ -19,7 +19,8 @@ from headwater.catalog.streams import CatalogStream
 from headwater.clock import unique_hex
 from headwater.imports import when_used
 from headwater.pipeline.executors import ingest_frame
-from headwater.pipeline.grammar import ViewSpec, naming_section
+from headwater.pipeline.file_values import naming_section
+from headwater.pipeline.grammar import ViewSpec
 from headwater.pipeline.view_tables import (
     BY_SPARK,
     VIEW_SOURCE,

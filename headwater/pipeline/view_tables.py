@@ -15,7 +15,8 @@ from headwater.errors import InvalidInputError
 from headwater.metastore import Transaction
 from headwater.names import parse_name
 from headwater.pipeline.facts import INPUTS
-from headwater.pipeline.grammar import ViewSpec, naming_section
+from headwater.pipeline.file_values import naming_section
+from headwater.pipeline.grammar import ViewSpec
 from headwater.pipeline.planning import sql_digest
 from headwater.sql.spark_parser import SPARK
 from headwater.streams.definition import Definition, define, to_properties, with_properties

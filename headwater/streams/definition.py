@@ -75,6 +75,11 @@ class Derived:
     folder: str | None = field(default=None, compare=False)
     """Where the function's module lies, if it is not installed; the same column elsewhere is the same column."""
 
+    @property
+    def of(self) -> str:
+        """The owner of the function, as messages name it."""
+        return f"the derived column {self.name!r}"
+
 
 @dataclass(frozen=True)
 class Definition:

@@ -40,6 +40,11 @@ class Stream:
         return f"{self.home.rpartition('/')[2]}/{self.version}"
 
     @property
+    def version_home(self) -> str:
+        """The folder of the table version, which no other table version has."""
+        return f"{self.home}/{self.version}"
+
+    @property
     def serving(self) -> str:
         """The folder of the Lance dataset, as a key."""
         return serving_folder(self.home, self.version)

@@ -22,7 +22,7 @@ from headwater.decoding.bounds import REQUEST
 from headwater.errors import InvalidInputError
 from headwater.metastore import Delta
 from headwater.names import ObjectId, object_id
-from headwater.streams.definition import DERIVED, Definition, define, to_properties
+from headwater.streams.definition import Definition, define, to_properties
 from headwater.streams.log.batches import shape
 from headwater.streams.log.landing import BatchOrigin, LandingReport
 from headwater.streams.log.source_ledger import LedgerEntry
@@ -43,6 +43,7 @@ from headwater.streams.serving.user_functions import without_folders
 from headwater.streams.sources.files import SourceFile
 from headwater.streams.sources.formats import check_format, check_target, total
 from headwater.streams.table import StreamTable
+from headwater.streams.table_functions import names_function
 from headwater.verbs import stream_requests as requests
 from headwater.verbs.verb import ObjectRequest, Permission, SessionKind, VerbSession, WorkPlace, require, verb
 
@@ -345,7 +346,7 @@ def _published(found: Published) -> requests.RemotePublished:
 
 def _check_settings(properties: Mapping[str, str | None]) -> None:
     for name in properties:
-        if name.startswith(DERIVED):
+        if names_function(name):
             raise InvalidInputError(
                 f"{name} runs a function where the table is published: set it where the catalog's root is opened."
             )

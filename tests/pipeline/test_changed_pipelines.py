@@ -200,7 +200,7 @@ def test_what_a_function_imports_from_beside_it_travels_with_it(changing: Changi
     (changing.folder / "changing_more.py").write_text("def more(value):\n    return value + 7\n")
     changing.run()
     names = ("changing", "changing_more")
-    code = modules_of(changing.lake["raw.t"].definition)
+    code = modules_of(changing.lake["raw.t"].definition.derived)
     assert {each.name for each in code} == set(names)
     for name in names:
         del sys.modules[name]

@@ -34,6 +34,8 @@ OWN_TIME = {
     "cli/pipeline.py": "a line now and then says how far a job is",
     "pipeline/keeping.py": "how long a job took, for its report",
     "pipeline/jobs.py": "how long a job took, for its report",
+    "pipeline/families.py": "how long a job took, for its report",
+    "pipeline/undoing.py": "how long a job took, for its report",
     "pipeline/transfers.py": "how long a job took, for its report",
     "pipeline/running.py": "the same, of a run",
     "rest/app.py": "an event loop waits by itself between two publications of metrics, and decides nothing by it",

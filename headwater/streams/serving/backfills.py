@@ -117,7 +117,7 @@ def stage_backfill(
         else:
             at, modules, total = (
                 catalog_location(lake),
-                modules_of(stream.definition),
+                modules_of(stream.definition.derived),
                 sum(x.rows for x in work.batches),
             )
             one = "headwater.streams.serving.backfills:run_batch"

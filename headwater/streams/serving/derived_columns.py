@@ -29,7 +29,7 @@ Identify = Callable[[Derived], str]
 def compute(derived: Derived, rows: pa.Table) -> Any:
     """The values for some rows: the function is called with one Arrow array for each input, a batch at a time."""
     function, own = load(derived), identity(derived) if rows.num_rows else ""
-    what = f"The function {derived.function!r} of the derived column {derived.name!r}"
+    what = f"The function {derived.function!r} of {derived.of}"
     parts: list[Any] = [pa.nulls(0, derived.type)]
     for start in range(0, rows.num_rows, BATCH):
         batch = rows.slice(start, BATCH)

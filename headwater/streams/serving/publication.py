@@ -28,6 +28,7 @@ from headwater.streams.fold.memory_pages import small_pages
 from headwater.streams.layout import LANCE, LINEAGE, QUARANTINE
 from headwater.streams.log.quarantine import quarantine
 from headwater.streams.reading.position_views import PositionView, Published, newest_published, view_at
+from headwater.streams.serving.child_publishes import of_parent, of_rows, parents_first
 from headwater.streams.serving.derived_columns import computed
 from headwater.streams.serving.merge import digest_now
 from headwater.streams.serving.publish_tasks import Publish, fold_and_write
@@ -69,7 +70,8 @@ def lineage_of(view: PositionView, before: Published | None, made: Published) ->
             for derived in view.stream.definition.derived
             for computed in made.derived
             if computed.name == derived.name
-        },
+        }
+        | of_rows(view.stream),
     }
 
 
@@ -217,7 +219,12 @@ def publish_tables(
         return where.within(lambda tx: _publish_within(replace(lake, own=tx), paths, lineage or {}))
 
     def work(tx: Transaction) -> list[Publication]:
-        return [stage(lake, tx, path, (lineage or {}).get(format_name(path)), runner) for path in paths]
+        made: dict[Sequence[str], Publication] = {}
+        for path in parents_first(lake.now(), paths):
+            told = (lineage or {}).get(format_name(path), {})
+            staged = stage(lake, tx, path, {**of_parent(tx, path, made), **told}, runner)
+            made[path] = staged
+        return [made[path] for path in paths]
 
     names = ", ".join(format_name(path) for path in paths)
     done = where.change(work, f"publish {names}")

@@ -112,7 +112,7 @@ def fold_and_write(lake: Lake, work: Publish, dataset: object, runner: Runner) -
     base = work.current.rows if definition.keys and work.current is not None else 0
     count = task_count(work.rows, runner.cores, bool(definition.derived), base) if divides else 1
     shares = [Share(number, count) for number in range(count)] if count > 1 else [None]
-    at, modules = catalog_location(lake), modules_of(definition)
+    at, modules = catalog_location(lake), modules_of(definition.derived)
     tasks = [Task("headwater.streams.serving.publish_tasks:run_share", (at, work, share), modules) for share in shares]
     done = together(work, runner.run(tasks, f"fold and write {work.view.stream.name}"))
     if count == 1 or not done.tombstones:

@@ -1,4 +1,4 @@
-"""The functions of derived columns: where they lie, how they are imported and called, and what they are known by.
+"""Functions of derived columns and child tables: their modules, how they are imported and called, their identity.
 
 A function is known by its source text and its version. One beside a pipeline file is imported from that folder, which
 the column remembers, so that every verb finds it again. A plan reads the text and imports nothing from there.
@@ -15,14 +15,15 @@ import inspect
 import json
 import sys
 import tokenize
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
 from headwater.errors import InvalidInputError, LanceNamespaceError
-from headwater.streams.definition import DERIVED, Definition, Derived
+from headwater.streams.definition import Derived
+from headwater.streams.table_functions import names_function
 from headwater.work.tasks import SENT, UserModule
 
 TEXT = "__headwater_file__"
@@ -39,16 +40,14 @@ def load(derived: Derived) -> Callable[..., object]:
     except (ImportError, AttributeError, SyntaxError) as error:
         raise _not_found(derived, str(error)) from None
     if not callable(found):
-        raise InvalidInputError(f"{derived.function!r} of the derived column {derived.name!r} is not a function.")
+        raise InvalidInputError(f"{derived.function!r} of {derived.of} is not a function.")
     return found  # type: ignore[no-any-return]
 
 
 def _not_found(derived: Derived, why: str) -> InvalidInputError:
     lost = derived.folder is not None and not is_there(derived)
     known = " It lay beside a pipeline file: run that pipeline again, from where it is now." if lost else ""
-    return InvalidInputError(
-        f"The function {derived.function!r} of the derived column {derived.name!r} cannot be imported: {why}.{known}"
-    )
+    return InvalidInputError(f"The function {derived.function!r} of {derived.of} cannot be imported: {why}.{known}")
 
 
 def identity(derived: Derived) -> str:
@@ -114,13 +113,13 @@ def _source(function: Callable[..., object]) -> str | None:
         return None
 
 
-def modules_of(definition: Definition) -> tuple[UserModule, ...]:
-    """Return the modules of a table's functions that are single files outside of what is installed.
+def modules_of(functions: Iterable[Derived]) -> tuple[UserModule, ...]:
+    """Return the modules of functions that are single files outside of what is installed.
 
     Modules that were imported from beside them come along.
     """
     found: dict[str, UserModule] = {}
-    for name, derived in {each.function.partition(":")[0]: each for each in definition.derived}.items():
+    for name, derived in {each.function.partition(":")[0]: each for each in functions}.items():
         if "." in name:
             continue  # a module of a package: executors have the package, or cannot have it
         load(derived)
@@ -141,10 +140,10 @@ def _imported_from(folder: Path) -> dict[str, str]:
 
 
 def with_folder(properties: Mapping[str, str], folder: Path) -> dict[str, str]:
-    """Return properties in which each derived column remembers the folder, if its function's module lies in it."""
+    """Return properties in which each function remembers the folder, if its module lies in it."""
     found = dict(properties)
     for key, text in properties.items():
-        if key.startswith(DERIVED):
+        if names_function(key):
             known = json.loads(text)
             if _file_of(str(folder), str(known["function"]).partition(":")[0]) is not None:
                 found[key] = json.dumps({**known, "folder": str(folder)})
@@ -155,7 +154,7 @@ def without_folders(properties: Mapping[str, Any]) -> dict[str, Any]:
     """Return properties as a server tells them: the folders of functions are its own."""
     found = dict(properties)
     for key, text in properties.items():
-        if key.startswith(DERIVED):
+        if names_function(key):
             found[key] = json.dumps({name: value for name, value in json.loads(text).items() if name != "folder"})
     return found
 
@@ -234,7 +233,7 @@ def called(function: Callable[..., Any], identity: str, inputs: Sequence[Any], w
     """The answer to a batch of inputs; 13 names `what` failed, after several attempts."""
     for attempt in range(1, ATTEMPTS + 1):
         try:
-            return _alive(function, identity)(*inputs)
+            return instance(function, identity)(*inputs)
         except LanceNamespaceError:
             _ALIVE.pop((id(function), identity), None)
             raise
@@ -248,8 +247,8 @@ def called(function: Callable[..., Any], identity: str, inputs: Sequence[Any], w
     raise AssertionError("unreachable")
 
 
-def _alive(function: Callable[..., object], identity: str) -> Callable[..., Any]:
-    """The function, or what a class or an iterator function has become in this process."""
+def instance(function: Callable[..., object], identity: str) -> Callable[..., Any]:
+    """Return the function, or what a class or an iterator function has become in this process."""
     if not (inspect.isclass(function) or inspect.isgeneratorfunction(function)):
         return function
     key = id(function), identity

@@ -1,0 +1,134 @@
+"""Child tables in a run: their tables follow the changes of their parents, each in one commit.
+
+Tasks make the rows (see streams/sources/child_rows). The driver commits them with the state that they were made of, so
+a run that was killed leaves a table that knows exactly how far it has followed its parent.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import nullcontext
+from pathlib import Path
+from typing import Any
+
+from headwater.catalog import Catalog
+from headwater.catalog.streams import CatalogStream
+from headwater.errors import ConcurrentModificationError, InvalidInputError
+from headwater.metastore import Reading, Transaction
+from headwater.names import parse_name
+from headwater.streams.definition import to_properties, with_properties
+from headwater.streams.log.landing import UPSERT, BatchOrigin, Landed, LandingReport, rows_so_far
+from headwater.streams.log.prepared_landing import EvolvedError, PreparedLanding
+from headwater.streams.reading.position_views import view_at
+from headwater.streams.serving.serving_copy import lake
+from headwater.streams.serving.user_functions import beside, identity, modules_of
+from headwater.streams.sources.child_rows import ChildWork, can_follow, divided
+from headwater.streams.sources.formats import total
+from headwater.streams.stream_lookup import Stream, open_in, open_stream
+from headwater.streams.table_functions import MADE_OF, SOURCE, MadeOf, TableFunction, function_of, made_of, why_anew
+from headwater.work import Json, Runner, Task
+
+ATTEMPTS = 20
+"""The number of times that children are made again because other writers changed their table meanwhile."""
+
+
+def make_children(runner: Runner, stream: CatalogStream) -> LandingReport:
+    """Make a child table hold the children of its parent as it is now, in one commit.
+
+    Only parents with changed inputs are given to the function, unless all children have to be made again.
+    """
+    for _ in range(ATTEMPTS):
+        snapshot = stream.namespace.metastore.now()
+        child = open_stream(snapshot, stream.path)
+        function = function_of(child.name, child.definition)
+        if function is None:
+            raise InvalidInputError(f"{child.name} has no function that makes its rows of another table.")
+        parent = open_stream(snapshot, parse_name(function.parent))
+        check_parent(function, parent, child)
+        with beside(Path(function.folder)) if function.folder is not None else nullcontext():
+            work = _work(snapshot, parent, child, function)
+            prepared = _prepared(runner, stream, snapshot, parent, work)
+        state = MadeOf(function.identity(work.identity), (parent.version_home, view_at(snapshot, parent).position), 0)
+        try:
+            return _committed(stream, prepared, state, work.child.position)
+        except EvolvedError:
+            continue
+    raise ConcurrentModificationError(f"Others change {stream.name} all the time: run again.")
+
+
+def check_parent(function: TableFunction, parent: Stream, child: Stream) -> None:
+    """Raise InvalidInput (13) for a parent without the keys and inputs that a child table was declared with."""
+    definition = parent.definition
+    if set(definition.keys) != set(function.keys):
+        raise InvalidInputError(
+            f"{child.name} has the parent {parent.name} with the keys {', '.join(function.keys)}, and that has: "
+            f"{', '.join(definition.keys) or 'none'}."
+        )
+    for name in function.inputs:
+        if name not in definition.by_name:
+            known = ", ".join(definition.by_name)
+            raise InvalidInputError(
+                f"The function of {child.name} has the input {name!r}, which is no column of {parent.name}: {known}."
+            )
+    for name in function.keys:
+        of_parent, own = definition.by_name[name].type, child.definition.by_name[name].type
+        if of_parent != own:
+            raise InvalidInputError(
+                f"The column {name!r} of {child.name} is {own}, and {of_parent} in its parent {parent.name}: "
+                "write the same type."
+            )
+
+
+def children_of(catalog: Catalog, parent: str) -> list[CatalogStream]:
+    """Return the child tables of a table, each before its own children."""
+    found: list[CatalogStream] = []
+    for name in catalog:
+        table: object = catalog[name]
+        if isinstance(table, CatalogStream):
+            function = function_of(name, table.definition)
+            if function is not None and function.parent == parent:
+                found += [table, *children_of(catalog, name)]
+    return found
+
+
+def _work(snapshot: Reading, parent: Stream, child: Stream, function: TableFunction) -> ChildWork:
+    view, own = view_at(snapshot, child), identity(function)
+    known = made_of(child.definition.properties)
+    why = why_anew(known, function.identity(own), parent.version_home, view.position)
+    after = None if known is None or why or not can_follow(snapshot, parent, known.parent[1]) else known.parent[1]
+    return ChildWork(snapshot.slot, parent.path, view, function, own, after, rows_so_far(snapshot, child))
+
+
+def _prepared(runner: Runner, stream: CatalogStream, snapshot: Reading, parent: Stream, work: ChildWork) -> list[Json]:
+    location = stream.namespace.location()
+    here = lake(stream.namespace.metastore, location.root, dict(location.storage))
+    parts = divided(here, snapshot, parent, work, runner)
+    is_here = runner.spark is None
+    modules = () if is_here else modules_of([work.function])
+    name = "headwater.streams.sources.child_rows:run_part"
+    tasks = [Task(name, (here if is_here else location, work, part), modules) for part in parts]
+    answers = runner.run(tasks, f"make {stream.name} of {parent.name}")
+    return [each for answer in answers for each in answer]
+
+
+def _committed(stream: CatalogStream, prepared: Sequence[Json], state: MadeOf, position: int) -> LandingReport:
+    """Commit the changes with the state that they were made of; EvolvedError: the child table is another by now."""
+    landings: list[PreparedLanding] = []
+    for each in prepared:
+        first: Any = landings[0] if landings else None
+        origin = BatchOrigin(SOURCE)
+        landings.append(PreparedLanding(stream.namespace.metastore, stream.path, each, UPSERT, False, origin, first))
+
+    def work(tx: Transaction) -> list[Landed]:
+        found = open_in(tx, stream.path)
+        if tx.last_position(found.path, version=found.version) != position:
+            raise EvolvedError
+        landed = [landing(tx) for landing in landings]
+        now = position + sum(len(each.deltas) for each in landed)
+        text = MadeOf(state.function, state.parent, now).to_text()
+        changed = with_properties(found.definition, {MADE_OF: text})
+        tx.update_table_version(found.path, found.version, to_properties(changed))
+        return landed
+
+    reports = [stream.report(each) for each in stream.run(work, f"{UPSERT} {stream.name} by its function")]
+    return total(reports) if reports else LandingReport(stream.position)
