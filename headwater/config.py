@@ -44,6 +44,8 @@ CATALOG_VARIABLE = "HEADWATER_CATALOG"
 PROFILE_VARIABLE = "HEADWATER_CATALOG__"
 DEFAULT_PROFILE = "default"
 _LOG = logging.getLogger("headwater")
+Target = str | os.PathLike[str]
+"""A catalog as a caller names it: a path, a URI or the name of a profile."""
 DIRECTORY = ("dir", "headwater.DirectoryNamespace")
 METASTORE = ("metastore", "headwater.MetastoreNamespace")
 REST = ("rest",)
@@ -84,7 +86,7 @@ def connect(impl: str, properties: Mapping[str, object] | None = None, clock: Cl
     return opened
 
 
-def open_catalog(target: str | None = None, properties: Mapping[str, object] | None = None) -> LanceNamespace:
+def open_catalog(target: Target | None = None, properties: Mapping[str, object] | None = None) -> LanceNamespace:
     """A catalog by a path, a URI or the name of a profile; with nothing given, the profile `default`.
 
     It is of the kind that is there, and a new one is a metastore, unless `impl` says another.
@@ -97,17 +99,21 @@ def open_resolved(found: Resolved) -> LanceNamespace:
     return connect(kind_of(found, look(found)), found.properties)
 
 
-def resolve(target: str | None = None, properties: Mapping[str, object] | None = None) -> Resolved:
+def resolve(target: Target | None = None, properties: Mapping[str, object] | None = None) -> Resolved:
     """The kind and the properties of a catalog; what the call gives wins over the profile.
 
-    `impl`, `root`, `uri`, and their early names `type`, `path`, `uri` (lance-catalog-early.md, "Configurations").
+    A `Path` is a path, also where a profile has its name. `impl`, `root`, `uri`, and their early names `type`, `path`,
+    `uri` (lance-catalog-early.md, "Configurations").
     """
-    given = dict(properties or {})
+    given, is_path = dict(properties or {}), isinstance(target, os.PathLike)
+    target = os.fspath(target) if isinstance(target, os.PathLike) else target
+    if target is not None and not isinstance(target, str):
+        raise InvalidInputError(f"A catalog is named by a path, a URI or a profile, not by {type(target).__name__}.")
     if target is None and not given:
         target = default_target()
     alone = target is None and not is_own(str(given.get("impl") or "dir"))
     name = str(given["impl"]) if alone else target or DEFAULT_PROFILE
-    profile = None if alone else load_profile(name, given)
+    profile = None if alone or is_path else load_profile(name, given)
     if target is None and profile is None and not given:
         raise InvalidInputError(f"No catalog was named: give a path or a URI, or write a profile in {CONFIG_FILE}.")
     values = {key: value for key, value in (profile or {}).items() if not _is_of_others(key)} | given
@@ -233,7 +239,7 @@ class Opening:
 
     def __init__(
         self,
-        target: str | None = None,
+        target: Target | None = None,
         properties: Mapping[str, object] | None = None,
         say: Callable[[str], None] = _LOG.warning,
     ) -> None:

@@ -18,7 +18,7 @@ from headwater.catalog.table import CatalogTable
 from headwater.catalog.table_parts import near_name, new_rows
 from headwater.catalog.transactions import MAX_RUNS, Batch, CatalogTransaction, run
 from headwater.catalog.transport import Moment, Remote, Transport, read_log, transport_of
-from headwater.config import Opening
+from headwater.config import Opening, Target
 from headwater.errors import InvalidInputError, LanceNamespaceError, NamespaceNotFoundError
 from headwater.metastore import LogEntry
 from headwater.metastore.records.objects import Collected, Diff, History, HistoryEntry, NamedSnapshot, Undone
@@ -47,7 +47,7 @@ class Catalog(ObjectLookup):
     and logs a warning.
     """
 
-    def __init__(self, target: str | LanceNamespace | None = None, **properties: Any) -> None:
+    def __init__(self, target: Target | LanceNamespace | None = None, **properties: Any) -> None:
         if isinstance(target, LanceNamespace):
             check_options(properties, ("delimiter",), "A catalog over an open namespace")
         self._opening = None if isinstance(target, LanceNamespace) else Opening(target, properties)

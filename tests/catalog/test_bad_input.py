@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 
 import pyarrow as pa
 import pytest
 
-from headwater import Catalog
-from headwater.errors import LanceNamespaceError
+from headwater import Catalog, open_catalog
+from headwater.errors import InvalidInputError, LanceNamespaceError
 
 ROWS = pa.table({"id": [1, 2], "v": ["a", "b"]})
 NO_TYPE = pa.table({"id": ["one"], "v": ["c"]})
@@ -92,3 +93,11 @@ def test_bad_input_is_an_error_that_names_it_and_changes_nothing(either: Catalog
         assert named in str(raised.value), f"{what}: {raised.value}"
         assert either.slot == slot, what
     assert contents(either) == before
+
+
+def test_a_catalog_opens_by_a_path_object_and_by_nothing_that_names_none(tmp_path: Path) -> None:
+    Catalog(tmp_path / "lake").create_namespace("prod")
+    assert Catalog(str(tmp_path / "lake")).namespaces() == ["prod"]
+    assert Catalog(open_catalog(tmp_path / "lake")).namespaces() == ["prod"]
+    with pytest.raises(InvalidInputError, match="a path, a URI or a profile, not by int"):
+        Catalog(7)  # type: ignore[arg-type]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import os
 import shutil
 from pathlib import Path
 from typing import Any
@@ -219,3 +220,15 @@ def test_a_root_of_ours_opens_from_its_published_files_alone_also_with_the_docum
     assert again.now().get_table_version(["a", "t"]).id == "2"
     assert again.verify() == []
     assert ("a", "t") in {path for path in read(str(tmp_path)) if path}
+
+
+def test_the_first_transaction_keeps_nobody_out_before_its_commit(tmp_path: Path) -> None:
+    """Its rows are files of the root already. They stay there also if its process dies."""
+    first, second = headwater.Catalog(tmp_path / "lake"), headwater.Catalog(tmp_path / "lake")
+    with first.transaction() as tx:
+        tx.create_stream_table("raw.orders", {"id": "int64"}, keys="id").upsert([{"id": 1}])
+        assert os.listdir(tmp_path / "lake")
+        Metastore(tmp_path / "lake")
+        assert headwater.Catalog(tmp_path / "lake").tables() == []
+        second.create_namespace("other")
+    assert second["raw.orders"].count() == 1

@@ -13,7 +13,7 @@ from enum import Enum
 
 from headwater.errors import InvalidInputError, InvalidTableStateError
 from headwater.metastore.commit.foreign_roots import SHOWN, check_not_lost, is_metastore
-from headwater.metastore.records.layout import TXNS, is_dataset_folder
+from headwater.metastore.records.layout import TXNS, is_dataset_folder, is_object_folder
 from headwater.store import Store
 from headwater.store.seam import OWN_FOLDER
 
@@ -67,7 +67,7 @@ def root_kind(store: Store, early: bool = False) -> RootKind:
     if (early and set(found.folders) - {OWN_FOLDER}) or _is_directory(store, found.folders):
         return RootKind.DIRECTORY
     check_not_lost(store, found.folders)
-    others = (name for name in found.folders if name != OWN_FOLDER and not _is_unfinished_table(store, name))
+    others = (name for name in found.folders if name != OWN_FOLDER and not _is_unfinished(store, name))
     return RootKind.OTHER if found.entries or any(others) else RootKind.EMPTY
 
 
@@ -78,12 +78,15 @@ def _is_directory(store: Store, folders: Collection[str]) -> bool:
     return OWN_FOLDER in folders and store.head(DIRECTORY_MARKER) is not None
 
 
-def _is_unfinished_table(store: Store, folder: str) -> bool:
-    """Return True for the dataset of a first write that was cut off, or that is not committed yet."""
-    if not is_dataset_folder(folder):
+def _is_unfinished(store: Store, folder: str) -> bool:
+    """Return True for the files of a first transaction that was cut off, or that is not committed yet: a dataset, or
+    data of stream tables."""
+    if not is_dataset_folder(folder) and not is_object_folder(folder):
         return False
     found = store.children(folder)
-    return not found.entries and LANCE_FOLDERS.issuperset(found.folders)
+    if found.entries:
+        return False
+    return LANCE_FOLDERS.issuperset(found.folders) or all(map(is_object_folder, found.folders))
 
 
 def check_new(store: Store) -> None:
