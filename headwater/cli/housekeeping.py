@@ -313,10 +313,7 @@ def simulate(args: argparse.Namespace) -> int:
 
     broken = 0
     for seed in range(args.seed, args.seed + args.runs):
-        profile = (
-            args.profile if args.profile != "mixed" else sorted(simulation.PROFILES)[seed % len(simulation.PROFILES)]
-        )
-        found = simulation.simulate(simulation.RunSettings(seed, args.steps, profile))
+        found = simulation.simulate(simulation.RunSettings(seed, args.steps, args.profile))
         if found.violations:
             broken += 1
             found = simulation.shrink(found)

@@ -37,7 +37,7 @@ from headwater.store import KeyExistsError, PutMode, claim
 from headwater.streams.log import undo
 from headwater.streams.log.landing import Landing
 from headwater.streams.log.source_ledger import Ledger
-from headwater.streams.reading import change_feed, position_views
+from headwater.streams.reading import change_feed, position_views, table_reads
 from headwater.streams.serving import publication, publish_tasks, staged_rows
 from headwater.testing.simulation import RunSettings, simulate, streams
 from headwater.testing.simulation.streams import StreamTables
@@ -54,7 +54,6 @@ NOT_FOUND = {
     "a lost answer of a publish is not repeated": "what is unpublished is written by the next opener or checkpoint",
     "the record of a source is no dependency": "two batches change one page of the record, and that is a conflict too",
     "what a lost publish left is not set aside": "nobody in the profile writes to a serving copy beside the catalog",
-    "a collection of the log looks at no reader": "followers of the profile keep their places themselves",
     "an undo needs no delta of the log": "a collection must fall into an undo; tests/streams/test_undoing.py has both",
     "a version that may have landed keeps only its staged name": "clients of the profile do not delete it then",
 }
@@ -360,11 +359,23 @@ OF_STREAMS: tuple[tuple[str, object, str, Any], ...] = (
     ("deletes are forgotten by a publish", publish_tasks, "add_remembered", remember_nothing),
     ("a log is collected up to its last delta", change_feed, "expired", all_expired),
     ("what a lost publish left is not set aside", publication, "set_aside", nothing),
-    ("a collection of the log looks at no reader", change_feed, "readers", lambda *_: {}),
     ("a batch for two tables lands in two commits", StreamTables, "_both", each_of_its_own),
 )
 for fault in OF_STREAMS:
     replaced(*fault, "streams")
+replaced("a collection of the log looks at no reader", change_feed, "readers", lambda *_: {}, "mixed")
+
+
+@planted("a reader is moved on before it was handed its changes", "mixed")
+def moved_on() -> Iterator[None]:
+    hand_out = change_feed.hand_out
+
+    def moved(holder: Any, stream: Any, name: str, position: int) -> None:
+        holder.run(lambda tx: change_feed.set_reader(tx, stream, name, position + 1), "moved on")
+        hand_out(holder, stream, name, position)
+
+    with mock.patch.object(table_reads, "hand_out", moved):
+        yield
 
 
 def search(name: str, budget: int) -> tuple[int, str] | None:

@@ -36,7 +36,12 @@ def test_seeds_that_have_found_a_violation_find_none(profile: str) -> None:
 
 @pytest.mark.parametrize(
     ("profile", "seeds"),
-    [("commits", range(1000, 1030)), ("streams", range(1000, 1008)), ("versions", range(1000, 1012))],
+    [
+        ("commits", range(1000, 1030)),
+        ("streams", range(1000, 1006)),
+        ("versions", range(1000, 1012)),
+        ("mixed", range(1000, 1008)),
+    ],
 )
 def test_promises_hold_with_faults(profile: str, seeds: range) -> None:
     for seed in seeds:
@@ -45,9 +50,9 @@ def test_promises_hold_with_faults(profile: str, seeds: range) -> None:
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("profile", ["commits", "streams", "versions"])
+@pytest.mark.parametrize("profile", ["commits", "streams", "versions", "mixed"])
 def test_promises_hold_with_faults_on_many_seeds(profile: str) -> None:
-    for seed in range(100_000, 100_500 if profile == "streams" else 103_000):
+    for seed in range(100_000, 100_500 if profile in ("streams", "mixed") else 103_000):
         found = simulate(RunSettings(seed, profile=profile))
         assert not found.violations, f"headwater simulate --profile {profile} --seed {seed}: {found.violations}"
 

@@ -12,6 +12,7 @@ from typing import Any, Protocol
 from headwater.errors import LanceNamespaceError
 from headwater.testing.simulation.checker import OK, UNKNOWN, Operation
 from headwater.testing.simulation.commits import Commits
+from headwater.testing.simulation.mixed import Mixed
 from headwater.testing.simulation.scheduler import Process, Scheduler, SimulatedClock, simulated_threads
 from headwater.testing.simulation.storage import Disk, Faults, SimulatedStore
 from headwater.testing.simulation.streams import StreamTables
@@ -63,7 +64,7 @@ class LoadProfile(Protocol):
     def close(self) -> None: ...
 
 
-PROFILES: dict[str, Any] = {"commits": Commits, "streams": StreamTables, "versions": Versions}
+PROFILES: dict[str, Any] = {"commits": Commits, "streams": StreamTables, "versions": Versions, "mixed": Mixed}
 
 
 class SimulatedRun:

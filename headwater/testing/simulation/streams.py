@@ -122,6 +122,19 @@ def rows_of(table: pa.Table) -> Rows:
     return {row["id"]: (row["seq"], row["value"]) for row in table.to_pylist()}
 
 
+def applied(rows: Rows, changes: pa.Table, after: int) -> Rows:
+    """Return a copy of rows with the changes after a position."""
+    copied = dict(rows)
+    for row in changes.to_pylist():
+        if row["_position"] <= after:
+            continue
+        if row["_change_type"] in ("delete", "update_preimage"):
+            copied.pop(row["id"], None)
+        else:
+            copied[row["id"]] = (row["seq"], row["value"])
+    return copied
+
+
 class StreamTables:
     """One run of the profile."""
 
@@ -146,6 +159,8 @@ class StreamTables:
         self.taken: dict[str, set[str]] = {name: set() for name in TABLES}
         """The batches that each table has a record of in the end."""
         self.followers: dict[str, tuple[int, Rows]] = {}
+        self.readers: dict[str, tuple[int, Rows]] = {}
+        """By the name of a reader: up to where it has stored changes, and its copy of the rows."""
 
     def close(self) -> None:
         shutil.rmtree(self.folder, ignore_errors=True)
@@ -296,14 +311,29 @@ class StreamTables:
         table = self._table(catalog, name)
         after, rows = self.followers.get(client, (0, {}))
         until = table.position
-        found = table.changes(after, until)
-        copied = dict(rows)
-        for row in found.to_pylist():
-            if row["_change_type"] in ("delete", "update_preimage"):
-                copied.pop(row["id"], None)
-            else:
-                copied[row["id"]] = (row["seq"], row["value"])
+        copied = applied(rows, table.changes(after, until), after)
         self.followers[client] = (until, copied)
+        self.past.append(((name, until), copied))
+
+    def _named(self, catalog: Metastore, client: str, chance: random.Random, operation: Operation) -> None:
+        """Store what a named reader gets: every change at least once, also after a crash. It passes over known ones."""
+        name, reader = TABLES[int(client[-1]) % len(TABLES)], f"reader-{client}"
+        table = self._table(catalog, name)
+        after, rows = self.readers.get(reader, (0, {}))
+        known, until = table.readers(kept=True).get(reader), table.position
+        if known is not None and known > after:
+            self.overtaken.append(f"gap: {reader} stored changes up to {after}, and {name} has it at {known}")
+        try:
+            found = table.changes(until=until, reader=reader)
+        except TableVersionNotFoundError:
+            if known is not None:
+                self.overtaken.append(f"collected: {reader} of {name} is at {known}, and its changes are gone")
+            raise
+        if until < after:
+            self.overtaken.append(f"stale: {reader} read {name} at {until}, and before at {after}")
+            return
+        copied = applied(rows, found, after)
+        self.readers[reader] = (until, copied)
         self.past.append(((name, until), copied))
 
     # Upkeep
