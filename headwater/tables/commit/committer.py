@@ -169,7 +169,7 @@ def overwrite(
     filter: str,
     added: list[dict[str, Any]],
     properties: Mapping[str, str] | None = None,
-    prune: dict[str, object] | None = None,
+    prune: Mapping[str, object] | None = None,
 ) -> int:
     """Replace the rows that match a filter (INSERT OVERWRITE, REPLACE WHERE), in one pinned commit.
 
@@ -231,7 +231,7 @@ def _without(fragment: Any, wanted: Sequence[tuple[int, PartitionField]], keys: 
 
 
 def delete_where(
-    committer: TableCommitter, table: TableHandle, filter: str, prune: dict[str, object] | None = None
+    committer: TableCommitter, table: TableHandle, filter: str, prune: Mapping[str, object] | None = None
 ) -> int:
     """Delete the rows that match a filter in Lance's SQL. Lance itself retries after a conflict.
 
@@ -248,7 +248,7 @@ def delete_where(
     return int(dataset.version)
 
 
-def _whole(dataset: lance.LanceDataset, prune: dict[str, object] | None) -> list[int] | None:
+def _whole(dataset: lance.LanceDataset, prune: Mapping[str, object] | None) -> list[int] | None:
     """Return the fragments that a filter matches as a whole; None if it matches any in part."""
     judged = partition_filter(dataset, prune)
     if judged is None:
