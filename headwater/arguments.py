@@ -136,7 +136,7 @@ def _tests(function: Callable[..., object], names: list[str]) -> dict[str, tuple
     return found
 
 
-def _test(kind: Any) -> Test | None:
+def _test(kind: object) -> Test | None:
     """Return the test of an annotation; None if it says nothing that is checked here."""
     origin = typing.get_origin(kind)
     if origin in (typing.Union, types.UnionType):
@@ -170,7 +170,7 @@ def _either(tests: list[Test]) -> Test:
     return test
 
 
-def _holds(value: Any, within: Test | None) -> bool:
+def _holds(value: object, within: Test | None) -> bool:
     """Return True for what can be iterated and holds such values; an iterator is not looked into."""
     if isinstance(value, (str, bytes, bytearray)) or not isinstance(value, collections.abc.Iterable):
         return False
@@ -192,7 +192,7 @@ def _is_whole(value: Any) -> bool:
         return False
 
 
-SIMPLE: dict[Any, Test] = {
+SIMPLE: dict[object, Test] = {
     str: _is_text,
     int: _is_whole,
     float: lambda value: isinstance(value, Real) and not isinstance(value, bool),

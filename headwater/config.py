@@ -178,7 +178,7 @@ def init(resolved: Resolved) -> str:
     return kind
 
 
-def _open_beside(kind: str, properties: Mapping[str, Any]) -> LanceNamespace:
+def _open_beside(kind: str, properties: Mapping[str, object]) -> LanceNamespace:
     """Open a catalog also where other things are, for a caller that asks `look` before the first write."""
     beside = kind in METASTORE
     return headwater.MetastoreNamespace.beside_others(properties) if beside else connect(kind, properties)

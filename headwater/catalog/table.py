@@ -80,7 +80,7 @@ class CatalogTable(Frames):
 
     # What it is
 
-    def describe(self, **options: Any) -> api.DescribeTableResponse:
+    def describe(self, **options: object) -> api.DescribeTableResponse:
         check_options(options, DESCRIBED, "describe")
         return self.namespace.describe_table(build(api.DescribeTableRequest, id=list(self.id.names), **options))
 
@@ -197,13 +197,13 @@ class CatalogTable(Frames):
         request = build(api.InsertIntoTableRequest, mode="overwrite", **self._now("overwrite"))
         return written(write_rows(self.namespace, "insert_into_table", request, reader_of(data)))
 
-    def upsert(self, data: Any, on: str | Sequence[str]) -> WriteResult:
+    def upsert(self, data: object, on: str | Sequence[str]) -> WriteResult:
         """Update the rows whose key exists, and insert the others."""
         return self.merge(data, on, update=True, insert=True)
 
     def merge(
         self,
-        data: Any,
+        data: object,
         on: str | Sequence[str],
         *,
         update: bool | str = False,
@@ -305,7 +305,7 @@ class CatalogTable(Frames):
     def indices(self) -> Indices:
         return Indices(self.namespace, self.id)
 
-    def create_index(self, column: str, type: str | None = None, **options: Any) -> None:
+    def create_index(self, column: str, type: str | None = None, **options: object) -> None:
         """Create an index on a column. `type`: by default what fits the column."""
         self.indices.create(column, type, self.schema, **options)
 
@@ -375,7 +375,7 @@ class CatalogTable(Frames):
             )
         return self._there()
 
-    def _read(self, **options: Any) -> pa.RecordBatchReader:
+    def _read(self, **options: object) -> pa.RecordBatchReader:
         asked = {"k": 0, "vector": {}, **{key: value for key, value in options.items() if value is not None}}
         request = parse_request(api.QueryTableRequest, {**self._there(), "version": self.version, **asked})
         return read_rows(self.namespace, request)
@@ -393,13 +393,13 @@ class CatalogTable(Frames):
         return max(found)
 
 
-def _expression(column: str, text: Any) -> str:
+def _expression(column: str, text: object) -> str:
     if not isinstance(text, str):
         raise InvalidInputError(f"The expression of the column {column!r} is SQL as a text, not {ascii(text)[:80]}.")
     return text
 
 
-def _assigned(column: str, value: Any) -> str:
+def _assigned(column: str, value: object) -> str:
     text = assigned(value)
     if text is None:
         raise UnsupportedOperationError(

@@ -112,7 +112,7 @@ class Batch:
     def __init__(self, namespace: LanceNamespace, id: Callable[[Any], ObjectId]) -> None:
         self._namespace = namespace
         self._id = id
-        self._operations: list[dict[str, Any]] = []
+        self._operations: list[dict[str, object]] = []
 
     def declare_table(
         self, name: object, location: str | None = None, properties: Mapping[str, str] | None = None

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 from datetime import timedelta
-from typing import Any
 
 from headwater.clock import Clock, SystemClock
 from headwater.errors import InvalidInputError
@@ -70,5 +69,5 @@ class DirectoryNamespace(RegisteredNamespace):
         return _reopened, (self._given,)
 
 
-def _reopened(properties: dict[str, Any]) -> DirectoryNamespace:
+def _reopened(properties: dict[str, object]) -> DirectoryNamespace:
     return DirectoryNamespace(**properties)

@@ -426,7 +426,7 @@ class MetastoreNamespace(RegisteredNamespace):
         self.metastore.close()
 
 
-def _reopened(properties: dict[str, Any], chosen: dict[str, str]) -> MetastoreNamespace:
+def _reopened(properties: dict[str, object], chosen: dict[str, str]) -> MetastoreNamespace:
     found = MetastoreNamespace(**properties)
     for table, version in chosen.items():
         found = found.table_version(found._name_of(table), version)

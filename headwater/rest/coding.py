@@ -221,7 +221,7 @@ def _clamp(route: Route, fields: dict[str, object], max_page: int) -> None:
         fields["page_token"] = None
 
 
-def make_request(route: Route, fields: dict[str, Any]) -> Any:
+def make_request(route: Route, fields: dict[str, object]) -> object:
     """The request model; a field that does not fit it is InvalidInput (13)."""
     row = VERB_ROWS.get(route.operation)
     if row is not None:

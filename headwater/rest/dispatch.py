@@ -89,7 +89,7 @@ class Dispatcher:
         self._lock = threading.Lock()
         self._past: dict[int, Dispatcher] = {}
         self._authors: dict[str, Dispatcher] = {}
-        self._understood: dict[tuple[str, str, bytes], tuple[ObjectId, str, Any]] = {}
+        self._understood: dict[tuple[str, str, bytes], tuple[ObjectId, str, object]] = {}
 
     def authorize(self, call: Call) -> None:
         """Decide, before the first byte of a body is taken in, all that the route, the query and the caller decide."""

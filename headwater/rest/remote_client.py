@@ -42,7 +42,7 @@ FINAL = frozenset(
     }
 )
 """Conflicts with what exists, which a repetition does not mend."""
-INDEX_DEFAULTS: dict[str, Any] = {
+INDEX_DEFAULTS: dict[str, object] = {
     "lance_tokenizer": None, "custom_stop_words": None, "min_ngram_length": 3, "max_ngram_length": 3,
     "prefix_only": False, "index_operators": False, "preserve_original": False, "split_identifiers": False,
     "split_on_numerics": False, "block_size": 128,

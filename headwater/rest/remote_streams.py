@@ -110,7 +110,7 @@ class RemoteStream(Frames):
     def append(self, rows: Any, token: str | None = None, source: str | None = None) -> LandingReport:
         return self._land(requests.AppendToStreamTable, pack(rows), token=token, source=source)
 
-    def upsert(self, rows: Any, token: str | None = None, source: str | None = None) -> LandingReport:
+    def upsert(self, rows: object, token: str | None = None, source: str | None = None) -> LandingReport:
         return self._land(requests.UpsertIntoStreamTable, pack(rows), token=token, source=source)
 
     def delete(self, what: Any, token: str | None = None, source: str | None = None) -> LandingReport:
@@ -119,13 +119,13 @@ class RemoteStream(Frames):
 
     def ingest(
         self,
-        data: Any,
+        data: object,
         format: str = "rows",
         source: str | None = None,
         token: str | None = None,
         strict: bool = False,
         digest: str | None = None,
-        **options: Any,
+        **options: object,
     ) -> LandingReport:
         """As `StreamTable.ingest`. Files are those of this machine: the client reads and sends them.
 
@@ -144,7 +144,7 @@ class RemoteStream(Frames):
         format: str = "rows",
         source: str | None = None,
         strict: bool = False,
-        **options: Any,
+        **options: object,
     ) -> LandingReport:
         """Send files in one request: on a table with a lateness they are one batch, in one transaction."""
         content = pa.array([_content(file) for file in files], pa.large_binary())
@@ -301,14 +301,14 @@ def _content(file: SourceFile) -> bytes:
         return content.read()
 
 
-def _change_data(data: Any, format: str) -> pa.Table:
+def _change_data(data: object, format: str) -> pa.Table:
     if format != "debezium" or isinstance(data, (str, bytes)):
         return pack(data)
     messages = records(data)
     return pack(messages if isinstance(messages, str) else json.dumps(messages, default=_json_value))
 
 
-def _json_value(value: Any) -> str:
+def _json_value(value: object) -> str:
     return base64.b64encode(value).decode() if isinstance(value, (bytes, bytearray)) else str(value)
 
 

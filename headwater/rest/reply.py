@@ -141,7 +141,7 @@ class _Chunks(io.RawIOBase):
     """A file that only remembers what was written since it was last asked."""
 
     def __init__(self) -> None:
-        self._parts: list[Any] = []
+        self._parts: list[object] = []
         self.size = 0
 
     def writable(self) -> bool:

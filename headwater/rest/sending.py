@@ -39,7 +39,7 @@ class SlowReaders:
         self._quota = Quota(disk, disk // 2)
         self.holders = threading.BoundedSemaphore(max(1, workers))
 
-    def spool(self, stream: Any, caller: str, begun: bytes) -> SpooledAnswer:
+    def spool(self, stream: object, caller: str, begun: bytes) -> SpooledAnswer:
         """Return the rest of an answer, of which `begun` is the next chunk; nothing is spooled before its `fill`."""
         return SpooledAnswer(stream, begun, Holding(self._quota, caller), self.holders)
 

@@ -103,7 +103,7 @@ class Task:
     """
 
     function: str
-    arguments: tuple[Any, ...] = ()
+    arguments: tuple[object, ...] = ()
     modules: tuple[UserModule, ...] = ()
 
     def run(self, *more: object) -> Any:

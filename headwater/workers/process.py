@@ -40,7 +40,7 @@ class Host:
     """The object that a worker hosts: `function` ("module:name") makes it from JSON arguments."""
 
     function: str
-    arguments: list[Any] = field(default_factory=list)
+    arguments: list[object] = field(default_factory=list)
 
 
 @dataclass(frozen=True)

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from typing import get_args, get_type_hints
+
 import msgspec
 import pytest
 
+from headwater.cli.grammar import COMMANDS
+from headwater.cli.grammar.words import number
 from headwater.errors import InvalidInputError, UnsupportedOperationError
 from headwater.namespace.directory import DirectoryNamespace
 from headwater.rest.extensions import ALL_ROUTES
@@ -14,6 +18,30 @@ from headwater.verbs.stream_requests import CountStreamTable
 from headwater.verbs.verb import VERBS, Verb, VerbSession
 
 ROUTES = {route.operation: route for route in ALL_ROUTES}
+LINES = {
+    "undrop": ("Undrop", {"id": "name"}),
+    "alias": ("AddAlias", {"id": "name", "alias": "other"}),
+    "unalias": ("RemoveAlias", {"id": "name", "alias": "other"}),
+    "optimize": ("OptimizeTable", {"id": "table"}),
+    "clean-up": ("CleanUpTableVersions", {"id": "table"}),
+    "history": ("DescribeHistory", {"id": "name"}),
+    "diff": ("DescribeDifference", {"before": "since", "after": "until"}),
+    "undo": ("UndoTransaction", {"txn": "what"}),
+}
+"""Verbs of the command line that are one row, with fields that have another name there. The grammar does not import
+the table: that would take each line ten times as long to parse."""
+TYPES = {int: number, float: float, bool: None}
+
+
+@pytest.mark.parametrize("line", LINES)
+def test_a_verb_of_the_command_line_takes_every_field_of_its_row_with_its_type(line: str) -> None:
+    operation, renamed = LINES[line]
+    taken = {arg.names[-1].lstrip("-").replace("-", "_"): arg for arg in COMMANDS[line].args}
+    for name, kind in get_type_hints(BY_OPERATION[operation].request).items():
+        option = taken[renamed.get(name, name)].options
+        plain = next((each for each in TYPES if each in (kind, *get_args(kind)) and name not in renamed), None)
+        assert plain is None or option.get("type") is TYPES[plain]
+        assert plain is not bool or option["action"] == "store_true"
 
 
 @pytest.mark.parametrize("row", VERBS.values(), ids=lambda row: row.operation)

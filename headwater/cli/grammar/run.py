@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from headwater.cli.grammar.words import (
     ENGINE,
+    KEEP,
     TABLE,
     YES,
     Arg,
@@ -112,12 +113,7 @@ RUN = (
     ),
     Command(
         "clean-up", "run", "delete old versions of a table and free their disk", "change:clean_up",
-        (
-            TABLE,
-            arg("--keep-versions", about="keep this many of the newest versions", type=number),
-            arg("--keep-days", about="keep the versions of this many days", type=float),
-            arg("--grace-seconds", about="keep versions replaced in the last seconds (600)", type=float),
-        ),
+        (TABLE, *KEEP),
     ),
     Command(
         "migrate", "run", "move a directory catalog from V1 to V2",

@@ -10,6 +10,7 @@ from headwater.cli.grammar.words import (
     COLUMN,
     ENGINE,
     FILE,
+    KEEP,
     MODE,
     NAME,
     OUT,
@@ -151,12 +152,7 @@ CHANGE = (
     ),
     Command(
         "optimize", "change", "compact files, update indices, clean up old versions", "change:optimize",
-        (
-            TABLE,
-            arg("--keep-versions", about="keep this many of the newest versions", type=number),
-            arg("--keep-days", about="keep the versions of this many days", type=float),
-            arg("--grace-seconds", about="keep versions replaced in the last seconds (600)", type=float),
-        ),
+        (TABLE, *KEEP),
         "one object: what was merged and freed",
     ),
 )  # fmt: skip

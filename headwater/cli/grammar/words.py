@@ -121,6 +121,12 @@ OUT = (
     arg("--format", about="how rows are printed: table, jsonl, csv, arrow or parquet", choices=FORMATS),
 )
 SET = arg("--set", about="a property, key=value (repeatable)", action="append", type=pair, default=[])
+KEEP = (
+    arg("--keep-versions", about="keep this many of the newest versions", type=number),
+    arg("--keep-days", about="keep the versions of this many days", type=float),
+    arg("--grace-seconds", about="keep versions replaced in the last seconds (600)", type=float),
+)
+"""The fields of the verbs CleanUpTableVersions and OptimizeTable; a test compares the two."""
 MODE = arg("--mode", about="what to do when it exists: create, exist_ok or overwrite")
 
 

@@ -3,7 +3,8 @@
     config.look (Catalog, serve, init, Spark) ──┐
     Metastore (connect, MetastoreNamespace) ────┴── root_kind ── foreign_roots (DeltaCAT, lost slots)
 
-Every door that opens or makes a root gets its answer here, so no two doors differ on one root.
+Every door that makes a metastore gets its answer here. `connect("dir")` takes any folder that is no metastore, as the
+directory document says.
 """
 
 from __future__ import annotations

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
 
 from headwater.errors import InvalidInputError, TableVersionNotFoundError
 from headwater.metastore.commit import table_parts
@@ -232,7 +231,9 @@ class TableEdits(ObjectEdits):
 
     # Finding
 
-    def _create_version(self, table: Place, version: str, properties: dict[str, Any], formats: Sequence[str]) -> Item:
+    def _create_version(
+        self, table: Place, version: str, properties: dict[str, object], formats: Sequence[str]
+    ) -> Item:
         item = table_parts.create_part(self.draft, table, table.item, "table_version", (version,), properties)
         for format in formats:
             table_parts.create_part(self.draft, table, item, "stream", table_parts.stream_parts(format), {})

@@ -205,7 +205,7 @@ class Changed(msgspec.Struct, frozen=True):
     id: str
     kind: str
     path: tuple[str, ...]
-    old_properties: dict[str, Any]
+    old_properties: dict[str, object]
     properties: dict[str, Any]
     old_aliases: tuple[str, ...]
     aliases: tuple[str, ...]

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 from headwater.errors import CorruptFileError, InvalidInputError
 from headwater.moving.deltacat.files import (
@@ -55,7 +54,7 @@ class FoundTable:
 class DeltacatContents:
     """The newest committed revision of every existing object."""
 
-    objects: dict[Ids, Mapping[str, Any]] = field(default_factory=dict)
+    objects: dict[Ids, Mapping[str, object]] = field(default_factory=dict)
     below: dict[Ids, dict[Ids, None]] = field(default_factory=dict)
     files: dict[Ids, tuple[tuple[RowFile, ...], tuple[str, ...]]] = field(default_factory=dict)
     """Of each delta its files, and what of it cannot be read."""

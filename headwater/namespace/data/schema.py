@@ -162,7 +162,7 @@ def _child(data: object, depth: int) -> pa.Field[Any]:
     return pa.field(data["name"], type_from_json(data.get("type"), depth + 1), bool(data.get("nullable", True)))
 
 
-def _length(data: dict[str, Any]) -> int:
+def _length(data: dict[str, object]) -> int:
     length = data.get("length")
     if isinstance(length, bool) or not isinstance(length, int) or not 1 <= length <= MAX_LENGTH:
         raise InvalidInputError(f"The data type {str(data['type'])[:80]!r} needs a length, at least 1.")

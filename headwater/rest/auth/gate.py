@@ -17,7 +17,7 @@ import threading
 from collections import OrderedDict
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import msgspec
 
@@ -47,7 +47,7 @@ class Proof:
 
     kind: str
     id: str = ""
-    claims: dict[str, Any] = field(default_factory=dict)
+    claims: dict[str, object] = field(default_factory=dict)
     until_ms: int | None = None
 
 

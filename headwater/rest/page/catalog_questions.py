@@ -210,7 +210,7 @@ class Question:
     decoder: msgspec.json.Decoder[Any]
 
 
-def _question(operation: str, needs: Permission, handler: Handler, answer: Any) -> Question:
+def _question(operation: str, needs: Permission, handler: Handler, answer: object) -> Question:
     target = RouteTarget.NONE if needs == NOTHING else RouteTarget.TABLE
     route = Route(operation, "PAGE", "", needs, target, extension=True, request="PageRequest")
     return Question(route, handler, msgspec.json.Decoder(answer))

@@ -391,7 +391,7 @@ def read_file(
     rules: Rules,
     source: Any,
     key: str,
-    chosen: tuple[Share, Mapping[str, Any]] | None = None,
+    chosen: tuple[Share, Mapping[str, object]] | None = None,
 ) -> tuple[Events, Codes]:
     """One file's events in the order they are in it, and their rows' numbers; with `chosen` those of a share only."""
     ids = {column.name: column.id for column in definition.columns}

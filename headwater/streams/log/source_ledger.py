@@ -104,7 +104,7 @@ class Ledger:
         except TableNotFoundError:
             return {}
 
-    def _write(self, id: str, properties: dict[str, Any]) -> None:
+    def _write(self, id: str, properties: dict[str, object]) -> None:
         try:
             self._tx.get_stream(self._path, id, version=self._version)
         except TableNotFoundError:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -33,7 +32,7 @@ class TailKeys:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._files: tuple[Any, ...] = ()
+        self._files: tuple[object, ...] = ()
         self._index: KeyIndex | None = None
 
     def of(self, lake: Lake, view: PositionView) -> KeyIndex | None:

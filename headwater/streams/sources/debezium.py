@@ -296,7 +296,7 @@ def _cloud_envelope(told: Mapping[str, object]) -> Row:
     return {"source": source} if op is None else {"op": op, "source": source}
 
 
-def _enveloped(message: Mapping[str, Any], kinds: Mapping[str, Mapping[str, Any]]) -> DebeziumChange | str:
+def _enveloped(message: Mapping[str, object], kinds: Mapping[str, Mapping[str, object]]) -> DebeziumChange | str:
     op = str(message["op"]).lower()
     if op not in OPS:
         return "unknown_op"

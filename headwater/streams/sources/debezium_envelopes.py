@@ -25,7 +25,7 @@ from headwater.streams.rows.input_rows import Given
 from headwater.streams.sources.format_output import UNREADABLE
 from headwater.streams.sources.message_values import UNAVAILABLE, fields_of, is_unavailable, read_value, reads
 
-UNSET: Any = msgspec.UNSET
+UNSET: object = msgspec.UNSET
 UPSERTS, DELETES, READS = frozenset("curCUR"), frozenset("dD"), frozenset("rR")
 CREATES = frozenset("cC")
 WRAPPED = ('{"schema"', '{"payload"')
@@ -34,16 +34,16 @@ WRAPPED = ('{"schema"', '{"payload"')
 class LogPlace(msgspec.Struct, gc=False):
     """The place of a change in the database's log, under Debezium's names for its parts."""
 
-    lsn: Any = None
+    lsn: object = None
     ts_ms: Any = None
     file: Any = None
     pos: Any = None
     row: Any = None
-    scn: Any = None
-    change_lsn: Any = None
-    ord: Any = None
-    event_serial_no: Any = None
-    txId: Any = None
+    scn: object = None
+    change_lsn: object = None
+    ord: object = None
+    event_serial_no: object = None
+    txId: object = None
 
 
 OFFERED: dict[str, tuple[str, ...]] = {

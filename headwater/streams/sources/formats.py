@@ -199,7 +199,7 @@ def take(
 
 def take_alone(
     definition: Definition,
-    data: Any,
+    data: object,
     format: str,
     options: Mapping[str, Any],
     file: SourceFile | None = None,

@@ -142,7 +142,7 @@ def reads(schema: object) -> bool:
     return any(map(reads, (schema.get("items"), schema.get("values"), *fields_of(schema).values())))
 
 
-def fields_of(schema: Any) -> dict[str, Mapping[str, Any]]:
+def fields_of(schema: object) -> dict[str, Mapping[str, object]]:
     """Return the schemas of a struct's fields, by name; ValueError for what is no schema."""
     if schema is None:
         return {}

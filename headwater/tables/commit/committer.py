@@ -125,11 +125,11 @@ def _conflict(table: TableHandle, expected: int | None) -> ConcurrentModificatio
     )
 
 
-def _fragments(found: list[dict[str, Any]]) -> list[FragmentMetadata]:
+def _fragments(found: list[dict[str, object]]) -> list[FragmentMetadata]:
     return [fragment_from(value) for value in found]
 
 
-def fragment_from(value: dict[str, Any]) -> FragmentMetadata:
+def fragment_from(value: dict[str, object]) -> FragmentMetadata:
     return lance.fragment.FragmentMetadata.from_json(json.dumps(value))
 
 
@@ -147,7 +147,9 @@ def by_fragment(packed: list[str]) -> dict[int, list[int]]:
     return {int(f): (addresses[s:e] & OFFSETS).tolist() for f, s, e in zip(fragments, starts, ends, strict=True)}
 
 
-def commit_delta(committer: TableCommitter, table: TableHandle, packed: list[str], added: list[dict[str, Any]]) -> int:
+def commit_delta(
+    committer: TableCommitter, table: TableHandle, packed: list[str], added: list[dict[str, object]]
+) -> int:
     """Delete rows and add rows, as the version right after the planned one."""
     dataset = table.open()
     removed: list[int] = []
@@ -167,7 +169,7 @@ def overwrite(
     filter: str,
     added: list[dict[str, Any]],
     properties: Mapping[str, str] | None = None,
-    prune: dict[str, Any] | None = None,
+    prune: Mapping[str, object] | None = None,
 ) -> int:
     """Replace the rows that match a filter (INSERT OVERWRITE, REPLACE WHERE), in one pinned commit.
 
@@ -229,7 +231,7 @@ def _without(fragment: Any, wanted: Sequence[tuple[int, PartitionField]], keys: 
 
 
 def delete_where(
-    committer: TableCommitter, table: TableHandle, filter: str, prune: dict[str, Any] | None = None
+    committer: TableCommitter, table: TableHandle, filter: str, prune: Mapping[str, object] | None = None
 ) -> int:
     """Delete the rows that match a filter in Lance's SQL. Lance itself retries after a conflict.
 
@@ -246,7 +248,7 @@ def delete_where(
     return int(dataset.version)
 
 
-def _whole(dataset: lance.LanceDataset, prune: dict[str, object] | None) -> list[int] | None:
+def _whole(dataset: lance.LanceDataset, prune: Mapping[str, object] | None) -> list[int] | None:
     """Return the fragments that a filter matches as a whole; None if it matches any in part."""
     judged = partition_filter(dataset, prune)
     if judged is None:

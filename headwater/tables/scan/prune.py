@@ -34,7 +34,7 @@ from headwater.types import BLOB, is_blob
 if TYPE_CHECKING:
     from lance.fragment import FragmentMetadata
 
-Json = dict[str, Any]
+Json = Mapping[str, Any]
 TRUE, FALSE, NULL = 1, 2, 4
 ANY = TRUE | FALSE | NULL
 _FLIPPED = {"<": ">", "<=": ">=", ">": "<", ">=": "<=", "=": "=", "<>": "<>", "<=>": "<=>"}

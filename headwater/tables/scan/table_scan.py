@@ -64,7 +64,7 @@ class Scan:
     search: dict[str, Any] | None = None
     changes: bool = False
     fields: Mapping[str, pruning.Tree] = field(default_factory=dict)
-    prune: dict[str, Any] | None = None
+    prune: Mapping[str, object] | None = None
     schema: dict[str, Any] | None = None
 
 
