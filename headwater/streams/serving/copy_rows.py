@@ -203,7 +203,7 @@ def _matching(
     names = [*columns, ROW_ID, ROW_ADDRESS]
     parts: list[pa.RecordBatch] = []
     for batch in scanner.to_batches():
-        found, ids = index.find([batch.column(name) for name in keys]) >= 0, batch.column(ROW_ID)
+        found, ids = index.holds([batch.column(name) for name in keys]), batch.column(ROW_ID)
         places = np.flatnonzero(found & ids.is_valid().to_numpy(zero_copy_only=False) if ids.null_count else found)
         matching = batch if len(places) == batch.num_rows else batch.take(pa.array(places))
         parts.append(matching.select(names))
