@@ -156,7 +156,7 @@ def test_executors_follow_changes_of_joined_inputs_key_by_key_and_no_row_comes_t
     for module in (table_frames, runners):
         if not by_jar:
             monkeypatch.setattr(module, "of_jar", lambda *_: None)
-    catalog, said = Catalog(str(tmp_path / "lake")), list[str]()
+    catalog, said = Catalog(str(tmp_path / f"lake-{by_jar}")), list[str]()
     items = catalog.create_stream_table("raw.items", {"id": "bigint", "who": "bigint", "n": "bigint"}, keys="id")
     people = catalog.create_stream_table("raw.people", {"id": "bigint", "name": "string"}, keys="id")
     sql = "SELECT i.who % 5 AS part, count(*) AS n, sum(i.n) AS total, max(p.name) AS last FROM raw.items i "
