@@ -35,6 +35,8 @@ MAX_PUSHED = 4096
 """So many values are looked up in a table; for more of them it is read."""
 FEW, PART = 10_000, 4
 """With more changed rows than this part of a table the view is computed as a whole; a few are always in slices."""
+COLLECTED = "the changes of {name} are collected"
+COMPUTED = "a computed column of {name} tells which rows it joins"
 ROW, WANTED = "__headwater_row", "__headwater_wanted"
 Run = Callable[[Any, Mapping[str, pa.Table]], pa.Table]
 """Runs Spark SQL, as text or as a tree, over tables that stand in for those it names."""
@@ -46,10 +48,38 @@ def land_slices(
     """Make the view's table follow the changes of its inputs since it was made. NotInSlicesError: as a whole, instead.
 
     `run`: the engine of this pipeline, `engine` its name. `most`: rows of the changed keys that may be read here; None:
-    any number.
+    any number. TooManyHereError: there are more.
     """
+    plan = plan_slices(catalog, at, view, inputs)
     if most == 0:
-        raise NotInSlicesError("driver_rows is 0, and the rows of changed keys would pass the driver")
+        raise TooManyHereError("driver_rows is 0, and the rows of changed keys would pass the driver")
+    work = _Slices(at, plan.slicing, plan.schemas, most, run)
+    try:
+        changed = {name: work.changes(name, after) for name, after in plan.since.items()}
+        keys = work.keys(changed)
+        tables = work.tables(keys) if keys.num_rows else {}
+    except (SqlError, UnsupportedSqlError) as error:  # of rows that its WHERE leaves out, say
+        raise NotInSlicesError(f"its keys cannot be told of all rows: {error}") from None
+    return _landed(plan.stream, view, keys, tables, partial(run, view.sql), engine)
+
+
+class TooManyHereError(NotInSlicesError):
+    """The rows of the changed keys are more than this process may read. Executors may."""
+
+
+@dataclass(frozen=True)
+class SlicePlan:
+    """A view that follows its inputs: its table, its slices, the columns of the inputs, and for each input that
+    changed the position that the view was made at."""
+
+    stream: CatalogStream
+    slicing: Slicing
+    schemas: Mapping[str, pa.Schema]
+    since: Mapping[str, int]
+
+
+def plan_slices(catalog: Catalog, at: Catalog, view: ViewSpec, inputs: Sequence[str]) -> SlicePlan:
+    """Return how a view follows the changes of its inputs. NotInSlicesError: it cannot."""
     stream = catalog[view.name]
     if not isinstance(stream, CatalogStream):
         raise NotInSlicesError("it is a plain table")
@@ -61,15 +91,27 @@ def land_slices(
         raise NotInSlicesError(why)
     schemas = {name: schema_of(at[name]) for name in inputs}
     slicing = slicing_of(view.sql, view.keys, {name: schema.names for name, schema in schemas.items()})
-    work = _Slices(at, slicing, schemas, most, run)
     since = {name: record["tables"][name] for name in slicing.columns}
-    try:
-        changed = {name: work.changes(name, was[1]) for name, was in since.items() if was != moments[name]}
-        keys = work.keys(changed)
-        tables = work.tables(keys) if keys.num_rows else {}
-    except (SqlError, UnsupportedSqlError) as error:  # of rows that its WHERE leaves out, say
-        raise NotInSlicesError(f"its keys cannot be told of all rows: {error}") from None
-    return _landed(stream, view, keys, tables, partial(run, view.sql), engine)
+    return SlicePlan(stream, slicing, schemas, {name: was[1] for name, was in since.items() if was != moments[name]})
+
+
+def changed_rows(table: CatalogStream, after: int, name: str) -> int:
+    """Return how many rows of a table changed at most. NotInSlicesError: so many that the view is computed anew."""
+    limit = max(FEW, (table.published.rows if table.published is not None else 0) // PART)
+    meant = table.deltas(after)
+    voided = {place for delta in meant for place in delta.properties.get("voids", ()) if place <= after}
+    meant += [delta for delta in table.deltas() if delta.position in voided] if voided else []
+    changed = sum(file.rows or 0 for delta in meant for file in delta.files)
+    if changed > limit:
+        raise NotInSlicesError(f"more than a quarter of {name} changed")
+    return changed
+
+
+def check_same_columns(stream: CatalogStream, found: pa.Schema) -> None:
+    """NotInSlicesError: the SQL gives other columns than the view has."""
+    known = stream.definition.by_name
+    if {field.name: field.type for field in found} != {name: each.type for name, each in known.items()}:
+        raise NotInSlicesError("its columns are others")
 
 
 def _landed(
@@ -84,9 +126,8 @@ def _landed(
     if not keys.num_rows:
         return MadeView(stream, LandingReport(before, 0), before, engine)
     rows = run(tables)
+    check_same_columns(stream, rows.schema)
     known = stream.definition.by_name
-    if {field.name: field.type for field in rows.schema} != {name: each.type for name, each in known.items()}:
-        raise NotInSlicesError("its columns are others")
     check_keys(view, rows)
     found = keys.drop_null()  # no row of a view has a key without a value
     within = found.cast(pa.schema([known[name].field for name in view.keys]))
@@ -109,22 +150,16 @@ class _Slices:
     def changes(self, name: str, after: int) -> pa.Table:
         """The changed rows of a table, as they were and as they are."""
         table = self.at[name]
-        limit = max(FEW, (table.published.rows if table.published is not None else 0) // PART)
-        meant = table.deltas(after)
-        voided = {place for delta in meant for place in delta.properties.get("voids", ()) if place <= after}
-        meant += [delta for delta in table.deltas() if delta.position in voided] if voided else []
-        changed = sum(file.rows or 0 for delta in meant for file in delta.files)
-        if changed > limit:
-            raise NotInSlicesError(f"more than a quarter of {name} changed")
+        changed = changed_rows(table, after, name)
         if self.most is not None and changed > self.most:
-            raise NotInSlicesError(f"more than {self.most} rows of {name} changed (driver_rows)")
+            raise TooManyHereError(f"more than {self.most} rows of {name} changed (driver_rows)")
         wanted = self.slicing.matched[name]
         try:
             found = table.changes(after)
         except TableVersionNotFoundError:
-            raise NotInSlicesError(f"the changes of {name} are collected") from None
+            raise NotInSlicesError(COLLECTED.format(name=name)) from None
         if not set(wanted) <= set(found.schema.names):
-            raise NotInSlicesError(f"a computed column of {name} tells which rows it joins")
+            raise NotInSlicesError(COMPUTED.format(name=name))
         rows: pa.Table = found.drop_columns(CHANGE_COLUMNS)
         return rows
 
@@ -190,7 +225,7 @@ class _Slices:
         limit = self.most + 1 if self.most is not None else None
         found: pa.Table = table.to_arrow(self._some(name, columns), " AND ".join(conditions) or None, limit)
         if limit is not None and found.num_rows == limit:
-            raise NotInSlicesError(f"the changed keys have more than {self.most} rows of {name} (driver_rows)")
+            raise TooManyHereError(f"the changed keys have more than {self.most} rows of {name} (driver_rows)")
         return found
 
 

@@ -51,22 +51,40 @@ def land_by_spark(
     """Make the view's table hold what its SQL gives now. SqlError: Spark does not take the SQL, or not compare it."""
     spark = runner.spark
     frames = {name: partial(frame_of, spark, found, runner.cores) for name, found in inputs.items()}
-    with _asked(spark, view.sql, frames) as frame, ExitStack() as until:
+    with asked(spark, view.sql, frames) as frame, ExitStack() as until:
         check_named(view, frame.columns)
         few = _few_rows(runner, catalog, view, inputs, frame)
         if few is not None:
             return land(catalog, view, few, anew, BY_SPARK)
-        # It is looked at twice, and may be as large as its inputs. Connect resolves its tables again to let go of it.
-        frame = frame.persist(pyspark.StorageLevel.DISK_ONLY)
-        until.callback(frame.unpersist)
-        total, distinct = _counted(frame, view)
-        check_distinct(view, total, distinct)
-        stream = view_table(catalog, view, _schema(frame), anew)
-        before = stream.position
-        events = _differences(runner, stream, frame, catalog.slot)
-        with naming_section(f"The view {view.name}"):
-            landed = ingest_frame(events, stream, Intake((), "op", VIEW_SOURCE, True, (), {"op_column": OP}), runner)
-        return MadeView(stream, landed, before, BY_SPARK)
+        stream = partial(view_table, catalog, view, schema_of_frame(frame), anew)
+        return land_frame(runner, catalog, view, stream, frame, until)
+
+
+def land_frame(
+    runner: Runner,
+    catalog: Catalog,
+    view: ViewSpec,
+    opened: Callable[[], CatalogStream],
+    frame: Any,
+    until: ExitStack,
+    within: Any = None,
+) -> MadeView:
+    """Make the view's table hold the rows of a frame: executors write what differs.
+
+    `opened`: opens the table when the keys of the rows are known to be distinct. `within`: a frame of keys; the rows of
+    others stay as they are.
+    """
+    # It is looked at twice, and may be as large as its inputs. Connect resolves its tables again to let go of it.
+    frame = frame.persist(pyspark.StorageLevel.DISK_ONLY)
+    until.callback(frame.unpersist)
+    total, distinct = _counted(frame, view)
+    check_distinct(view, total, distinct)
+    stream = opened()
+    before = stream.position
+    events = _differences(runner, stream, frame, catalog.slot, within)
+    with naming_section(f"The view {view.name}"):
+        landed = ingest_frame(events, stream, Intake((), "op", VIEW_SOURCE, True, (), {"op_column": OP}), runner)
+    return MadeView(stream, landed, before, BY_SPARK)
 
 
 def _few_rows(
@@ -82,10 +100,10 @@ def _few_rows(
         return None
     with runner.counted():
         rows = frame.limit(most + 1).toArrow()
-    return rows.cast(_schema(frame)) if rows.num_rows <= most else None
+    return rows.cast(schema_of_frame(frame)) if rows.num_rows <= most else None
 
 
-def _schema(frame: Any) -> pa.Schema:
+def schema_of_frame(frame: Any) -> pa.Schema:
     return pa.schema([(field.name, arrow_type(json.loads(field.dataType.json()))) for field in frame.schema])
 
 
@@ -93,7 +111,7 @@ def check_sql(spark: Any, sql: str, schemas: Mapping[str, pa.Schema]) -> None:
     """Raise SqlError for SQL that Spark refuses whatever columns its tables get, such as an unknown function."""
     kinds = {name: sql_types.StructType.fromJson(spark_schema(schema)) for name, schema in schemas.items()}
     try:
-        with _asked(spark, sql, {name: partial(spark.createDataFrame, [], kind) for name, kind in kinds.items()}):
+        with asked(spark, sql, {name: partial(spark.createDataFrame, [], kind) for name, kind in kinds.items()}):
             return
     except SqlError as error:
         condition = getattr(error.__cause__, "getCondition", lambda: None)()
@@ -108,13 +126,13 @@ def slice_by_spark(spark: Any, query: Any, tables: Mapping[str, pa.Table]) -> pa
         # PySpark reads no rows of a table whose first chunk is empty.
         return spark.createDataFrame(table.combine_chunks(), sql_types.StructType.fromJson(spark_schema(table.schema)))
 
-    with _asked(spark, query_text(query), {name: partial(frame, table) for name, table in tables.items()}) as found:
+    with asked(spark, query_text(query), {name: partial(frame, table) for name, table in tables.items()}) as found:
         rows: pa.Table = found.toArrow()
-        return rows.cast(_schema(found))
+        return rows.cast(schema_of_frame(found))
 
 
 @contextmanager
-def _asked(spark: Any, sql: str, inputs: Mapping[str, Callable[[], Any]]) -> Any:
+def asked(spark: Any, sql: str, inputs: Mapping[str, Callable[[], Any]]) -> Any:
     """Yield what the SQL gives. Spark has no schemas for temporary views: each name becomes one without dots."""
     run = unique_hex(8)
     names = {name: f"__headwater_{run}_{place}" for place, name in enumerate(inputs)}
@@ -136,27 +154,29 @@ def _asked(spark: Any, sql: str, inputs: Mapping[str, Callable[[], Any]]) -> Any
 
 def _counted(frame: Any, view: ViewSpec) -> tuple[int, int]:
     """Return the number of rows, and of different keys."""
-    each = frame.groupBy(*(F.col(_quoted(name)) for name in view.keys)).agg(F.count(F.lit(1)).alias(NEW))
+    each = frame.groupBy(*(F.col(quoted(name)) for name in view.keys)).agg(F.count(F.lit(1)).alias(NEW))
     total, distinct = each.agg(F.sum(NEW), F.count(F.lit(1))).collect()[0]
     return total or 0, distinct
 
 
-def _differences(runner: Runner, stream: CatalogStream, frame: Any, slot: int) -> Any:
+def _differences(runner: Runner, stream: CatalogStream, frame: Any, slot: int, within: Any = None) -> Any:
     """Upserts of rows that are new or different, deletes of those that are not there any more."""
     definition = stream.definition
     names = [name for name in frame.columns if name in definition.by_name]
     kinds = sql_types.StructType.fromJson(
         spark_schema(pa.schema([(name, definition.by_name[name].type) for name in names]))
     )
-    new = frame.select(*(F.col(_quoted(each.name)).cast(each.dataType).alias(each.name) for each in kinds))
+    new = frame.select(*(F.col(quoted(each.name)).cast(each.dataType).alias(each.name) for each in kinds))
     if not stream.position:
         return new.withColumn(OP, F.lit("u"))
     held = frame_of(runner.spark, readable(stream, slot), runner.cores)
-    old = held.select(*(F.col(_quoted(name)).alias(f"{OLD}{name}") for name in names)).withColumn(THERE, F.lit(True))
+    if within is not None:
+        held = held.join(within, list(definition.keys), "left_semi")
+    old = held.select(*(F.col(quoted(name)).alias(f"{OLD}{name}") for name in names)).withColumn(THERE, F.lit(True))
     new = new.withColumn(NEW, F.lit(True))
 
     def of(name: str) -> tuple[Any, Any]:
-        return F.col(_quoted(name)), F.col(_quoted(f"{OLD}{name}"))
+        return F.col(quoted(name)), F.col(quoted(f"{OLD}{name}"))
 
     on = reduce(lambda a, b: a & b, (of(name)[0] == of(name)[1] for name in definition.keys))
     same = reduce(lambda a, b: a & b, (of(name)[0].eqNullSafe(of(name)[1]) for name in names))
@@ -166,5 +186,5 @@ def _differences(runner: Runner, stream: CatalogStream, frame: Any, slot: int) -
     return changed.select(*columns, F.when(gone, "d").otherwise("u").alias(OP))
 
 
-def _quoted(name: str) -> str:
+def quoted(name: str) -> str:
     return "`" + name.replace("`", "``") + "`"

@@ -19,7 +19,7 @@ from headwater.errors import InvalidInputError, UnsupportedOperationError
 from headwater.imports import when_used
 from headwater.pipeline.facts import schema_of
 from headwater.pipeline.grammar import ViewSpec
-from headwater.pipeline.slices import Run, land_slices
+from headwater.pipeline.slices import Run, TooManyHereError, land_slices
 from headwater.pipeline.view_tables import (
     BY_SPARK,
     EMBEDDED,
@@ -31,6 +31,7 @@ from headwater.sql.slicing import NotInSlicesError, slicing_of
 from headwater.sql.spark_parser import SqlError, UnsupportedSqlError, check_quotes
 from headwater.work import Runner, runner_of
 
+slice_frames = when_used("headwater.pipeline.slice_frames")
 spark_views = when_used("headwater.pipeline.spark_views")
 table_frames = when_used("headwater.spark.table_frames")
 Say = Callable[[str], None]
@@ -96,7 +97,12 @@ def naming_view(view: ViewSpec, refuses: bool = True) -> Iterator[None]:
 def _in_slices(catalog: Catalog, view: ViewSpec, moment: ViewMoment, runner: Runner) -> MadeView:
     if runner.spark is not None:
         run: Run = partial(spark_views.slice_by_spark, runner.spark)
-        return land_slices(catalog, moment.catalog, view, moment.inputs, run, BY_SPARK, runner.driver_rows)
+        at, inputs = moment.catalog, moment.inputs
+        try:
+            return land_slices(catalog, at, view, inputs, run, BY_SPARK, runner.driver_rows)
+        except TooManyHereError:
+            made: MadeView = slice_frames.land_slice_frames(runner, catalog, at, moment.slot, view, inputs)
+            return made
     with opened() as engine:
         return land_slices(catalog, moment.catalog, view, moment.inputs, partial(run_sql, engine), EMBEDDED, None)
 

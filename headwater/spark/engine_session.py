@@ -73,7 +73,24 @@ def engine_session(
         with _beside(found, engine, say) if found is not None else _started(engine, say) as session:
             if house is not None and not _is_local(session):
                 preflight(session, house)
-            yield session
+            with _without_traces():
+                yield session
+
+
+@contextmanager
+def _without_traces() -> Iterator[None]:
+    """Keep PySpark from printing the Java trace of SQL that failed: the error is one sentence."""
+    from pyspark.logger import PySparkLogger
+
+    loggers = [PySparkLogger.getLogger(name) for name in ("SQLQueryContextLogger", "DataFrameQueryContextLogger")]
+    before = [each.disabled for each in loggers]
+    for each in loggers:
+        each.disabled = True
+    try:
+        yield
+    finally:
+        for each, was in zip(loggers, before, strict=True):
+            each.disabled = was
 
 
 def _running() -> Any:

@@ -28,6 +28,7 @@ from headwater.spark.served_streams import EPOCH, count_served, read_served, ser
 from headwater.spark.wire_values import Fold, WireScan, WireTable, is_server
 from headwater.streams.definition import Definition
 from headwater.streams.log.log_files import Share, least_events
+from headwater.streams.reading.change_feed import changes
 from headwater.streams.reading.fresh_reads import count, read
 from headwater.streams.reading.position_views import PositionView, newest_published, view_at
 from headwater.streams.reading.scan_tasks import read_bucket, read_touched, read_untouched
@@ -238,6 +239,13 @@ def _in_order(scan: WireScan, found: Iterator[pa.Table]) -> Iterator[pa.Table]:
         return
     rows = pa.concat_tables(list(found))
     yield rows.sort_by([(name, "ascending") for name in _view(scan)[1].stream.definition.keys])
+
+
+def changed_rows(option: str, slot: int, path: Sequence[str], after: int, share: Share | None) -> pa.Table:
+    """The rows that changed after a position up to a slot, as they were and as they are; of a share of the keys."""
+    found = opened(option)
+    snapshot = found.metastore.at(slot)
+    return changes(found, snapshot, open_stream(snapshot, path), after, None, share)
 
 
 def sent(rows: pa.Table, schema: pa.Schema) -> Iterator[pa.RecordBatch]:

@@ -6,7 +6,7 @@ Without it parts are planned here, and Spark's Python workers read all columns o
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -20,6 +20,7 @@ from headwater.spark import fresh
 from headwater.spark.calls import read_part
 from headwater.spark.catalog import describe, describe_folded, describe_log
 from headwater.spark.wire_values import Fold, WireScan, WireTable
+from headwater.streams.log.log_files import Share
 from headwater.streams.reading.position_views import view_at
 from headwater.streams.stream_lookup import open_stream
 from headwater.tables.handle import TableHandle
@@ -74,6 +75,26 @@ def frame_of(spark: object, found: Readable, parallelism: int) -> Any:
     """The rows of a table as a DataFrame; a part of it is read by each task."""
     jar = of_jar(spark, "PinnedFrame")
     return _mapped(spark, found, parallelism) if jar is None else _pinned(spark, jar, found)
+
+
+def changes_frame(spark: Any, table: CatalogStream, slot: int, after: int, columns: Sequence[str], shares: int) -> Any:
+    """The rows of a table that changed after a position, as they were and as they are, as a DataFrame.
+
+    Each task reads the changes of a share of the keys.
+    """
+    house, path = table.namespace.location(), tuple(table.path)
+    option = fresh.lake_option(house.root, house.storage)
+    schema = pa.schema([table.definition.schema.field(name) for name in columns])
+    kind = sql_types.StructType.fromJson(spark_schema(schema))
+    sent = arrow_types.to_arrow_schema(kind, timezone="UTC")
+
+    def work(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            for number in batch.column(0).to_numpy().tolist():
+                share = Share(number, shares) if shares > 1 else None
+                yield from fresh.sent(fresh.changed_rows(option, slot, path, after, share).select(columns), sent)
+
+    return spark.range(0, shares, 1, shares).mapInArrow(work, kind)
 
 
 def _pinned(spark: Any, jar: Any, found: Readable) -> Any:

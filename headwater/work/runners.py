@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import pickle
 import threading
 import warnings
 from collections.abc import Callable, Iterator, Sequence
@@ -98,9 +99,9 @@ class SparkRunner(_Elsewhere):
         if not tasks:
             return []
         self._begin(tasks, what)
-        todo = tuple(tasks)
+        todo = pickle.dumps(tuple(tasks))  # of Spark's own pickler every object costs a call of Python
         with described(self.spark, what), spark_tasks(self.spark, self.progress):
-            answers = run_numbered(self.spark, len(todo), lambda number: todo[number].answer())
+            answers = run_numbered(self.spark, len(tasks), lambda number: pickle.loads(todo)[number].answer())
         return self._finish(answers)
 
     def map(self, frame: Any, task: Task) -> list[Any]:

@@ -129,7 +129,7 @@ ONCE = ("index text",)
 
 
 def test_executors_do_every_step_again_and_again_and_the_driver_calls_no_function(master: str, tmp_path: Path) -> None:
-    """First all of the view, then its changes; with `driver_rows` of 0 no row of it may pass the driver."""
+    """First all of the view, then its changes, in the driver or, with `driver_rows` of 0, on executors."""
     here, there = NotingShop(tmp_path / "here", 8), NotingShop(tmp_path / "there", 8)
     drivers = set()
     few = "fold and write raw.products", "view mart.spend"
@@ -150,7 +150,7 @@ def test_executors_do_every_step_again_and_again_and_the_driver_calls_no_functio
         assert there.rows() == here.rows()
         found = jobs_in(log)
         assert [words for words in steps if not any(words in about for about in found)] == [], found
-    assert "recomputed" not in done.stderr, "its changes, not all of it"
+        assert "recomputed" not in done.stderr, "its changes, not all of it"
     assert there.noted("called")
     assert drivers.isdisjoint(there.noted("called"))
     assert_as_the_source(there)

@@ -107,8 +107,10 @@ def test_what_spark_refuses_of_a_pipeline_is_one_sentence_before_anything_is_wri
     shop.products([{"sku": "a", "title": "Lamp", "text": "bright"}])
     shop.file.write_text(shop.file.read_text().replace(old, new))
     assert main(["run", str(shop.file), "--engine", "spark"]) == 5
-    (line,) = [line for line in capsys.readouterr().err.splitlines() if line.startswith("headwater: ")]
+    said = capsys.readouterr().err
+    (line,) = [line for line in said.splitlines() if line.startswith("headwater: ")]
     assert told in line
+    assert "org.apache.spark" not in said, "the trace of the JVM"
     assert not (tmp_path / "lake").exists()
     sys.modules.pop("shop_features", None)
 

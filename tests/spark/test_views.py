@@ -139,16 +139,62 @@ def test_a_view_of_spark_follows_a_few_changes_by_spark_without_reading_its_inpu
     monkeypatch.setattr(spark_views, "land_by_spark", None)
     assert (make().landed.rows, said) == (3, [])
     items.delete([{"id": 4}])
-    runner.driver_rows = 0
-    with pytest.raises(TypeError):  # all of it would be computed
-        make()
-    assert "driver_rows is 0" in said.pop()
-    runner.driver_rows = 20
+    runner.driver_rows = 0  # executors read the changes and compute their groups
+    before = runner.done
     assert (make().landed.rows, said) == (1, [])
+    assert (runner.done - before).jobs > 0
     found = {row["who"]: row for row in catalog["mart.v"].to_arrow().to_pylist()}
     assert "new" not in found
     assert (found["w3"]["spent"], sorted(found["w3"]["ids"])) == (Decimal("1037.00"), [3, 13, 23])
     assert (found["w4"]["ids"], found["w4"]["last"]) == ([14], rows[14]["made"])
+
+
+@pytest.mark.parametrize("by_jar", [True, False], ids=["by the jar", "by Spark's Python workers"])
+def test_executors_follow_changes_of_joined_inputs_key_by_key_and_no_row_comes_to_the_driver(
+    spark: SparkSession, tmp_path: Path, by_jar: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for module in (table_frames, runners):
+        if not by_jar:
+            monkeypatch.setattr(module, "of_jar", lambda *_: None)
+    catalog, said = Catalog(str(tmp_path / f"lake-{by_jar}")), list[str]()
+    items = catalog.create_stream_table("raw.items", {"id": "bigint", "who": "bigint", "n": "bigint"}, keys="id")
+    people = catalog.create_stream_table("raw.people", {"id": "bigint", "name": "string"}, keys="id")
+    sql = "SELECT i.who % 5 AS part, count(*) AS n, sum(i.n) AS total, max(p.name) AS last FROM raw.items i "
+    sql += "LEFT JOIN raw.people p ON p.id = i.who GROUP BY i.who % 5"
+    view, held = ViewSpec("mart.v", sql, ("part",)), dict[int, tuple[int, int]]()
+    names: dict[int, str] = {}
+
+    def expected() -> list[tuple[object, ...]]:
+        found: list[tuple[object, ...]] = []
+        for part in sorted({who % 5 for who, _ in held.values()}):
+            mine = [(who, n) for who, n in held.values() if who % 5 == part]
+            last = max((names[who] for who, _ in mine if who in names), default=None)
+            found.append((part, len(mine), sum(n for _, n in mine), last))
+        return found
+
+    def step(rows: dict[int, tuple[int, int]], gone: list[int], people_now: dict[int, str]) -> int:
+        held.update(rows)
+        names.update(people_now)
+        if rows:
+            items.upsert([{"id": id, "who": who, "n": n} for id, (who, n) in rows.items()])
+        if gone:
+            items.delete([{"id": id} for id in gone])
+        if people_now:
+            people.upsert([{"id": id, "name": name} for id, name in people_now.items()])
+        for id in gone:
+            del held[id]
+        inputs, at = ("raw.items", "raw.people"), catalog.at(catalog.slot)
+        made = make_view(catalog, view, ViewMoment(at, catalog.slot, inputs), never(spark), said.append)
+        remember(made, view, {name: moment_of(at, name) for name in inputs})
+        rows_now = sorted(catalog["mart.v"].to_arrow().to_pylist(), key=lambda row: int(row["part"]))
+        assert [(row["part"], row["n"], row["total"], row["last"]) for row in rows_now] == expected()
+        return made.landed.rows
+
+    assert step({id: (id, id) for id in range(20)}, [], {id: f"p{id}" for id in range(0, 20, 3)}) == 5
+    assert (step({3: (4, 100), 30: (30, 1)}, [19], {}), said) == (3, [])  # the parts 3, 4 and 0
+    assert (step({}, [], {7: "z"}), said) == (1, [])
+    assert (step({}, [2, 7, 12, 17], {11: "y"}), said) == (2, [])  # the part 2 is gone, as 1 has another name
+    assert catalog["mart.v"].verify() == []
 
 
 def test_sql_that_spark_does_not_take_is_an_error_and_no_other_engine_runs_it(

@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 from headwater.metastore import Metastore
 from headwater.streams.log.log_files import ROW_GROUP, Share, bucket_count, row_groups_of
 from headwater.streams.reading.position_views import Published
-from headwater.streams.serving import publish_tasks, scd2, staged_rows
+from headwater.streams.serving import publish_parts, publish_tasks, scd2, staged_rows
 from headwater.streams.serving.publication import publish_tables
 from headwater.streams.table import StreamTable
 from headwater.work import LocalRunner, Task
@@ -45,8 +45,12 @@ class Here(LocalRunner):
         return [json.loads(json.dumps(Task.unpacked(task.packed()).run())) for task in tasks]
 
 
-def publish(table: StreamTable, count: int = 4, runner: Here | None = None) -> Published:
+def publish(table: StreamTable, count: int = 4, runner: Here | None = None, by_fragments: bool = False) -> Published:
+    """Publish in so many tasks by keys, or by the fragments that have the keys, however small the table is."""
+    parts = publish_parts.LEAST_BASE if not by_fragments else 0
     with (
+        patch.object(publish_parts, "LEAST_BASE", parts),
+        patch.object(publish_parts, "are_few", lambda *_: not by_fragments),
         patch.object(publish_tasks, "task_count", lambda *_: count),
         patch.object(scd2, "task_count", lambda *_: count),
     ):
@@ -62,10 +66,10 @@ def test_shares_give_what_the_oracle_says_at_any_publish_rhythm(history: History
         for batch in history.batches:
             land(table, rules, batch)
             if data.draw(st.booleans()):
-                done = publish(table, data.draw(st.sampled_from([1, 2, 8])))
+                done = publish(table, data.draw(st.sampled_from([1, 2, 8])), by_fragments=data.draw(st.booleans()))
                 late, too_late = late + done.late, too_late + done.too_late
         before = table.published
-        done = publish(table)
+        done = publish(table, by_fragments=data.draw(st.booleans()))
         if before is None or before.version != done.version:
             late, too_late = late + done.late, too_late + done.too_late
         everything = oracle(rules, history.batches)
@@ -90,6 +94,29 @@ def state(table: StreamTable) -> dict[int, tuple[Any, ...]]:
     stream, _ = table.opened()
     found = lance.dataset(f"{table._lake().uri}/{stream.serving}").scanner(with_row_id=True).to_table()
     return {row["id"]: tuple(row.values()) for row in found.to_pylist()}
+
+
+def test_tasks_divide_the_fragments_of_a_large_table_and_only_new_keys_take_a_second_job(metastore: Metastore) -> None:
+    schema = {"id": "int64", "at": "int64", "text": "string", "size": "int64"}
+    table = StreamTable.create(metastore, ["t"], schema, "id", "at")
+    for start in (0, 1000):
+        table.upsert(rows(range(start, start + 1000), 1, "a"))
+        publish(table, 1)
+    first = state(table)
+    table.upsert(rows(range(900, 1100), 2, "b"))
+    runner = Here()
+    publish(table, 1, runner, by_fragments=True)
+    assert runner.ran == ["run_share", "run_share"]
+    changed = state(table)
+    assert {id for id in changed if changed[id] != first[id]} == set(range(900, 1100))
+    assert [changed[id][-1] for id in changed] == [first[id][-1] for id in changed]
+    table.upsert(rows(range(1900, 2100), 3, "c"))
+    table.delete(rows(range(10), 3, "").select(["id", "at"]))
+    runner = Here()
+    publish(table, 2, runner, by_fragments=True)
+    assert Counter(runner.ran) == {"run_share": 4, "join_tombstones": 1}
+    assert sorted(state(table)) == list(range(10, 2100))
+    assert table.verify() == []
 
 
 def test_changed_rows_keep_their_ids_and_derived_values_and_the_history_and_the_index_follow(

@@ -276,9 +276,18 @@ def every_row(lake: Lake, view: PositionView, base: Published, rules: Rules) -> 
 
 
 def rows_of_keys(
-    lake: Lake, view: PositionView, base: Published, rules: Rules, index: KeyIndex, rows: pa.Table
+    lake: Lake,
+    view: PositionView,
+    base: Published,
+    rules: Rules,
+    index: KeyIndex,
+    rows: pa.Table,
+    fragments: Sequence[int] | None = None,
 ) -> tuple[pa.Table, Codes, Codes]:
-    """The rows of a version that have the keys of an index (`rows` are rows with those keys), ids and addresses."""
+    """The rows of a version that have the keys of an index (`rows` are rows with those keys), ids and addresses.
+
+    `fragments`: only those of these fragments.
+    """
     dataset = open_version(lake, view.stream, base.version, base.manifest)
     names = base_names(view.stream.definition, base)
     wanted = rows.select(list(rules.keys))
@@ -286,7 +295,7 @@ def rows_of_keys(
         wanted = wanted.take(index.places)
     wanted = wanted.rename_columns([names[name] for name in rules.keys])
     there = [names[field.name] for field in rules.schema if field.name in names]
-    found = find_rows(dataset, [names[name] for name in rules.keys], index, wanted, there)
+    found = find_rows(dataset, [names[name] for name in rules.keys], index, wanted, there, fragments)
     ids = found.column(ROW_ID).to_numpy().astype(np.int64)
     addresses = found.column(ROW_ADDRESS).to_numpy().astype(np.int64)
     return in_schema(found, rules, names), ids, addresses

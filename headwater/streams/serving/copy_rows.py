@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from datetime import datetime
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any
@@ -114,6 +115,38 @@ def delete_rows(dataset: Any, addresses: Codes) -> tuple[list[int], list[Fragmen
     return removed, changed
 
 
+@dataclass(frozen=True)
+class Deletions:
+    """Deletion vectors that belong to no version yet: the fragments that are empty then, the files of the others, and
+    the number of rows that they take away."""
+
+    emptied: tuple[int, ...]
+    files: Mapping[int, str]
+    rows: int
+
+    @staticmethod
+    def of(dataset: Any, addresses: Codes) -> Deletions:
+        """Write the deletion vectors for all rows to remove from the fragments of these addresses."""
+        removed, changed = delete_rows(dataset, addresses)
+        files = {each.id: each.deletion_file.json() for each in changed if each.deletion_file is not None}
+        return Deletions(tuple(removed), files, len(addresses))
+
+    def applied(self, dataset: Any) -> tuple[list[int], list[FragmentMetadata]]:
+        """The fragments that are empty, and the metadata of the others with their new files."""
+        file = lance.fragment.DeletionFile.from_json
+        changed = [(dataset.get_fragment(id).metadata, told) for id, told in self.files.items()]
+        return list(self.emptied), [replace(metadata, deletion_file=file(told)) for metadata, told in changed]
+
+    def to_json(self) -> list[Any]:
+        return [self.emptied, list(self.files.items()), self.rows]
+
+    @staticmethod
+    def from_json(parts: Sequence[Any]) -> Deletions:
+        """Those of several parts, each of other fragments."""
+        files = {id: told for _, files, _ in parts for id, told in files}
+        return Deletions(tuple(id for ids, _, _ in parts for id in ids), files, sum(rows for *_, rows in parts))
+
+
 def files_of(stream: Stream, fragments: Sequence[FragmentMetadata]) -> Iterator[str]:
     """The keys of what Lance wrote for new and changed fragments."""
     for fragment in fragments:
@@ -123,38 +156,54 @@ def files_of(stream: Stream, fragments: Sequence[FragmentMetadata]) -> Iterator[
             yield f"{stream.serving}/{fragment.deletion_file.path(fragment.id)}"
 
 
-def find_rows(dataset: Any, keys: Sequence[str], index: KeyIndex, wanted: pa.Table, columns: Sequence[str]) -> pa.Table:
+def find_rows(
+    dataset: Any,
+    keys: Sequence[str],
+    index: KeyIndex,
+    wanted: pa.Table,
+    columns: Sequence[str],
+    fragments: Sequence[int] | None = None,
+) -> pa.Table:
     """The rows whose keys are in an index: the columns asked for, row id and row address.
 
     `wanted` has the distinct keys. Few are looked up by the BTREE on the key; else the key columns are read through,
-    and the other columns of few rows are taken by their ids, of many read along.
+    and the other columns of few rows are taken by their ids, of many read along. `fragments`: only those are read.
     """
     rows = dataset.count_rows()
-    if wanted.num_rows * KEYS_PER_PAGE < rows and (text := in_list(wanted)) is not None:
+    few = fragments is None and are_few(wanted.num_rows, rows)
+    if few and (text := in_list(wanted)) is not None:
         found = _scan(dataset, columns, text)
         return found.take(np.flatnonzero(index.find([found.column(name) for name in keys]) >= 0))
     others = [name for name in columns if name not in keys]
     if wanted.num_rows * TAKEN < rows and others:
-        found = _matching(dataset, keys, index, list(keys))
+        found = _matching(dataset, keys, index, list(keys), fragments)
         taken = dataset._take_rows(found.column(ROW_ID).to_pylist(), columns=others) if found.num_rows else None
         for name in others:
             column = pa.nulls(0, dataset.schema.field(name).type) if taken is None else taken.column(name)
             found = found.append_column(name, column)
         return found.select([*columns, ROW_ID, ROW_ADDRESS])
-    return _matching(dataset, keys, index, columns)
+    return _matching(dataset, keys, index, columns, fragments)
 
 
-def _matching(dataset: Any, keys: Sequence[str], index: KeyIndex, columns: Sequence[str]) -> pa.Table:
+def are_few(keys: int, rows: int) -> bool:
+    """Return True if a BTREE finds so many keys among so many rows sooner than the key columns are read through."""
+    return keys * KEYS_PER_PAGE < rows
+
+
+def _matching(
+    dataset: Any, keys: Sequence[str], index: KeyIndex, columns: Sequence[str], fragments: Sequence[int] | None
+) -> pa.Table:
     """The rows of keys, found batch by batch: what is read through is never held at once.
 
     Deleted rows are read along, without an id: leaving out those that match takes less time than all of them.
     """
     options = {"with_row_id": True, "with_row_address": True, "include_deleted_rows": True, "batch_size": SCANNED}
-    scanner = dataset.scanner(columns=list(columns), **options)
+    own = None if fragments is None else [dataset.get_fragment(id) for id in fragments]
+    scanner = dataset.scanner(columns=list(columns), fragments=own, **options)
     names = [*columns, ROW_ID, ROW_ADDRESS]
     parts: list[pa.RecordBatch] = []
     for batch in scanner.to_batches():
-        found, ids = index.find([batch.column(name) for name in keys]) >= 0, batch.column(ROW_ID)
+        found, ids = index.holds([batch.column(name) for name in keys]), batch.column(ROW_ID)
         places = np.flatnonzero(found & ids.is_valid().to_numpy(zero_copy_only=False) if ids.null_count else found)
         matching = batch if len(places) == batch.num_rows else batch.take(pa.array(places))
         parts.append(matching.select(names))

@@ -29,6 +29,7 @@ from headwater.streams.fold.fold import apply, fold
 from headwater.streams.fold.tombstones import TombstonesAndMarks, newest, read_remembered, write_remembered
 from headwater.streams.log.log_files import Logged, narrowed, read_log
 from headwater.streams.reading.fresh_reads import (
+    Touched,
     base_rows,
     base_state,
     equal_rows,
@@ -99,14 +100,13 @@ def _after_base(lake: Lake, view: PositionView, before: Published) -> Codes:
 
 
 def merged(
-    lake: Lake, view: PositionView, rules: Rules, log: Logged, current: Published | None
+    lake: Lake, view: PositionView, rules: Rules, log: Logged, current: Published | None, touched: Touched | None = None
 ) -> tuple[Changes, Folded]:
-    """A table with keys, on top of what is published."""
+    """A table with keys, on top of what is published. `touched`: what that knows of the keys, if it is known here."""
     if current is not None:
         current = replace(current, lines=encode_lines(view.stream.definition, lines_now(lake, view, current, rules)))
     based = replace(view, base=current)
-    touched = None
-    if len(log.events) or log.events.truncations is not None:
+    if touched is None and (len(log.events) or log.events.truncations is not None):
         touched = touched_state(lake, based, rules, log.events)
     if touched is None:
         kept = current or Published(0, 0, "")

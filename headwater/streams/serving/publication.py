@@ -182,7 +182,7 @@ def _staged(
         computed(stream.definition, before, dataset),
         done.lines,
     )
-    written = commit_rows(lake, stream, staging, dataset, done.fragments, done.addresses, made.position)
+    written = commit_rows(lake, stream, staging, dataset, done.fragments, done.addresses, made.position, done.deletions)
     index_keys(lake, stream, staging, written, done.count, runner)
     tidied(lake, stream, staging, written, made.stale_to, done.changed, runner)
     if done.rejected:  # by the publish that passes over them, and so once

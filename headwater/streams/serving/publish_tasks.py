@@ -26,8 +26,18 @@ from headwater.streams.reading.position_views import PositionView, Published, re
 from headwater.streams.rows.hashing import MODULUS
 from headwater.streams.rows.input_rows import DELETE, READ, UPSERT, as_json
 from headwater.streams.rows.row_keys import Codes
+from headwater.streams.serving.copy_rows import Deletions
 from headwater.streams.serving.derived_columns import with_derived
 from headwater.streams.serving.merge import appended, merged, refolded
+from headwater.streams.serving.publish_parts import (
+    InFragments,
+    Mask,
+    OfNewKeys,
+    events_of,
+    fragment_parts,
+    joined_masks,
+    packed_mask,
+)
 from headwater.streams.serving.serving_copy import (
     CatalogLocation,
     Lake,
@@ -43,6 +53,8 @@ from headwater.work import Json, Runner, Task
 TASK_ROWS, FUNCTION_ROWS = 1 << 17, 1 << 12
 """A task folds about this many events; fewer where it calls functions of users, which are slow."""
 TASKS_PER_CORE = 4
+Part = Share | InFragments | OfNewKeys | None
+"""The events of a task: a share of the keys, those of some fragments, those of new keys, or all."""
 
 
 @dataclass(frozen=True)
@@ -96,11 +108,16 @@ class Done:
     rejected: tuple[RejectedRows, ...] = ()
     tombstones: tuple[DataFile, ...] = ()
     lines: str | None = None
+    deletions: Deletions | None = None
+    """The deletion vectors in place of `addresses`, where tasks have written them."""
+    known: Mask | None = None
+    """Of a part, the events that are its own."""
 
     @property
     def changed(self) -> int:
         """The number of rows written or removed."""
-        return max(sum(int(each.physical_rows) for each in self.fragments.metadata), len(self.addresses))
+        removed = self.deletions.rows if self.deletions is not None else len(self.addresses)
+        return max(sum(int(each.physical_rows) for each in self.fragments.metadata), removed)
 
 
 def fold_and_write(lake: Lake, work: Publish, dataset: object, runner: Runner) -> Done:
@@ -109,17 +126,40 @@ def fold_and_write(lake: Lake, work: Publish, dataset: object, runner: Runner) -
     if runner.in_driver(work.rows, bool(definition.derived)):
         return folded_share(lake, work, dataset)
     divides = not work.is_refolded and not work.view.truncates
+    if divides and definition.keys and not definition.derived and work.current is not None:
+        parts = fragment_parts(dataset, work.rows, work.current.rows, runner.cores)
+        if parts:
+            return _joined(lake, work, _by_fragments(lake, work, parts, runner), runner)
     base = work.current.rows if definition.keys and work.current is not None else 0
     count = task_count(work.rows, runner.cores, bool(definition.derived), base) if divides else 1
     shares = [Share(number, count) for number in range(count)] if count > 1 else [None]
     at, modules = catalog_location(lake), modules_of(definition.derived)
     tasks = [Task("headwater.streams.serving.publish_tasks:run_share", (at, work, share), modules) for share in shares]
     done = together(work, runner.run(tasks, f"fold and write {work.view.stream.name}"))
-    if count == 1 or not done.tombstones:
-        return done if count == 1 else replace(done, tombstones=_known(work))
-    join = Task(
-        "headwater.streams.serving.publish_tasks:join_tombstones", (at, work, done.tombstones, encoded(done.watermark))
-    )
+    return done if count == 1 else _joined(lake, work, done, runner)
+
+
+def _by_fragments(lake: Lake, work: Publish, parts: Sequence[InFragments], runner: Runner) -> Done:
+    """Fold the events by the fragments that have their keys, and then those of new keys."""
+    at, one = catalog_location(lake), "headwater.streams.serving.publish_tasks:run_share"
+    name = work.view.stream.name
+    answers = runner.run([Task(one, (at, work, part)) for part in parts], f"fold and write {name}")
+    known = joined_masks([each["known"] for each in answers], work.rows)
+    new = work.rows - int(known.sum())
+    if new:
+        count, told = task_count(new, runner.cores, False), packed_mask(known)
+        shares = [Share(number, count) for number in range(count)] if count > 1 else [None]
+        tasks = [Task(one, (at, work, OfNewKeys(told, share))) for share in shares]
+        answers += runner.run(tasks, f"new keys of {name}")
+    return together(work, answers)
+
+
+def _joined(lake: Lake, work: Publish, done: Done, runner: Runner) -> Done:
+    """Join the tombstones and marks that shares wrote with those that are published."""
+    if not done.tombstones:
+        return replace(done, tombstones=_known(work))
+    about = (catalog_location(lake), work, done.tombstones, encoded(done.watermark))
+    join = Task("headwater.streams.serving.publish_tasks:join_tombstones", about)
     small = runner.in_driver(sum(file.rows or 0 for file in done.tombstones))
     (answer,) = [join.run()] if small else runner.run([join], f"tombstones of {work.view.stream.name}")
     for file in done.tombstones:
@@ -144,24 +184,28 @@ def _known(work: Publish) -> tuple[DataFile, ...]:
     return tuple(work.current.tombstones) if work.current is not None else ()
 
 
-def folded_share(lake: Lake, work: Publish, dataset: object, share: Share | None = None) -> Done:
-    """Fold a share of the events and write its rows. `tombstones` are all files, with a share only the new ones."""
+def folded_share(lake: Lake, work: Publish, dataset: object, part: Part = None) -> Done:
+    """Fold a part of the events and write its rows. `tombstones` are all files, of a part only the new ones."""
     definition, current = work.view.stream.definition, work.current
     rules = narrowed(definition, None)
+    share = part if isinstance(part, Share) else None
     log = read_tail(lake.store, work.view, for_state=share is None and not definition.quarantines_late, share=share)
     files: tuple[DataFile, ...] = ()
+    touched, known = None, None
+    if isinstance(part, (InFragments, OfNewKeys)) and current is not None:
+        log, touched, known = events_of(lake, work.view, rules, log, current, part)
     if not rules.keys:
         changes, folded = appended(lake, work.view, rules, log, current)
     elif work.is_refolded and current is not None:
         changes, folded, files = refolded(lake, work.view, rules, log, current)
     else:
-        changes, folded = merged(lake, work.view, rules, log, current)
+        changes, folded = merged(lake, work.view, rules, log, current, touched)
         new, place = TombstonesAndMarks(folded.tombstones, folded.marks), (lake.store, lake.clock, work.view.stream)
-        if share is None:
+        if part is None:
             files = add_remembered(*place, _known(work), new, folded.watermark)
         else:
             files = write_remembered(*place, new, folded.watermark)
-    return replace(written(lake, work, dataset, log, changes, folded), tombstones=files)
+    return replace(written(lake, work, dataset, log, changes, folded), tombstones=files, known=known)
 
 
 def written(lake: Lake, work: Publish, dataset: object, log: Logged, changes: Changes, folded: Folded) -> Done:
@@ -211,14 +255,22 @@ def _passed_over(
 
 
 @small_pages
-def run_share(location: CatalogLocation, work: Publish, share: Share | None) -> Json:
-    """Do a share of a publish on an executor. Counts and digest are differences to what is published."""
+def run_share(location: CatalogLocation, work: Publish, part: Part) -> Json:
+    """Do a part of a publish on an executor. Counts and digest are differences to what is published.
+
+    A task that has all rows to remove of a fragment writes its deletion vector. Of a share of the keys it only tells
+    their addresses.
+    """
     lake = location.lake()
-    done = folded_share(lake, work, work.dataset(lake), share)
+    dataset = work.dataset(lake)
+    done = folded_share(lake, work, dataset, part)
     known = work.current or Published(0, 0, "")
+    whole = dataset is not None and not isinstance(part, Share)
     return {
         **done.fragments.to_json(),
-        "addresses": packed(done.addresses),
+        "addresses": "" if whole else packed(done.addresses),
+        "deletions": Deletions.of(dataset, done.addresses).to_json() if whole else None,
+        "known": packed_mask(done.known) if isinstance(part, InFragments) and done.known is not None else "",
         "digest": str((done.digest - known.digest) % MODULUS),
         "count": done.count - known.rows,
         "watermark": encoded(done.watermark),
@@ -233,7 +285,8 @@ def run_share(location: CatalogLocation, work: Publish, share: Share | None) -> 
 def together(work: Publish, answers: Sequence[Json]) -> Done:
     """Return what all shares have done. The tombstones and marks stay in the files that the shares wrote."""
     known = work.current or Published(0, 0, "")
-    addresses = [unpacked(each["addresses"]) for each in answers]
+    addresses = [unpacked(each["addresses"]) for each in answers if each["addresses"]]
+    deletions = [each["deletions"] for each in answers if each["deletions"] is not None]
     return Done(
         NewFragments.from_json(answers),
         np.concatenate([np.empty(0, np.int64), *addresses]),
@@ -245,6 +298,7 @@ def together(work: Publish, answers: Sequence[Json]) -> Done:
         tuple(RejectedRows.from_json(rows) for each in answers for rows in each["rejected"]),
         tuple(DataFile(*file) for each in answers for file in each["tombstones"]),
         answers[0]["lines"],
+        Deletions.from_json(deletions) if deletions else None,
     )
 
 

@@ -20,7 +20,7 @@ from headwater.streams.reading.position_views import Computed, Published
 from headwater.streams.rows.hashing import digest_of, hash_rows
 from headwater.streams.rows.row_keys import Codes
 from headwater.streams.serving.compaction import due, index_added, rewritten, rows_to_tidy
-from headwater.streams.serving.copy_rows import delete_rows, files_of, write_rows
+from headwater.streams.serving.copy_rows import Deletions, delete_rows, files_of, write_rows
 from headwater.streams.serving.row_ids import KeptIds, created_versions, kept
 from headwater.streams.serving.schema_evolution import is_widened
 from headwater.streams.serving.serving_copy import (
@@ -147,12 +147,16 @@ def commit_rows(
     new: NewFragments,
     addresses: Codes,
     position: int,
+    deletions: Deletions | None = None,
 ) -> Any:
-    """Stage the version with these fragments and without the rows at these addresses; the dataset as it is then."""
+    """Stage the version with these fragments and without the rows at these addresses; the dataset as it is then.
+
+    `deletions`: what removes these rows, where tasks have written it.
+    """
     properties = {"headwater.position": str(position)}
     fragments = new.metadata
     last = staging.staged[-1].version if staging.staged else 0
-    if staging.staged and not fragments and not len(addresses):
+    if staging.staged and not fragments and not len(addresses) and not (deletions and deletions.rows):
         staging.unfinished = last - 1
         return dataset  # only the columns changed
     if dataset is None:
@@ -160,7 +164,7 @@ def commit_rows(
         staging.sync(list(files_of(stream, fragments)))
         return commit(lake, stream, staging, lance.LanceOperation.Overwrite(schema, fragments), 0, properties)
     staging.rowless = staging.unfinished = last
-    removed, changed = delete_rows(dataset, addresses)
+    removed, changed = delete_rows(dataset, addresses) if deletions is None else deletions.applied(dataset)
     fragments = sorted(fragments, key=lambda each: each.files[0].path in new.kept)  # ids are given out in their order
     operation = lance.LanceOperation.Update(
         removed_fragment_ids=removed, updated_fragments=changed, new_fragments=fragments
