@@ -88,7 +88,7 @@ def overview(namespace: LanceNamespace, call: Call) -> OverviewFacts:
     upkeep = _upkeep(seen)
     return OverviewFacts(
         size if told.is_whole else None,
-        _growth(metastore) if told.is_whole else None,
+        growth_of(metastore) if told.is_whole else None,
         unread,
         _largest(waiting, "rows", most),
         len(waiting),
@@ -122,7 +122,7 @@ def _upkeep(tables: Sequence[KeptTable]) -> list[TableUpkeep]:
     ]
 
 
-def _growth(metastore: Metastore) -> Growth | None:
+def growth_of(metastore: Metastore) -> Growth | None:
     """Return the commits that are kept, in spans of time that begin at whole minutes, hours or days; None without any.
 
     The metastore has the time of each commit in memory.
