@@ -15,9 +15,10 @@ import headwater
 from headwater.errors import LanceNamespaceError
 from headwater.metastore.records.objects import time_of, words_of
 from headwater.names import ROOT, ObjectId, format_name
-from headwater.rest.page.overview_facts import Growth, LogFacts, OverviewFacts, TableState
+from headwater.rest.page.overview_facts import Commit, Growth, LogFacts, OverviewFacts, TableState
 from headwater.rest.page.page_facts import (
     QUARANTINE,
+    RUNS,
     DroppedFacts,
     Hit,
     NameFacts,
@@ -183,7 +184,7 @@ def catalog(visit: Visit) -> Page:
 def _overview(visit: Visit) -> dict[str, object]:
     """Return the front page's facts: how much there is, what waits for somebody, and what was done last."""
     found: OverviewFacts = visit.question("PageOverview", limit=NEWEST)
-    commits = [commit for commit in reversed(found.log.commits) if commit.total]
+    commits = [commit for commit in reversed(found.log.commits) if not _is_bookkeeping(commit)]
     return {
         "overview": found,
         "growth": growth_chart(found.growth) if found.growth is not None else "",
@@ -196,6 +197,11 @@ def _overview(visit: Visit) -> dict[str, object]:
     }
 
 
+def _is_bookkeeping(commit: Commit) -> bool:
+    """Return True for a commit that only notes the run of a pipeline, or something beside rows and names."""
+    return all(change.path == RUNS.names for change in commit.entry.changes)
+
+
 SPAN_WORDS = {1_000: "second", 60_000: "minute", 3_600_000: "hour", 86_400_000: "day", 604_800_000: "week"}
 
 
@@ -203,7 +209,7 @@ def growth_chart(growth: Growth) -> Markup:
     """Return the drawing of commits over time."""
     whole = next(each for each in reversed(SPAN_WORDS) if growth.span_ms % each == 0)
     count, word = growth.span_ms // whole, SPAN_WORDS[whole]
-    title = f"Commits per {word}" if count == 1 else f"Commits in {count} {word}s each"
+    title = f"Commits per {word}" if count == 1 else f"Commits in spans of {count} {word}s"
     form = "%Y-%m-%d" if growth.span_ms >= 86_400_000 else "%m-%d %H:%M" if growth.span_ms >= 60_000 else "%H:%M:%S"
     labels = [time_of(start).strftime(form) for start in growth.starts]
     return bars(title, list(zip(labels, map(float, growth.commits), strict=True)))
