@@ -115,9 +115,9 @@ class _Loader(Loader):
 
 
 def _run_without_models(package: ModuleType, loader: Any) -> None:
-    """Run the `__init__` of a package. A name that it takes from the client's modules is imported at its first use.
+    """Run the `__init__` of a package. A name that it takes from the client's modules is a `ModelWhenUsed`.
 
-    Annotations stay texts. A name that the code itself uses is imported at once.
+    Annotations stay texts.
     """
     homes: dict[str, tuple[str, str]] = {}
     own = []
@@ -130,10 +130,12 @@ def _run_without_models(package: ModuleType, loader: Any) -> None:
     code = compile(ast.Module(own, []), str(package.__file__), "exec", texts, dont_inherit=True)
 
     def find(name: str) -> Any:
-        if name not in homes:
+        if name in homes:
+            found: Any = _model_when_used(*homes[name])
+        elif f"{package.__name__}.{name}" in PACKAGES:
+            found = importlib.import_module(f"{package.__name__}.{name}")
+        else:
             raise AttributeError(f"module {package.__name__!r} has no attribute {name!r}")
-        module, attribute = homes[name]
-        found = getattr(importlib.import_module(module), attribute)
         setattr(package, name, found)
         return found
 
@@ -142,6 +144,45 @@ def _run_without_models(package: ModuleType, loader: Any) -> None:
     for name in homes.keys() & set(_names_used(code)):
         find(name)
     exec(code, package.__dict__)
+
+
+class ModelWhenUsed:
+    """A model of the client that is imported when somebody makes one, derives from it or compares with it.
+
+    A command names about a hundred models and makes five; each takes pydantic more than a millisecond to set up.
+    """
+
+    def __init__(self, module: str, name: str) -> None:
+        self._home = module, name
+
+    @functools.cached_property
+    def _model(self) -> Any:
+        module, name = self._home
+        return getattr(importlib.import_module(module), name)
+
+    def __call__(self, *args: Any, **values: Any) -> Any:
+        return self._model(*args, **values)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._model, name)
+
+    def __mro_entries__(self, bases: tuple[object, ...]) -> tuple[Any, ...]:
+        return (self._model,)
+
+    def __instancecheck__(self, value: object) -> bool:
+        return isinstance(value, self._model)
+
+    def __subclasscheck__(self, kind: type) -> bool:
+        return issubclass(kind, self._model)
+
+    def __or__(self, other: Any) -> Any:
+        return self._model | other
+
+    def __ror__(self, other: Any) -> Any:
+        return other | self._model
+
+
+_model_when_used = functools.cache(ModelWhenUsed)
 
 
 def _names_used(code: CodeType) -> Iterator[str]:

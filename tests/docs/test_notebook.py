@@ -28,7 +28,7 @@ def cells() -> list[str]:
 
 def notebook() -> str:
     """Return a notebook of these cells."""
-    made = [
+    made: list[dict[str, object]] = [
         {"cell_type": "code", "id": f"cell{n}", "metadata": {}, "execution_count": None, "outputs": [], "source": text}
         for n, text in enumerate(cells())
     ]
