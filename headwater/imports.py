@@ -3,7 +3,7 @@ generated client, about a second of CPU that a look-up at the command line has n
 
     lance_namespace.errors            loaded alone: our errors are these classes, and need nothing else of the package
     lance_namespace_urllib3_client    imported when somebody needs it, a validator built when it first checks something;
-                                      at the command line, a module of it when a name of that is first used
+                                      at the command line, a model of it when one is first made
 
     lance                             imported when something of it is first used: a server that only names things
                                       never does
@@ -130,8 +130,10 @@ def _run_without_models(package: ModuleType, loader: Any) -> None:
     code = compile(ast.Module(own, []), str(package.__file__), "exec", texts, dont_inherit=True)
 
     def find(name: str) -> Any:
-        if name in homes:
-            found: Any = _model_when_used(*homes[name])
+        home, attribute = homes.get(name, ("", ""))
+        if home:
+            is_package = home in PACKAGES
+            found = getattr(importlib.import_module(home), attribute) if is_package else _model(home, attribute)
         elif f"{package.__name__}.{name}" in PACKAGES:
             found = importlib.import_module(f"{package.__name__}.{name}")
         else:
@@ -182,7 +184,7 @@ class ModelWhenUsed:
         return other | self._model
 
 
-_model_when_used = functools.cache(ModelWhenUsed)
+_model = functools.cache(ModelWhenUsed)
 
 
 def _names_used(code: CodeType) -> Iterator[str]:
