@@ -90,6 +90,7 @@ $(DOCS)/.ready: requirements/docs.txt
 pin:
 	uv pip compile pyproject.toml --all-extras --group dev --generate-hashes --python-version 3.11 --no-header -o requirements/development.txt
 	uv pip compile requirements/clients.in -c requirements/development.txt --generate-hashes --python-version 3.11 --no-header --no-annotate -o requirements/clients.txt
+	uv pip compile requirements/notebook.in -c requirements/development.txt --generate-hashes --python-version 3.11 --no-header --no-annotate -o requirements/notebook.txt
 	uv pip compile requirements/debezium.in --generate-hashes --python-version 3.11 --no-header --no-annotate -o requirements/debezium.txt
 	uv pip compile requirements/model.in --generate-hashes --python-version 3.11 --no-header --no-annotate -o requirements/model.txt
 	uv pip compile requirements/docs.in --generate-hashes --python-version 3.11 --no-header --no-annotate -o requirements/docs.txt

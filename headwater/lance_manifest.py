@@ -53,6 +53,7 @@ _OTHERS = {
 }
 """Operations of Lance's transactions by their field, before the name of a table."""
 _PHYSICAL_ROWS, _PREDICATE = 4, 3
+_DATA_FILE, _DELETION_FILE, _DELETED_ROWS = 2, 3, 4
 CHANGE = "headwater.change"
 """The metadata of a version in an answer that says the change that made it, beside the metadata of its client."""
 MAX_TOLD, MAX_NAMED = 80, 3
@@ -174,6 +175,33 @@ def _column(message: bytes) -> tuple[str, str]:
             key, text = pair(as_bytes(value))
             comment = text if key == COMMENT else comment
     return name, comment
+
+
+@dataclass(frozen=True)
+class FragmentRows:
+    """The rows of a fragment, those of them that are deleted, and the bytes of its files."""
+
+    rows: int
+    deleted: int
+    bytes: int
+
+
+def fragments_of(data: bytes) -> list[FragmentRows]:
+    """Return the fragments of a manifest file. ValueError: this is no manifest."""
+    return [_fragment_rows(as_bytes(value)) for value in pick(manifest_message(data), FRAGMENT)]
+
+
+@lru_cache(maxsize=1 << 12)
+def _fragment_rows(message: bytes) -> FragmentRows:
+    rows, deleted, size = 0, 0, 0
+    for field, value, _ in parse(message):
+        if field == _PHYSICAL_ROWS:
+            rows = as_number(value)
+        elif field == _DATA_FILE:
+            size += sum(as_number(each) for each in pick(as_bytes(value), DATA_SIZE))
+        elif field == _DELETION_FILE:
+            deleted = sum(as_number(each) for each in pick(as_bytes(value), _DELETED_ROWS))
+    return FragmentRows(rows, deleted, size)
 
 
 def metadata_of(data: bytes) -> dict[str, str]:

@@ -197,7 +197,7 @@ def cell(value: object, terminal: bool | None = None) -> str:
     if isinstance(value, datetime):
         return local(value) if short and value.tzinfo is not None else stamp(value)
     if isinstance(value, Bytes):
-        return size(value) if short else str(int(value))
+        return size(value)
     if isinstance(value, bytes):
         return f"<{len(value)} bytes>" if short else value.hex()
     if isinstance(value, (list, tuple)) and short and _is_vector(value):

@@ -292,7 +292,7 @@ def quarantine(args: argparse.Namespace) -> int:
         told = f"{many(done.rows, 'row')} taken again, {done.quarantined:,} stay, position {done.position}"
         show(asdict(done) if args.json else f"{args.table}: {told}", args.json)
     elif args.drop:
-        confirm(args, f"This drops rows from the quarantine of {args.table}.")
+        confirm(args, f"This will drop rows from the quarantine of {args.table}.")
         dropped = table.drop_quarantined(**chosen)
         show({"dropped": dropped} if args.json else f"{args.table}: {many(dropped, 'row')} dropped", args.json)
     else:

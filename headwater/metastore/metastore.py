@@ -45,6 +45,7 @@ from headwater.metastore.records.objects import (
     moment_ms,
     time_of,
 )
+from headwater.metastore.state.activity import Activity
 from headwater.metastore.state.diff import diff
 from headwater.metastore.state.history import find_transaction
 from headwater.metastore.state.slot_views import NOTHING_CHOSEN, IndexView
@@ -92,6 +93,7 @@ class Metastore:
         self._chosen: Mapping[str, str] = NOTHING_CHOSEN
         self._listener: Callable[[], None] | None = None
         self._log = Log(self.store, self.clock)
+        self.activity = Activity(self._log)
         self._committer = Committer(self._log, MAX_LOCAL_KEY if self.store.abilities.path else MAX_REMOTE_KEY)
         self._send: Callable[[bytes], Sequence[int] | None] | None = None
         self._snapshots = Snapshots(self._log)

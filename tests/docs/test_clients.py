@@ -9,11 +9,8 @@ import os
 import re
 import shutil
 import subprocess
-import sys
-import sysconfig
 import tempfile
 from collections.abc import Iterator
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 import pytest
@@ -22,9 +19,9 @@ import headwater
 from headwater.config import connect
 from headwater.rest.server import start_in_thread
 from tests.docs.blocks import FENCE, ROOT
+from tests.environments import python_with
 
 PAGE = ROOT / "docs" / "clients.md"
-PINS = Path(__file__).parents[2] / "requirements" / "clients.txt"
 HEAVY = ("Ray", "Ray and Spark over one root", "Daft")
 OTHER_SPARK = "lance-spark"
 """It needs another PySpark: tests/interop/test_lance_spark.py runs it."""
@@ -75,30 +72,7 @@ def test_the_recipes_of_light_clients_run(servers: tuple[str, str]) -> None:
 @pytest.fixture(scope="module")
 def heavy_python(tmp_path_factory: pytest.TempPathFactory) -> str:
     """A Python that has what this one has, and beside it the pinned Ray and Daft. Skips, saying why, without them."""
-    home = tmp_path_factory.mktemp("clients") / "venv"
-    subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(home)], check=True)
-    python = home / "bin" / "python"
-    beside = home / "lib" / f"python{sysconfig.get_python_version()}" / "site-packages" / "beside.pth"
-    beside.write_text("\n".join(sysconfig.get_paths()[key] for key in ("purelib", "platlib")) + "\n")
-    pins = home / "pins.txt"
-    pins.write_text("".join(_missing(PINS.read_text())))
-    line = [sys.executable, "-m", "pip", "--python", str(python), "install", "--quiet", "--no-deps", "--require-hashes"]
-    done = subprocess.run([*line, "-r", str(pins)], capture_output=True, text=True, check=False)
-    if done.returncode:
-        pytest.skip(f"Ray and Daft cannot be installed here: {done.stderr.strip().splitlines()[-1]}")
-    return str(python)
-
-
-def _missing(pins: str) -> Iterator[str]:
-    """The pins of packages that this environment has not."""
-    for pin in re.findall(r"^[a-z].*?(?=^[a-z]|\Z)", pins, re.MULTILINE | re.DOTALL):
-        name, number = re.match(r"(\S+)==(\S+)", pin).groups()  # type: ignore[union-attr]
-        try:
-            known = version(name)
-        except PackageNotFoundError:
-            known = ""
-        if known != number:
-            yield pin
+    return python_with("clients.txt", tmp_path_factory.mktemp("clients") / "venv")
 
 
 @pytest.mark.long

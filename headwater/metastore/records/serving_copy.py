@@ -5,8 +5,8 @@ The columns of a table and their comments are read from the manifest of its newe
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, TypeVar
 
 from headwater.errors import LanceNamespaceError
 from headwater.lance_manifest import columns_of
@@ -15,6 +15,7 @@ from headwater.store import KeyNotFoundError, Store
 if TYPE_CHECKING:
     from headwater.metastore.state.snapshot import Snapshot
 
+Found = TypeVar("Found")
 LANCE_FORMAT = "lance"
 LOCATION = "location"
 """The property of a lance stream that holds the dataset's folder, relative to the root."""
@@ -84,17 +85,24 @@ def _around(folder: str) -> Iterator[str]:
 
 def columns_at(state: Snapshot, store: Store, table: Sequence[str]) -> Mapping[str, str]:
     """Each column with its comment, or an empty text; none where there is no version or it cannot be read."""
+    return manifest_at(state, store, table, columns_of) or {}
+
+
+def manifest_at(
+    state: Snapshot, store: Store, table: Sequence[str], read: Callable[[bytes], Found], most: int | None = None
+) -> Found | None:
+    """Read the manifest of a table's newest version; None without one, if it is unreadable or over `most` bytes."""
     try:
         newest = state.newest_delta(list(table), format=LANCE_FORMAT)
     except LanceNamespaceError:
-        return {}
-    if newest is None or not newest.files:
-        return {}
+        return None
+    if newest is None or not newest.files or (most is not None and newest.files[0].bytes > most):
+        return None
     path = newest.files[0].path
     staged = newest.properties.get("staged")
     for key in [path, f"{path.rsplit('/_versions/', 1)[0]}/{staged}"] if staged else [path]:
         try:
-            return columns_of(store.get(key))
+            return read(store.get(key))
         except (KeyNotFoundError, LanceNamespaceError, ValueError):
             continue
-    return {}
+    return None

@@ -6,7 +6,7 @@ is left as long as a revision or delta of it is, and says the same.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 
 from headwater.errors import CorruptFileError, TransactionNotFoundError
 from headwater.metastore.commit.log import Log
@@ -136,6 +136,17 @@ def entries_of(number: int, slot: Slot) -> Iterator[LogEntry]:
     """The transactions of a slot, as the change feed tells them."""
     for ordinal, txn in enumerate(slot.transactions):
         yield LogEntry(number, ordinal, time_of(slot.time), txn.message, txn.author, txn.id, _changes(txn.changes))
+
+
+def heads_of(number: int, slot: Slot, kinds: Collection[str], most: int) -> Iterator[tuple[LogEntry, int]]:
+    """Return the transactions of a slot with their first changes of some kinds, and how many of those each has.
+
+    A transaction may change a hundred thousand objects: only `most` of its changes are built.
+    """
+    for ordinal, txn in enumerate(slot.transactions):
+        shown = [change for change in txn.changes if change.kind in kinds]
+        changes = _changes(shown[:most])
+        yield LogEntry(number, ordinal, time_of(slot.time), txn.message, txn.author, txn.id, changes), len(shown)
 
 
 def _changes(changes: Iterable[NewRevision]) -> tuple[LogChange, ...]:

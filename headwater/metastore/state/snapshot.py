@@ -360,6 +360,11 @@ class Snapshot(Reading):
                         found[path] = Dropped(item.node.kind, path, revision.slot, revision.txn, revision.time)
             return sorted(found.values(), key=lambda one: -one.slot)
 
+    def named_keys(self) -> set[str]:
+        """Return the keys of namespaces and tables, some of which may be dropped by now."""
+        with self._log.lock:
+            return {node.key for node in self._ready().index.nodes() if node.kind in NAMED}
+
     def searchable(self, keys: Iterable[str] | None = None) -> dict[str, tuple[str, str]]:
         """Return the names and the properties of namespaces and tables (of some, by their keys), in small letters."""
         with self._log.lock:

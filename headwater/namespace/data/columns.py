@@ -25,9 +25,7 @@ from lance_namespace import (
     UpdateTableSchemaMetadataRequest,
     UpdateTableSchemaMetadataResponse,
 )
-from lance_namespace_urllib3_client.models.add_columns_entry import AddColumnsEntry
-from lance_namespace_urllib3_client.models.alter_columns_entry import AlterColumnsEntry
-from lance_namespace_urllib3_client.models.update_field_metadata_entry import UpdateFieldMetadataEntry
+from lance_namespace_urllib3_client.models import AddColumnsEntry, AlterColumnsEntry, UpdateFieldMetadataEntry
 
 from headwater.errors import (
     ConcurrentModificationError,

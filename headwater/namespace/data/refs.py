@@ -22,8 +22,7 @@ from lance_namespace import (
     UpdateTableTagRequest,
     UpdateTableTagResponse,
 )
-from lance_namespace_urllib3_client.models.branch_contents import BranchContents
-from lance_namespace_urllib3_client.models.tag_contents import TagContents
+from lance_namespace_urllib3_client.models import BranchContents, TagContents
 
 from headwater.errors import (
     InvalidInputError,

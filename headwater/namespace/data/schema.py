@@ -10,9 +10,7 @@ import json
 from typing import Any
 
 import pyarrow as pa
-from lance_namespace_urllib3_client.models.json_arrow_data_type import JsonArrowDataType
-from lance_namespace_urllib3_client.models.json_arrow_field import JsonArrowField
-from lance_namespace_urllib3_client.models.json_arrow_schema import JsonArrowSchema
+from lance_namespace_urllib3_client.models import JsonArrowDataType, JsonArrowField, JsonArrowSchema
 
 from headwater.decoding.bounds import MAX_DEPTH
 from headwater.errors import InvalidInputError, TableSchemaValidationError

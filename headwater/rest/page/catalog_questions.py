@@ -1,4 +1,4 @@
-"""Questions of the page about the catalog: overview, log, dropped objects, snapshots, history of an object, search.
+"""Questions of the page about the catalog: names, dropped objects, snapshots, history of an object, search.
 
 The search covers names, properties, columns and comments. A metastore's objects are in memory: their texts are kept,
 and brought up to date by what was committed since. Columns stand in the manifests of tables: a search reads a limited
@@ -7,7 +7,7 @@ number of them, a thread reads the others, and the answer says how many are left
 
 from __future__ import annotations
 
-from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -21,9 +21,10 @@ from headwater.namespace.abilities import abilities_of
 from headwater.rest.auth.object_rights import Projection
 from headwater.rest.call import Call
 from headwater.rest.extensions import HANDLERS, Handler
-from headwater.rest.page import lineage_questions, row_questions, sql_questions, table_questions
+from headwater.rest.page import lineage_questions, overview_questions, row_questions, sql_questions, table_questions
 from headwater.rest.page.access_questions import no_keys
-from headwater.rest.page.kept_facts import tables_of, texts_of
+from headwater.rest.page.kept_facts import texts_of
+from headwater.rest.page.overview_facts import LogFacts, OverviewFacts
 from headwater.rest.page.page_facts import (
     AccessFacts,
     CompareFacts,
@@ -34,10 +35,8 @@ from headwater.rest.page.page_facts import (
     HistoryFacts,
     Hit,
     LineageFacts,
-    LogFacts,
     MadeKey,
     NameFacts,
-    OverviewFacts,
     PinnedFact,
     QuarantineFacts,
     QueryFacts,
@@ -52,33 +51,33 @@ from headwater.rest.page.page_facts import (
     VersionFacts,
 )
 from headwater.rest.routes import NOTHING, Permission, Route, RouteTarget
-from headwater.streams.layout import QUARANTINE, RUNS
 from headwater.verbs.verb import metastore_of
 
 
 def names(namespace: LanceNamespace, call: Call) -> NameFacts:
-    """All names of a kind (`word`) in a namespace that the caller may see: a metastore has them in memory."""
-    caller, found = call.asker, metastore_of(namespace).now().names(call.id.names, call.request.word)
-    everything = caller.sees_everything
-    return NameFacts([name for name in found if everything or caller.may_see(call.id.child(name))])
+    """Names in a namespace that the caller may see and that hold `word`: `limit` of them from the place `since` on.
+
+    A metastore has the names in memory. Only those that are shown leave it.
+    """
+    now, asked = metastore_of(namespace).now(), call.request
+    every = [_visible(call, now.names(call.id.names, kind)) for kind in ("namespace", "table")]
+    found = [_holding(names, asked.word.casefold()) for names in every]
+    first = asked.since or 0
+    folders = found[0][first : first + asked.limit]
+    after = max(0, first - len(found[0]))
+    leaves = found[1][after : after + asked.limit - len(folders)]
+    return NameFacts(list(folders), list(leaves), (len(found[0]), len(found[1])), sum(map(len, every)))
 
 
-def log(namespace: LanceNamespace, call: Call) -> LogFacts:
-    """So many slots of the log up to one, as far as the caller may be told of them."""
-    metastore, asked = metastore_of(namespace), call.request
-    now, oldest = metastore.now(), metastore.boundary
-    last = min(asked.until or now.slot, now.slot)
-    first = max(oldest, last - asked.limit)
-    told = Projection(call.asker, metastore)
-    entries = []
-    for entry in metastore.log(first):
-        if entry.slot > last:
-            break
-        seen = told.log_entry(entry)
-        if seen.changes or told.is_whole:
-            entries.append(seen)
-    names = {change.path for entry in entries for change in entry.changes}
-    return LogFacts(entries, now.slot, first, oldest, {name for name in names if now.exists(name)})
+def _visible(call: Call, names: Sequence[str]) -> Sequence[str]:
+    if call.asker.sees_everything:
+        return names
+    return [name for name in names if call.asker.may_see(call.id.child(name))]
+
+
+def _holding(names: Sequence[str], low: str) -> Sequence[str]:
+    """Return the names that hold a text, whatever their case."""
+    return [name for name in names if low in name.casefold()] if low else names
 
 
 def dropped(namespace: LanceNamespace, call: Call) -> DroppedFacts:
@@ -180,24 +179,6 @@ def _in_columns(text: str, low: str) -> str:
     return f"column {name}" if low in name else f"comment of {name}"
 
 
-def overview(namespace: LanceNamespace, call: Call) -> OverviewFacts:
-    """The catalog as a whole, as far as the caller may be told: its size, what waits, and what was done last."""
-    metastore = metastore_of(namespace)
-    told, tables = Projection(call.asker, metastore), tables_of(metastore)
-    with tables.lock:
-        tables.bring_up(metastore)
-        kinds, unread = Counter(tables.kinds.values()), len(tables.unread)
-        streams = [state for key, state in tables.streams.items() if told.tells(state.path, key)]
-    size = (kinds["namespace"], kinds["table"], len(streams)) if told.is_whole else None
-    rejected = [state for state in streams if state.path[-1].endswith(QUARANTINE) and state.total]
-    kept = [state for state in streams if state.path != RUNS and not state.path[-1].endswith(QUARANTINE)]
-    waiting = [state for state in kept if state.deltas]
-    runs = next((state.path for state in streams if state.path == RUNS), None)
-    newest = sorted(waiting, key=lambda state: -state.rows)[: call.request.limit]
-    shown = rejected[: call.request.limit]
-    return OverviewFacts(size, unread, newest, len(waiting), shown, runs, log(namespace, call))
-
-
 @dataclass(frozen=True)
 class Question:
     """A question of the page: the row that the dispatcher and the audit log read, its handler, how its answer is read.
@@ -229,8 +210,8 @@ _ACCESS = {
 QUESTIONS: dict[str, Question] = {
     question.route.operation: question
     for question in (
-        _question("PageLog", NOTHING, log, LogFacts),
-        _question("PageOverview", NOTHING, overview, OverviewFacts),
+        _question("PageLog", NOTHING, overview_questions.log, LogFacts),
+        _question("PageOverview", NOTHING, overview_questions.overview, OverviewFacts),
         _question("PageDropped", NOTHING, dropped, DroppedFacts),
         _question("PageSnapshots", NOTHING, snapshots, SnapshotFacts),
         _question("PageSearch", NOTHING, search, SearchFacts),

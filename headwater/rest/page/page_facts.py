@@ -7,7 +7,7 @@ from typing import Any
 
 from msgspec import Struct
 
-from headwater.metastore.records.objects import Delta, HistoryEntry, LogEntry, Object, PinnedTable
+from headwater.metastore.records.objects import Delta, HistoryEntry, Object, PinnedTable
 from headwater.names import ObjectId
 from headwater.streams import layout
 
@@ -16,45 +16,16 @@ RUNS = ObjectId(layout.RUNS)
 """The table of pipeline runs."""
 
 
-class LogFacts(Struct, frozen=True):
-    """Some of the log, oldest first, and which of the names in it lead to something now."""
+class NameFacts(Struct, frozen=True):
+    """Some names of a namespace, sorted: namespaces, then tables. `found`: how many of each match a filter.
 
-    entries: list[LogEntry]
-    newest: int
-    first: int
-    oldest: int
-    there: set[tuple[str, ...]]
-
-
-class TableState(Struct, frozen=True):
-    """A stream table: rows and deltas of its log that are not published, and all rows of its log."""
-
-    path: tuple[str, ...]
-    rows: int
-    deltas: int
-    total: int
-
-
-class OverviewFacts(Struct, frozen=True):
-    """The catalog as a whole. `size`: namespaces, tables, and stream tables of them; None for a caller with a scope.
-
-    `unread`: objects that were not looked at yet. `waiting`: stream tables with rows to publish, `waiting_total` of
-    them. `quarantined`: quarantine tables that hold rows. `runs`: the table of pipeline runs.
+    `total`: how many of both kinds there are.
     """
 
-    size: tuple[int, int, int] | None
-    unread: int
-    waiting: list[TableState]
-    waiting_total: int
-    quarantined: list[TableState]
-    runs: tuple[str, ...] | None
-    log: LogFacts
-
-
-class NameFacts(Struct, frozen=True):
-    """The names in a namespace of one kind, sorted."""
-
-    names: list[str]
+    namespaces: list[str]
+    tables: list[str]
+    found: tuple[int, int]
+    total: int
 
 
 class DroppedFact(Struct, frozen=True):
@@ -104,7 +75,10 @@ class HistoryFacts(Struct, frozen=True):
 
 
 class Unpublished(Struct, frozen=True):
-    """A stream table: how far its log is ahead of its serving copy, and what it is declared to be."""
+    """A stream table: how far its log is ahead of its serving copy, and what it is declared to be.
+
+    `stale`: derived columns with values of an older function, in `stale_rows` rows.
+    """
 
     position: int
     published: int
@@ -115,6 +89,8 @@ class Unpublished(Struct, frozen=True):
     keys: tuple[str, ...]
     sequence: tuple[str, ...]
     total: int
+    stale: list[str] = []
+    stale_rows: int = 0
 
 
 class TableFacts(Struct, frozen=True):

@@ -83,7 +83,7 @@ def table(namespace: LanceNamespace, call: Call) -> TableFacts:
     except LanceNamespaceError:
         return TableFacts(False, False)
     return TableFacts(
-        _has_version(snapshot, names),
+        has_versions(snapshot, names),
         is_stream,
         unpublished(snapshot, names) if is_stream and call.request.details else None,
         is_stream and snapshot.exists(sibling(names, QUARANTINE)),
@@ -105,7 +105,7 @@ def is_text(kind: pa.DataType) -> bool:
     return pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind)
 
 
-def _has_version(snapshot: Snapshot, names: Sequence[str]) -> bool:
+def has_versions(snapshot: Snapshot, names: Sequence[str]) -> bool:
     """Return True if a table has a Lance version: False for one that is only declared, or never published."""
     try:
         return snapshot.last_position(names, format=LANCE) > 0
@@ -127,7 +127,11 @@ def unpublished(snapshot: Snapshot, names: Sequence[str]) -> Unpublished | None:
     total = rows + (published.rows if published is not None else 0)
     told = stream.definition
     schema = told.schema.serialize().to_pybytes().hex()
-    return Unpublished(position, start, version, len(waiting), rows, schema, told.keys, told.sequence, total)
+    stale = [each.name for each in published.derived if each.stale_to >= 0] if published is not None else []
+    behind = published.stale if published is not None else 0
+    return Unpublished(
+        position, start, version, len(waiting), rows, schema, told.keys, told.sequence, total, stale, behind
+    )
 
 
 def _opened(namespace: LanceNamespace, call: Call) -> lance.LanceDataset:
