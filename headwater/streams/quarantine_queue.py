@@ -211,7 +211,9 @@ class QuarantineQueue(StreamReads):
         folded = fold(definition.rules, state, batch.events)
         passed = folded.late | folded.too_late
         passed = passed if folded.unplaced is None else passed | folded.unplaced
-        held = _by_key(definition.keys, state.rows), _by_key(definition.keys, state.tombstones)
+        alive = _by_key(definition.keys, state.rows)
+        dead = {key: row for key, row in _by_key(definition.keys, state.tombstones).items() if key not in alive}
+        held = alive, dead
         stands = set[int]()
         for row, event in zip((row for row, _ in pairs), batch.events.rows.to_pylist(), strict=True):
             is_delete = row.delta.properties[KIND] == DELETE

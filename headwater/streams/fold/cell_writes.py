@@ -28,7 +28,8 @@ def join_columns(columns: Sequence[Any]) -> Any:
 class CellWork:
     """Events by key, with what a state knows of these keys: from here on all arrays are in that order.
 
-    Sequences are numbers from 1 on that order them; 0 is that of a cell that was never written.
+    Sequences are numbers from 1 on that order them; 0 is that of a cell that was never written. `floors` are those of
+    the newest delete of each key, also where its row came back: older values are none of the row's.
     """
 
     def __init__(
@@ -62,15 +63,15 @@ class CellWork:
         """The sequences of events, rows, tombstones, marks and lines, compared with one another."""
         state, names = self.state, self.rules.sequence
         self.before = np.zeros(len(self.held_rows), np.int64)
+        self.floors = np.zeros(len(self.held_rows), np.int64)
         self.lines: dict[int, int] = {}
-        self.floor = 0
         if not names:
             self.ranks = np.ones(len(self.order), np.int64)
             self.width = 2
             self.before[self.held_rows >= 0] = 1
             return
         row_at = np.flatnonzero(self.held_rows >= 0)
-        tombstone_at = np.flatnonzero((self.held_tombstones >= 0) & (self.held_rows < 0))
+        tombstone_at = np.flatnonzero(self.held_tombstones >= 0)
         mark_at = np.flatnonzero(~self.marks.never)
         lines = state.lines.tables
         parts = [self.events.rows]
@@ -88,13 +89,13 @@ class CellWork:
         third = second + len(tombstone_at)
         self.ranks = ranked[: len(self.order)][self.order]
         self.before[row_at] = ranked[first:second]
-        self.before[tombstone_at] = ranked[second:third]
+        self.floors[tombstone_at] = ranked[second:third]
         self.mark_ranks = np.zeros(len(self.marks), np.int64)
         self.mark_ranks[mark_at] = ranked[third : third + len(mark_at)]
         for table, rank in zip(lines, ranked[third + len(mark_at) :].tolist(), strict=True):
             self.lines[id(table)] = rank
-        self.floor = self.lines.get(id(state.lines.truncation), 0)
-        np.maximum(self.before, self.floor, out=self.before, where=self.held_rows < 0)
+        np.maximum(self.floors, self.lines.get(id(state.lines.truncation), 0), out=self.floors)
+        np.copyto(self.before, self.floors, where=self.held_rows < 0)
         self.width = int(ranked.max(initial=0)) + 1
 
     def folded(self) -> Folded:
@@ -118,14 +119,14 @@ class CellWork:
         late[self.order] = ~any_stands
         late &= ~self.beyond
         chosen = np.flatnonzero(becomes_row)
-        rows, marks = self._rows(chosen, last, cells)
-        deleted = self.order[last[becomes_gone]] if rules.sequence else np.empty(0, np.int64)
+        newest, deleted = self._newest_deletes()
+        rows, marks = self._rows(chosen, last, cells, np.maximum(self.floors, newest))
         return Folded(
             rows,
             self.held_rows[becomes_row],
             self.held_rows[becomes_gone & (self.held_rows >= 0)],
-            events.rows.select(rules.tombstone.names).take(deleted),
-            self.held_tombstones[changed & (self.held_tombstones >= 0)],
+            events.rows.select(rules.tombstone.names).take(self.order[deleted[deleted >= 0]]),
+            self.held_tombstones[(deleted >= 0) & (self.held_tombstones >= 0)],
             late,
             self.beyond,
             self.judged.watermark,
@@ -134,6 +135,16 @@ class CellWork:
             state.lines,
             self._unplaced(late),
         )
+
+    def _newest_deletes(self) -> tuple[Codes, Codes]:
+        """Return the highest sequence of each key's deletes (0: none), and its place where it is above the floor."""
+        nothing = np.zeros(len(self.starts), np.int64)
+        there = self.deletes & self.counted
+        if not self.rules.sequence or not there.any():
+            return nothing, nothing + NOTHING
+        newest: Codes = np.maximum.reduceat(np.where(there, self.ranks, 0), self.starts)
+        there &= (self.ranks == newest[self.groups]) & (newest > self.floors)[self.groups]
+        return newest, self._last(there)
 
     def _standing(self, writes: Mask | None, before: Codes) -> Mask:
         """Return a mask of the writes of a column that stand: none before them is higher (rule 1: ties go to the
@@ -160,9 +171,10 @@ class CellWork:
             unwritten = self._unwritten(self.held_rows, self.before, self.state.rows.column(name), limit)
             if marked is None and not len(unwritten) and (self.ranks > self.lines[id(limit)]).all():
                 return None
-            found[unwritten] = self.floor
+            found[unwritten] = self.floors[unwritten]
         if marked is not None:
-            found[self.mark_groups[marked]] = np.maximum(self.mark_ranks[marked], self.floor)
+            places = self.mark_groups[marked]
+            found[places] = np.maximum(self.mark_ranks[marked], self.floors[places])
         return found
 
     def _unwritten(self, held: Codes, ranks: Codes, column: Any, limit: pa.Table) -> Codes:
@@ -178,8 +190,13 @@ class CellWork:
 
     # The rows that come out
 
-    def _rows(self, chosen: Codes, last: Codes, cells: Mapping[str, tuple[Mask, Codes]]) -> tuple[pa.Table, Marks]:
-        """The rows of the keys that are alive now, column by column, and the marks of those that have any."""
+    def _rows(
+        self, chosen: Codes, last: Codes, cells: Mapping[str, tuple[Mask, Codes]], floors: Codes
+    ) -> tuple[pa.Table, Marks]:
+        """The rows of the keys that are alive now, column by column, and the marks of those that have any.
+
+        `floors`: those after the events.
+        """
         rules, events, state, held = self.rules, self.events, self.state, self.held_rows[chosen]
         top = last[chosen]
         newest = self.order[top]
@@ -203,16 +220,17 @@ class CellWork:
             source = np.where((source == BASE) & (held < 0), NOTHING, source)
             columns.append(_gather(values, self.order, source, state.rows.column(column.name), held))
         rows = pa.Table.from_arrays(columns, schema=rules.schema)
-        return rows, self._marks(rows, own, after) if rules.sequence and cells else no_marks(rules)
+        return rows, self._marks(rows, own, after, floors[chosen]) if rules.sequence and cells else no_marks(rules)
 
-    def _marks(self, rows: pa.Table, own: Codes, after: Mapping[str, Codes]) -> Marks:
+    def _marks(self, rows: pa.Table, own: Codes, after: Mapping[str, Codes], floors: Codes) -> Marks:
         """Return the marks of rows: cells whose sequence is not that of their row."""
         at, number, ranks = [], [], []
         for place, (name, found) in enumerate(after.items()):
             expected, limit = own, self.state.lines.unwritten.get(name)
             if limit is not None:
                 expected = own.copy()
-                expected[self._unwritten(np.arange(len(own)), own, rows.column(name), limit)] = self.floor
+                unwritten = self._unwritten(np.arange(len(own)), own, rows.column(name), limit)
+                expected[unwritten] = floors[unwritten]
             differ = np.flatnonzero(found != expected)
             at.append(differ)
             number.append(np.full(len(differ), place))

@@ -25,8 +25,13 @@ if TYPE_CHECKING:
 Mask = npt.NDArray[np.bool_]
 TRUNCATION, UNMARKED = 0, -1
 """What lines are of that are of no column, whose ids begin at 1."""
-VERSION = 2
-"""Of the fold's rules, as each publish records it. 1: whole events were late or not, and no marks were kept."""
+VERSION, MARKED = 3, 2
+"""Versions of the fold's rules, as each publish records it: of this code, and the first that kept marks.
+
+1: whole events were late or not, and no marks were kept. 2: the delete of a row that came back was forgotten. From
+`MARKED` on a state may be folded across a change of them: the rows are the same, but for a cell that a delete of 2
+should have cleared.
+"""
 
 
 @dataclass(frozen=True)
@@ -222,8 +227,10 @@ class Folded:
     """Result of folding events into a state.
 
     `rows` now stand for their keys; `replaces` says which row of the state each takes the place of (-1: none).
-    `gone` are rows of the state that were deleted. `settled` are tombstones of the state that hold no more, and
-    `unmarked` its marks that do not. `unplaced` are late events which marks could have placed that were never kept.
+    `gone` are rows of the state that were deleted. `tombstones` are the newest deletes of keys, also of those whose row
+    came back: columns that are added later were cleared by them. `settled` are tombstones of the state that are older
+    than these, and `unmarked` its marks that hold no more. `unplaced` are late events which marks could have placed
+    that were never kept.
     """
 
     rows: pa.Table

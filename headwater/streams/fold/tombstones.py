@@ -1,8 +1,9 @@
 """Tombstones and marks: what a published version knows beside its rows, in files beside the log.
 
-A publish adds a file with its new ones, and what a file says of a key is said for all files before it. A tombstone that
-no longer holds may stay: where there is a row, the row is the state. So files are only ever added, and smaller ones
-merged with what is new, newest last. They are sorted by key: of the row groups only those are read that can hold a key
+A tombstone is the newest delete of a key. It stays when the row comes back: of a column that is added later, older
+values were cleared by it. A publish adds a file with its new ones; what a file says of the tombstone, or of the marks,
+of a key is said for all files before it. So files are only ever added, and smaller ones merged with what is new, newest
+last. They are sorted by key: of the row groups only those are read that can hold a key
 which is looked for.
 """
 
@@ -28,7 +29,7 @@ from headwater.streams.fold.events import Marks, Mask, Rules, joined, no_marks
 from headwater.streams.fold.watermark import Watermark, line, measure
 from headwater.streams.layout import CELLS, NEVER, tombstone_file
 from headwater.streams.log.log_files import narrowed, read_bytes
-from headwater.streams.rows.row_keys import KeyIndex, flat, order_of
+from headwater.streams.rows.row_keys import Codes, KeyIndex, flat, order_of
 from headwater.streams.stream_lookup import Stream
 
 ROW_GROUP = 1 << 14
@@ -60,28 +61,34 @@ def read_remembered(
 
 
 def newest(rules: Rules, parts: Sequence[TombstonesAndMarks]) -> TombstonesAndMarks:
-    """Parts one after another: of each key what the last one says that names it."""
+    """Parts one after another: of each key the last tombstone, and the marks of the last part that has any of it."""
     some = [part for part in parts if len(part)]
-    if len(some) > 1 and any(len(part.marks) for part in some):
-        tables = [table for part in some for table in _tables(part)]
-        sizes = [table.num_rows for table in tables]
-        keys = pa.concat_tables([table.select(list(rules.keys)) for table in tables])
-        index, number = KeyIndex(keys.columns), np.repeat(np.arange(len(tables)) // 2, sizes)
-        last = np.zeros(index.count, np.int64)
-        np.maximum.at(last, index.codes, number)
-        kept = np.split(number == last[index.codes], np.cumsum(sizes)[:-1])
-        some = [
-            TombstonesAndMarks(
-                part.tombstones.filter(pa.array(kept[2 * place])), part.marks.take(np.flatnonzero(kept[2 * place + 1]))
-            )
-            for place, part in enumerate(some)
-        ]
-    tombstones = pa.concat_tables([rules.tombstone.empty_table(), *(part.tombstones for part in some)])
-    return TombstonesAndMarks(tombstones, joined(rules, [part.marks for part in some]))
+    if not some:
+        return TombstonesAndMarks(rules.tombstone.empty_table(), no_marks(rules))
+    tombstones = _last(rules, [part.tombstones for part in some])
+    return TombstonesAndMarks(
+        pa.concat_tables([part.tombstones.take(kept) for part, kept in zip(some, tombstones, strict=True)]),
+        joined(
+            rules,
+            [
+                part.marks.take(kept)
+                for part, kept in zip(some, _last(rules, [part.marks.rows for part in some]), strict=True)
+            ],
+        ),
+    )
 
 
-def _tables(found: TombstonesAndMarks) -> tuple[pa.Table, pa.Table]:
-    return found.tombstones, found.marks.rows
+def _last(rules: Rules, tables: Sequence[pa.Table]) -> list[Codes]:
+    """Return the rows of each table whose keys no later one has."""
+    sizes = [table.num_rows for table in tables]
+    if sum(size > 0 for size in sizes) < 2:
+        return [np.arange(size) for size in sizes]
+    index = KeyIndex(pa.concat_tables([table.select(list(rules.keys)) for table in tables]).columns)
+    number = np.repeat(np.arange(len(tables)), sizes)
+    last = np.zeros(index.count, np.int64)
+    np.maximum.at(last, index.codes, number)
+    kept = np.split(number == last[index.codes], np.cumsum(sizes)[:-1])
+    return [np.flatnonzero(each) for each in kept]
 
 
 def _wanted(index: KeyIndex) -> list[object] | None:

@@ -16,7 +16,7 @@ from headwater.metastore.commit.undo_deltas import ColumnChanges
 from headwater.metastore.metastore import RestoreIn
 from headwater.metastore.records.objects import Undone
 from headwater.streams.definition import from_properties
-from headwater.streams.fold.events import VERSION
+from headwater.streams.fold.events import MARKED
 from headwater.streams.layout import DELTA, QUARANTINE, sibling
 from headwater.streams.log.quarantine import OF_VERSION, ORIGIN, QUEUE, RETRY_OF, batch_of, is_quarantine
 from headwater.streams.log.source_ledger import FILE, TOKEN, LedgerEntry, give_back
@@ -164,7 +164,7 @@ def _check(stream: Stream, deltas: Sequence[Delta], chosen: Sequence[Delta], sna
         raise InvalidTableStateError(f"What is to be undone in {stream.name} was undone already.")
     first, publishes = min(delta.position for delta in chosen), all_published(snapshot, stream)
     base = max(position for position in (0, *(each.position for each in publishes)) if position < first)
-    if any(each.position > base and each.rules != VERSION for each in publishes):
+    if any(each.position > base and each.rules < MARKED for each in publishes):
         raise InvalidTableStateError(
             f"{stream.name} was published by older rules of the fold since position {first}, and no state is folded "
             "across a change of them: it cannot be undone. Land rows that change it back."

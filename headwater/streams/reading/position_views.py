@@ -16,7 +16,7 @@ from headwater.errors import InvalidInputError, InvalidTableStateError, TableVer
 from headwater.metastore import DataFile, Delta, Reading
 from headwater.store import Store
 from headwater.streams.definition import Definition
-from headwater.streams.fold.events import VERSION
+from headwater.streams.fold.events import MARKED, VERSION
 from headwater.streams.fold.watermark import Watermark, decoded, encoded, line, reached
 from headwater.streams.layout import HIGH, LANCE, TRUNCATES
 from headwater.streams.log.log_files import BatchLines, Logged, Share, calls_of, read_log, readable_positions
@@ -180,7 +180,7 @@ def _older_view(snapshot: Reading, stream: Stream, wanted: int) -> PositionView:
     bases = [each for each in up_to if is_base(each.position, wanted, deltas)]
     base = bases[-1] if bases else None
     passed = tuple(each for each in up_to if base is None or each.position > base.position)
-    if any(each.rules != VERSION for each in passed):
+    if any(each.rules < MARKED for each in passed):
         raise InvalidTableStateError(
             f"Position {wanted} of {stream.name} cannot be read: what it was undone from was published by older rules "
             "of the fold, and no state is folded across a change of them."

@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from headwater.metastore import DataFile
 from headwater.streams.fold.events import (
-    VERSION,
+    MARKED,
     Folded,
     Rules,
     SequenceLines,
@@ -148,12 +148,12 @@ def lines_now(lake: Lake, view: PositionView, current: Published, rules: Rules) 
         return lines
     known = dict(current.columns)
     new = [column.name for column in definition.columns if column.id not in known and column.name in rules.cells]
-    if current.rules == VERSION and not new:
+    if current.rules >= MARKED and not new:
         return lines
     top = highest(rules, [base_rows(lake, replace(view, base=current), narrowed(definition, []))])
     if top is None:
         return lines
-    unmarked = top if current.rules != VERSION else lines.unmarked
+    unmarked = top if current.rules < MARKED else lines.unmarked
     return replace(lines, unwritten={**lines.unwritten, **dict.fromkeys(new, top)}, unmarked=unmarked)
 
 

@@ -26,6 +26,9 @@ from headwater.streams.serving.serving_copy import Lake
 from headwater.streams.serving.staged_rows import head_of, rows_digest
 from headwater.streams.stream_lookup import Stream
 
+NEVER = -1
+"""The rank of a cell that was never written."""
+
 
 def remembered_digest(rules: Rules, state: State) -> dict[str, int]:
     """Order-independent digests of the tombstones, and for each column of the cells that are not at the sequences of
@@ -33,32 +36,43 @@ def remembered_digest(rules: Rules, state: State) -> dict[str, int]:
     if not rules.keys or not rules.sequence:
         return {}
     marks, keys = state.marks or no_marks(rules), list(rules.keys)
-    rows = state.rows.select(rules.tombstone.names)
-    tables = [rows, marks.rows, state.tombstones, *(line.select(list(rules.sequence)) for line in state.lines.tables)]
+    rows, dead = state.rows.select(rules.tombstone.names), state.tombstones
+    tables = [rows, marks.rows, dead, *(line.select(list(rules.sequence)) for line in state.lines.tables)]
     columns = [[chunk for table in tables for chunk in table.column(name).chunks] for name in rules.sequence]
     fields = [rules.schema.field(name).type for name in rules.sequence]
-    order = ranks([pa.chunked_array(chunks, type=kind) for chunks, kind in zip(columns, fields, strict=True)])
-    own, marked, dead, *lines = np.split(order, np.cumsum([table.num_rows for table in tables])[:-1])
+    sequences = [pa.chunked_array(chunks, type=kind) for chunks, kind in zip(columns, fields, strict=True)]
+    order = ranks(sequences)
+    own, marked, buried, *lines = np.split(order, np.cumsum([table.num_rows for table in tables])[:-1])
     level = {id(table): int(rank[0]) for table, rank in zip(state.lines.tables, lines, strict=True)}
-    floor = level.get(id(state.lines.truncation), -1)
+    truncation = level.get(id(state.lines.truncation), NEVER)
     index = KeyIndex([rows.column(name) for name in keys])
+    holds = np.flatnonzero((buried > truncation) & _fresh(rules, state, dead))
+    found = {"": _digest(dead.take(holds))}
+    floors, of_dead = np.full(rows.num_rows, truncation, np.int64), _found(index, dead, keys)[holds]
+    floors[of_dead[of_dead >= 0]] = buried[holds[of_dead >= 0]]
     at = _found(index, marks.rows, keys)
-    gone = np.flatnonzero(
-        (_found(index, state.tombstones, keys) < 0) & (dead > floor) & _fresh(rules, state, state.tombstones)
-    )
-    last = state.tombstones.take(gone)
-    last = last.take(KeyIndex([last.column(name) for name in keys]).places) if last.num_rows else last
-    found = {"": _digest(last)}
-    settled = marks.never | (marked <= floor) | ~_fresh(rules, state, marks.rows)
+    is_own = ~marks.never & (at >= 0) & (marked == own[at]) if rows.num_rows else np.zeros(len(marks), bool)
+    settled = marks.never | ~is_own & ((marked <= truncation) | ~_fresh(rules, state, marks.rows))
     for name in rules.cells:
-        mine = np.flatnonzero(marks.cells.get(name, np.zeros(len(marks), bool)) & (at >= 0))
-        limit, never = state.lines.unwritten.get(name), np.zeros(rows.num_rows, bool)
+        cells, limit = own.copy(), state.lines.unwritten.get(name)
         if limit is not None:
-            never = (own <= level[id(limit)]) & state.rows.column(name).is_null().to_numpy()
-        never[at[mine]] = settled[mine] & (marks.never | (marked != own[at]))[mine]
-        differing = mine[~settled[mine] & (marked[mine] != own[at[mine]])]
-        found[name] = _digest(marks.rows.take(differing)) - _digest(rows.take(np.flatnonzero(never)).select(keys))
+            unwritten = (own <= level[id(limit)]) & state.rows.column(name).is_null().to_numpy()
+            cells[unwritten] = floors[unwritten]
+        mine = np.flatnonzero(marks.cells.get(name, np.zeros(len(marks), bool)) & (at >= 0))
+        cells[at[mine]] = np.maximum(np.where(settled[mine], NEVER, marked[mine]), floors[at[mine]])
+        other, never = cells != own, cells <= truncation
+        written = np.flatnonzero(other & ~never)
+        placed = _placed(rules, rows.take(written), sequences, order, cells[written])
+        found[name] = _digest(placed) - _digest(rows.take(np.flatnonzero(other & never)).select(keys))
     return found
+
+
+def _placed(rules: Rules, rows: pa.Table, sequences: list[Any], order: Codes, wanted: Codes) -> pa.Table:
+    """Return the keys of rows with other sequences, which are wanted by their ranks."""
+    known, first = np.unique(order, return_index=True)
+    places = first[np.searchsorted(known, wanted)]
+    parts = {name: values.take(places) for name, values in zip(rules.sequence, sequences, strict=True)}
+    return pa.table(parts | {name: rows.column(name) for name in rules.keys})
 
 
 def _found(index: KeyIndex, table: pa.Table, keys: list[str]) -> Codes:
