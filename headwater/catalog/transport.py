@@ -15,7 +15,6 @@ from lance_namespace import LanceNamespace
 from headwater.catalog.streams import CatalogStream, create_stream, is_stream
 from headwater.catalog.table import CatalogTable
 from headwater.catalog.transactions import CatalogTransaction, Face, HttpTransaction, LocalTransaction, metastore_of
-from headwater.clock import SystemClock
 from headwater.errors import InvalidInputError, UnsupportedOperationError
 from headwater.metastore import LogEntry
 from headwater.names import ObjectId
@@ -144,7 +143,7 @@ def follow_log(transport: Transport, after: int | None, below: tuple[str, ...]) 
         if page.until > after:
             yield page
         if not page.entries and page.until <= after and isinstance(transport, LocalTransport):
-            SystemClock().sleep(LOOK_SECONDS)  # a server waits itself
+            metastore_of(transport.namespace).clock.sleep(LOOK_SECONDS)  # a server waits itself
         after = page.until
 
 

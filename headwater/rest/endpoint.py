@@ -20,8 +20,8 @@ from headwater.namespace.abilities import CatalogAbilities
 from headwater.rest.body import FREE, DisconnectedError, read_body
 from headwater.rest.call import KEY, SESSION, Call
 from headwater.rest.dispatch import LOOKUPS, Dispatcher
+from headwater.rest.event_streams import Followers
 from headwater.rest.extensions import FOLLOW
-from headwater.rest.following import Followers
 from headwater.rest.reply import Reply
 from headwater.rest.routes import BodyKind, WorkPlace
 from headwater.rest.sending import SlowReaders, send_reply, unless_gone, until_gone
