@@ -17,7 +17,7 @@ from headwater.catalog.object_lookup import Name, ObjectLookup
 from headwater.catalog.table import CatalogTable
 from headwater.catalog.table_parts import near_name, new_rows
 from headwater.catalog.transactions import MAX_RUNS, Batch, CatalogTransaction, run
-from headwater.catalog.transport import Moment, Remote, Transport, read_log, transport_of
+from headwater.catalog.transport import Moment, Remote, Transport, follow_log, read_log, transport_of
 from headwater.config import Opening, Target
 from headwater.errors import InvalidInputError, LanceNamespaceError, NamespaceNotFoundError
 from headwater.metastore import LogEntry
@@ -301,6 +301,15 @@ class Catalog(ObjectLookup):
     def log(self, after: int | None = None, wait: float = 0) -> Iterator[LogEntry]:
         """Iterate over the transactions after a commit, in order. `wait`: seconds that a server waits for the first."""
         return read_log(self._transport, after, wait)
+
+    def follow(self, name: Name | None = None, after: int | None = None) -> Iterator[LogEntry]:
+        """Iterate over the transactions after a commit (by default the newest) as they are committed, without end.
+
+        `name`: a namespace or table; only changes of it and below it are told. Nothing is left out: continue with
+        `after` the last commit that was handled.
+        """
+        below = self._id(name).names if name is not None else ()
+        return (entry for page in follow_log(self._transport, after, tuple(below)) for entry in page.entries)
 
     def diff(self, a: Moment, b: Moment) -> Diff:
         """Return the differences between two states: each a commit, a time with a zone or a named snapshot."""

@@ -125,9 +125,26 @@ class HttpTransport:
 Transport = LocalTransport | HttpTransport
 
 
+WAIT_SECONDS, LOOK_SECONDS = 20.0, 0.5
+"""How long a server waits for the next commit, and how often a process looks for it where the catalog is opened."""
+
+
 def transport_of(namespace: LanceNamespace) -> Transport:
     """Return the transport of a catalog."""
     return HttpTransport(namespace) if isinstance(namespace, Remote) else LocalTransport(namespace)
+
+
+def follow_log(transport: Transport, after: int | None, below: tuple[str, ...]) -> Iterator[LogPage]:
+    """Yield pages of the transactions after a commit (by default the newest) as they are committed, without end."""
+    if after is None:
+        after = transport.call(ReadLog(limit=0)).slot
+    while True:
+        page: LogPage = transport.call(ReadLog(after=after, wait_seconds=WAIT_SECONDS, limit=LARGEST_PAGE, below=below))
+        if page.until > after:
+            yield page
+        if not page.entries and page.until <= after and isinstance(transport, LocalTransport):
+            metastore_of(transport.namespace).clock.sleep(LOOK_SECONDS)  # a server waits itself
+        after = page.until
 
 
 def read_log(transport: Transport, after: int | None, wait: float) -> Iterator[LogEntry]:

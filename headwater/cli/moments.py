@@ -61,11 +61,12 @@ def _newest(found: Sequence[object], limit: int | None) -> Sequence[Any]:
 
 def log(args: argparse.Namespace) -> int:
     entries = list(args.target.past("log").log(args.after))
-    show_records((_entry(entry, args.json) for entry in _newest(entries, args.limit)), args.json)
+    show_records((entry_record(entry, args.json) for entry in _newest(entries, args.limit)), args.json)
     return 0
 
 
-def _entry(entry: LogEntry, as_json: bool) -> dict[str, Any]:
+def entry_record(entry: LogEntry, as_json: bool) -> dict[str, Any]:
+    """Return a transaction as a record: with all its changes as JSON, or in words."""
     texts = [_words(change) for change in summarized(entry.changes)]
     shown = texts if not is_terminal() else [*texts[:SHOWN_CHANGES], *(["..."] if len(texts) > SHOWN_CHANGES else [])]
     return {

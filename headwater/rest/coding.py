@@ -223,7 +223,7 @@ def _clamp(route: Route, fields: dict[str, object], max_page: int) -> None:
 
 def make_request(route: Route, fields: dict[str, object]) -> object:
     """The request model; a field that does not fit it is InvalidInput (13)."""
-    row = VERB_ROWS.get(route.operation)
+    row = VERB_ROWS.get(route.request or route.operation)
     if row is not None:
         return read_request(row, fields)
     read_shapes(fields)

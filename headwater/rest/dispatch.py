@@ -245,6 +245,10 @@ class Dispatcher:
         metastore = require(self._abilities.metastore)
         return metastore.slot > commit_after(metastore, call.request)
 
+    def newest(self) -> int:
+        """Return the newest commit of the catalog."""
+        return require(self._abilities.metastore).slot
+
     def _recall(self, call: Call) -> None:
         """A look-up that came before, to the letter, means what it meant then."""
         text = (call.route.operation, call.target, call.body_bytes)

@@ -20,6 +20,8 @@ from headwater.namespace.abilities import CatalogAbilities
 from headwater.rest.body import FREE, DisconnectedError, read_body
 from headwater.rest.call import KEY, SESSION, Call
 from headwater.rest.dispatch import LOOKUPS, Dispatcher
+from headwater.rest.event_streams import Followers
+from headwater.rest.extensions import FOLLOW
 from headwater.rest.reply import Reply
 from headwater.rest.routes import BodyKind, WorkPlace
 from headwater.rest.sending import SlowReaders, send_reply, unless_gone, until_gone
@@ -52,6 +54,7 @@ class Endpoint:
         self._long_pool = long_pool
         self._slow = slow
         self._quota = Quota(limits.spooled, limits.spooled_per_caller)
+        self._followers = Followers(dispatcher, catalog_pool)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         call: Call = scope[KEY]
@@ -64,6 +67,9 @@ class Endpoint:
             self._dispatcher.understand(call)
         if call.route.operation == "ReadLog":
             await self._wait_for_news(call)
+        if call.route.operation == FOLLOW:
+            await self._followers.follow(call, receive, send)
+            return
         reply = self._from_memory(call)
         if reply is None:
             reply = await self._work(call, receive)

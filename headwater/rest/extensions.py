@@ -37,13 +37,18 @@ from headwater.rest.routes import (
     Permission,
     Route,
     RouteTarget,
+    SessionKind,
+    WorkPlace,
 )
 from headwater.verbs.all_verbs import BY_OPERATION as VERB_ROWS
 from headwater.verbs.all_verbs import fields_of
+from headwater.verbs.catalog import LogPage, only_below
 from headwater.verbs.object_verbs import ObjectPage, no_object
 from headwater.verbs.verb import Verb, VerbSession, require
 
 Handler = Callable[[LanceNamespace, Call], Any]
+FOLLOW = "FollowLog"
+"""The operation whose answer goes on while the caller listens (`event_streams.py`)."""
 ANY_UNDO = Permission.WRITE | Permission.DROP | Permission.MANAGE
 """The rights that suffice for every step of an undo."""
 _KINDS = {int: ParameterKind.INT, bool: ParameterKind.BOOL, dict: ParameterKind.MAP, list: ParameterKind.LIST}
@@ -121,6 +126,9 @@ def _handler(row: Verb) -> Handler:
             found = project(Projection(call.asker, session.can.metastore, session.can), found)
             if found is None:
                 raise no_object(call.request)
+        if isinstance(found, LogPage):
+            seen = [only_below(entry, call.request.below) for entry in found.entries]  # of what the caller may see
+            found = LogPage(found.slot, [entry for entry in seen if entry is not None], found.until)
         return found if row.returns_rows else row.wrap(found)
 
     return handle
@@ -240,6 +248,18 @@ EXTENSIONS: tuple[Extension, ...] = (
         body=BodyKind.JSON,
         request="DescribeTableRequest",
         tagged=True,
+    ),
+    _own(
+        FOLLOW,
+        "GET",
+        "changes",
+        "The transactions after a slot as server-sent events, as they are committed; `below`: a namespace or table.",
+        _handler(VERB_ROWS["ReadLog"]),
+        query=(Param("after", ParameterKind.INT), Param("below", ParameterKind.LIST)),
+        answer=Answer.EVENTS,
+        request="ReadLog",
+        place=WorkPlace.SERVER,
+        sessions=SessionKind.PRESENT_ONLY,
     ),
     *(Extension(_route(row), row.about, _handler(row)) for row in VERB_ROWS.values()),
 )

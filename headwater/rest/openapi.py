@@ -106,9 +106,9 @@ def _path_parameters(route: Route) -> list[Json]:
 
 
 def _query_parameters(route: Route) -> list[Json]:
-    if route.extension and "{id}" not in route.path:
-        return []
-    found: list[Json] = [{"name": "delimiter", "in": "query", "required": False, "schema": {"type": "string"}}]
+    has_id = not route.extension or "{id}" in route.path
+    delimiter: Json = {"name": "delimiter", "in": "query", "required": False, "schema": {"type": "string"}}
+    found: list[Json] = [delimiter] if has_id else []
     for param in route.query:
         found.append({"name": param.name, "in": "query", "required": param.required, "schema": _kind(param.kind)})
     return found
@@ -144,6 +144,8 @@ def _success(route: Route) -> Json:
     if route.answer is Answer.ARROW:
         kind, schema = ARROW_FILE.decode(), {"type": "string", "format": "binary"}
         return {"description": "An Arrow IPC file.", "content": {kind: {"schema": schema}}}
+    if route.answer is Answer.EVENTS:
+        return {"description": "Server-sent events.", "content": {"text/event-stream": {"schema": {"type": "string"}}}}
     plain: dict[Answer, Json] = {
         Answer.NUMBER: {"type": "integer", "format": "int64", "minimum": 0},
         Answer.TEXT: {"type": "string"},

@@ -13,7 +13,7 @@ from functools import cached_property
 from headwater.verbs.verb import NOTHING as NOTHING
 from headwater.verbs.verb import READS as READS
 from headwater.verbs.verb import Permission as Permission
-from headwater.verbs.verb import SessionKind
+from headwater.verbs.verb import SessionKind as SessionKind
 from headwater.verbs.verb import WorkPlace as WorkPlace
 
 EXTENSION_API = "headwater"
@@ -47,6 +47,7 @@ class Answer(Enum):
     TEXT = "text"
     MAP = "map"
     ARROW = "arrow"
+    EVENTS = "events"
 
 
 class ParameterKind(Enum):

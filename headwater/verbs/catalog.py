@@ -44,18 +44,24 @@ class ReadLog(VerbRequest, frozen=True, kw_only=True):
     """Arguments of ReadLog. `after`: a commit; `limit`: entries at most, 0 for the newest commit alone.
 
     `wait_seconds`: how long a server waits for the next commit (30 at most).
+    `below`: the names of a namespace or table, from the root down; only changes of it and below it are told.
     """
 
     after: Moment | None = None
     wait_seconds: float = 0
     limit: int = 1000
+    below: tuple[str, ...] = ()
 
 
 class LogPage(msgspec.Struct, frozen=True):
-    """Transactions in order, and the newest commit of the catalog."""
+    """Transactions in order, and the newest commit of the catalog.
+
+    `until`: the commit up to which the page tells all, where the next page begins.
+    """
 
     slot: int
     entries: Sequence[LogEntry]
+    until: int = 0
 
 
 class DescribeHistory(ObjectRequest, frozen=True, kw_only=True):
@@ -137,6 +143,14 @@ def seen_by(session: VerbSession) -> Metastore | Snapshot:
     return here.moment or (metastore if here.transaction is None else metastore.at(here.transaction.slot))
 
 
+def only_below(entry: LogEntry, below: Sequence[str]) -> LogEntry | None:
+    """Return a transaction with its changes of an object and below it; None if it has none. No names: all of it."""
+    if not below:
+        return entry
+    found = tuple(change for change in entry.changes if tuple(change.path[: len(below)]) == tuple(below))
+    return msgspec.structs.replace(entry, changes=found) if found else None
+
+
 def commit_after(metastore: Metastore, request: ReadLog) -> int:
     """Return the commit after which the log is read, by default the oldest that is kept."""
     found = metastore.boundary if request.after is None else parse_moment(request.after)
@@ -154,13 +168,16 @@ def read_log(session: VerbSession, request: ReadLog) -> LogPage:
     metastore = require(session.can.metastore)
     newest, found = seen_by(session).slot, list[LogEntry]()
     after = commit_after(metastore, request) if request.limit else newest
+    until = max(newest, after)
     for entry in metastore.log(after) if newest > after else ():
         if entry.slot > newest:
             break
         if len(found) >= min(max(request.limit, 1), MAX_ENTRIES) and entry.slot != found[-1].slot:
+            until = found[-1].slot
             break
-        found.append(entry)
-    return LogPage(newest, found)
+        told = only_below(entry, request.below)
+        found += [told] if told is not None else []
+    return LogPage(newest, found, until)
 
 
 @verb("object/{id}/history", Permission.DESCRIBE, WorkPlace.SERVER, SessionKind.PAST, "entries")

@@ -17,11 +17,11 @@ from typing import Any
 
 import pytest
 
+from headwater import webhooks
 from headwater.catalog import Catalog
 from headwater.cli import main
 from headwater.clock import SystemClock
 from headwater.errors import LanceNamespaceError
-from headwater.pipeline import hooks as hooks_module
 from headwater.pipeline.grammar import parse_pipeline, read_pipeline
 from headwater.pipeline.hooks import Hooks, notify
 from headwater.pipeline.run_records import PUBLISH_AFTER, RUNS, recorded, runs
@@ -239,8 +239,8 @@ def test_a_command_is_told_of_failures_and_of_quarantined_rows(tmp_path: Path) -
 
 @pytest.fixture
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(hooks_module, "WAITS_S", (0.0, 0.0))
-    monkeypatch.setattr(hooks_module, "TIMEOUT_S", 0.5)
+    monkeypatch.setattr(webhooks, "WAITS_S", (0.0, 0.0))
+    monkeypatch.setattr(webhooks, "TIMEOUT_S", 0.5)
     monkeypatch.setenv("HOOK_KEY", "k")
 
 

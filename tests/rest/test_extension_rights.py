@@ -20,7 +20,7 @@ from headwater.tables.write.arrow import to_stream
 
 ROWS = pa.table({"id": [1], "name": ["x"]})
 FOR_ALL = {
-    *("Capabilities", "DescribeCaller", "ReadLog", "FindObject"),
+    *("Capabilities", "DescribeCaller", "ReadLog", "FollowLog", "FindObject"),
     *("BeginTransaction", "CommitTransaction", "AbortTransaction"),
 }
 """What every caller may ask: each is answered as far as that caller may see, or about what is the caller's own."""

@@ -344,8 +344,9 @@ def test_every_field_of_a_request_that_can_name_an_object_is_looked_at() -> None
     others |= {"keys", "sequence", "partition_by", "drop"}  # columns of a stream table
     others |= {"fields"}  # what is told of one
     for route in ALL_ROUTES:
-        if route.operation in VERB_ROWS:
-            kinds = fields_of(VERB_ROWS[route.operation])
+        row = VERB_ROWS.get(route.request or route.operation)
+        if row is not None:
+            kinds = fields_of(row)
         else:
             fields = getattr(api, route.request_model).model_fields
             kinds = {name: field.annotation for name, field in fields.items()}

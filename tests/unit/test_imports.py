@@ -32,6 +32,7 @@ LAYERS = (
         "turns",
         "retry",
         "references",
+        "webhooks",
         "arguments",
         "cells",
         "notebook",

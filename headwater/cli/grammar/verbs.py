@@ -298,6 +298,19 @@ TIME = (
         "one object a line: slot, time, txn, author, message, changes",
     ),
     Command(
+        "follow", "time", "print each commit as it is made, or send it to a webhook", "commit_feed:follow",
+        (
+            arg("name", about="a namespace or table: only its changes (all)", nargs="?"),
+            arg("--after", about="begin after this commit (the newest)", type=number),
+            arg("--position", about="a file that keeps the last commit that was handled, to go on from"),
+            arg("--to", about="an HTTPS address that gets each commit as a signed JSON body"),
+            arg("--secret", about="the key of the signature: env:NAME or file:PATH"),
+            arg("--internal", about="allow an address of the internal network", action="store_true"),
+            limit(None, "end after this many commits"),
+        ),
+        "one object a line: slot, time, txn, author, message, changes",
+    ),
+    Command(
         "diff", "time", "list what changed between two states", "moments:diff",
         (
             arg("since", about="a commit, a snapshot, an ISO time, or an age (2h ago)"),
