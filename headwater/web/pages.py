@@ -15,7 +15,7 @@ import headwater
 from headwater.errors import LanceNamespaceError
 from headwater.metastore.records.objects import time_of, words_of
 from headwater.names import ROOT, ObjectId, format_name
-from headwater.rest.page.overview_facts import Commit, Growth, LogFacts, OverviewFacts, TableState
+from headwater.rest.page.overview_facts import CommitFact, Growth, LogFacts, OverviewFacts, TableState
 from headwater.rest.page.page_facts import (
     QUARANTINE,
     RUNS,
@@ -197,7 +197,7 @@ def _overview(visit: Visit) -> dict[str, object]:
     }
 
 
-def _is_bookkeeping(commit: Commit) -> bool:
+def _is_bookkeeping(commit: CommitFact) -> bool:
     """Return True for a commit that only notes the run of a pipeline, or something beside rows and names."""
     return all(change.path == RUNS.names for change in commit.entry.changes)
 

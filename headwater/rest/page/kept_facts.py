@@ -21,7 +21,7 @@ from headwater.lance_manifest import FragmentRows, fragments_of
 from headwater.metastore import Metastore, Object, Snapshot
 from headwater.metastore.records.serving_copy import columns_at, manifest_at
 from headwater.names import format_name
-from headwater.rest.page.overview_facts import Commit, TableState
+from headwater.rest.page.overview_facts import CommitFact, TableState
 from headwater.rest.page.table_questions import has_versions, unpublished
 from headwater.streams.layout import LANCE, LINEAGE, QUARANTINE
 from headwater.streams.serving import compaction
@@ -287,16 +287,16 @@ class KeptCommits:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._kept: dict[int, list[Commit]] = {}
+        self._kept: dict[int, list[CommitFact]] = {}
 
-    def of(self, metastore: Metastore, slot: int) -> list[Commit]:
+    def of(self, metastore: Metastore, slot: int) -> list[CommitFact]:
         """Return the transactions of a slot."""
         with self._lock:
             if slot not in self._kept:
                 while len(self._kept) >= MAX_COMMITS:
                     del self._kept[next(iter(self._kept))]
                 heads = metastore.activity.heads(slot, SHOWN_KINDS, HEAD)
-                self._kept[slot] = [Commit(entry, total) for entry, total in heads]
+                self._kept[slot] = [CommitFact(entry, total) for entry, total in heads]
             return self._kept[slot]
 
 

@@ -7,7 +7,7 @@ from msgspec import Struct
 from headwater.metastore.records.objects import LogEntry
 
 
-class Commit(Struct, frozen=True):
+class CommitFact(Struct, frozen=True):
     """A committed transaction with the first of its changes. `total`: how many there are."""
 
     entry: LogEntry
@@ -17,7 +17,7 @@ class Commit(Struct, frozen=True):
 class LogFacts(Struct, frozen=True):
     """Some of the log, oldest first, and which of the names in it lead to something now."""
 
-    commits: list[Commit]
+    commits: list[CommitFact]
     newest: int
     first: int
     oldest: int

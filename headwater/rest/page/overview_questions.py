@@ -19,7 +19,7 @@ from headwater.rest.call import Call
 from headwater.rest.page.kept_facts import KeptTable, Tables, commits_of, tables_of
 from headwater.rest.page.overview_facts import (
     CatalogSize,
-    Commit,
+    CommitFact,
     Growth,
     LogFacts,
     OverviewFacts,
@@ -54,20 +54,20 @@ def log(namespace: LanceNamespace, call: Call) -> LogFacts:
     return LogFacts(commits, now.slot, first, oldest, {name for name in names if now.exists(name)})
 
 
-def _told(told: Projection, commit: Commit) -> Commit:
+def _told(told: Projection, commit: CommitFact) -> CommitFact:
     """Return a commit as a caller may be told of it; one with a scope is told of the first changes alone."""
     if told.is_whole:
         return commit
     entry = told.log_entry(commit.entry)
-    return Commit(entry, len(entry.changes))
+    return CommitFact(entry, len(entry.changes))
 
 
-def _texts_of(commit: Commit) -> list[str]:
+def _texts_of(commit: CommitFact) -> list[str]:
     entry = commit.entry
     return [entry.author, entry.message, *(" / ".join(change.path) for change in entry.changes)]
 
 
-def _cut(commit: Commit) -> Commit:
+def _cut(commit: CommitFact) -> CommitFact:
     shown = commit.entry.changes[:CHANGES_SHOWN]
     return msgspec.structs.replace(commit, entry=msgspec.structs.replace(commit.entry, changes=shown))
 
