@@ -23,7 +23,12 @@ from headwater.testing.simulation.storage import Disk, Faults, SimulatedStore
 from headwater.testing.store_suite import StoreSuite
 from tests.simulation.mutations import MUTATIONS, search
 
-FOUND = {"commits": (5, 9, 36, 255, 21131, 22192, 49871), "streams": (89,), "versions": (0, 13, 25, 53, 59, 81)}
+FOUND = {
+    "commits": (5, 9, 36, 255, 21131, 22192, 49871),
+    "streams": (89,),
+    "versions": (0, 13, 25, 53, 59, 81),
+    "mixed": (2001,),
+}
 """Seeds that have found something, which was mended then."""
 REPLAY = "from headwater.testing.simulation import *; print(*simulate(RunSettings({}, profile={!r})).lines, sep='\\n')"
 

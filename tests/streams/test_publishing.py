@@ -249,6 +249,12 @@ def test_deltas_are_kept_as_long_as_something_needs_them(metastore: Metastore) -
     assert table.count(position=3) == 3
     with pytest.raises(LanceNamespaceError, match="collected"):
         table.changes(0)
+    for after in (0, 9, -1):  # a reader that cannot begin is not noted: it would keep the log for ever
+        with pytest.raises(LanceNamespaceError):
+            table.changes(after, reader="new")
+    with pytest.raises(LanceNamespaceError):
+        table.commit_reader("new", 0)
+    assert table.readers() == {}
     with pytest.raises(LanceNamespaceError, match="keeps no delta"):
         table.undo(token="2")
     table.publish()

@@ -26,7 +26,7 @@ from headwater.streams.definition import CHANGE_COLUMNS, Definition
 from headwater.streams.fold.events import VERSION, Events, Rules, State, Truncations, empty
 from headwater.streams.fold.fold import apply, fold
 from headwater.streams.fold.watermark import BatchJudgement
-from headwater.streams.layout import LANCE, READER, READERS
+from headwater.streams.layout import DELTA, LANCE, READER, READERS
 from headwater.streams.log.log_files import Logged, Share, calls_of, narrowed, read_log
 from headwater.streams.reading.fresh_reads import same_rows, state_of_keys, whole_state
 from headwater.streams.reading.position_views import (
@@ -304,13 +304,30 @@ def readers(snapshot: Reading, stream: Stream) -> dict[str, int]:
 
 
 def set_reader(tx: Transaction, stream: Stream, name: str, position: int) -> bool:
-    """Note how far a reader has read; False: the name is another table's by now, which it has not read."""
+    """Note how far a reader has read; False: the name is another table's by now, which it has not read.
+
+    TableVersionNotFound (11) for a new one, or one that goes back, if what it would read next was collected.
+    """
     if open_in(tx, stream.path).id != stream.id:
         return False
     known = readers(tx, stream)
+    if known.get(name, position + 1) > position:
+        _need_changes(tx, stream, position)
     if known.get(name) != position:
         _write(tx, stream, {**known, name: position})
     return True
+
+
+def _need_changes(tx: Transaction, stream: Stream, after: int) -> None:
+    """Make sure that the log has all changes after a position, also when the transaction commits."""
+    with tx.unbound_logs(stream.path):
+        last = tx.last_position(stream.path, version=stream.version)
+        kept = [delta.position for delta in tx.deltas(stream.path, after, version=stream.version)]
+    if after >= last:
+        return
+    if kept[:1] != [after + 1]:
+        raise collected(stream.name, after + 1)
+    tx.depend_on_delta(stream.path, after + 1, format=DELTA, version=stream.version)
 
 
 def drop_reader(tx: Transaction, stream: Stream, name: str) -> None:

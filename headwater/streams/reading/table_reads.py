@@ -21,7 +21,16 @@ from headwater.streams.layout import QUARANTINE, sibling
 from headwater.streams.log.quarantine import SCHEMA as QUARANTINE_SCHEMA
 from headwater.streams.log.quarantine import has_quarantine, with_positions
 from headwater.streams.log.source_ledger import FILE, UNDONE, LedgerEntry, files_taken
-from headwater.streams.reading.change_feed import changes, drop_reader, forget, hand_out, handed, readers, set_reader
+from headwater.streams.reading.change_feed import (
+    changes,
+    drop_reader,
+    forget,
+    hand_out,
+    handed,
+    readers,
+    set_reader,
+    walked,
+)
 from headwater.streams.reading.fresh_reads import count, read
 from headwater.streams.reading.position_views import Published, newest_published, view_at
 from headwater.streams.serving.compaction import coverage
@@ -141,9 +150,10 @@ class StreamReads(Frames):
         stream, snapshot = self.opened()
         known = readers(snapshot, stream)
         start = max(known.get(reader, after), self._handed(stream, reader) or 0)
+        end = snapshot.last_position(stream.path, version=stream.version) if until is None else max(until, start)
+        walked(self._lake(), snapshot, stream, start, end)  # raises before anything is noted
         if known.get(reader) != start:
             self.run(lambda tx: set_reader(tx, stream, reader, start), self._reader_message(reader))
-        end = snapshot.last_position(stream.path, version=stream.version) if until is None else max(until, start)
         found = changes(self._lake(), snapshot, stream, start, end)
         hand_out(self._own() or self._metastore, stream, reader, end)
         return found
