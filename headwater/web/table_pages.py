@@ -206,7 +206,8 @@ def files(visit: Visit, id: ObjectId) -> Page:
 def streams(visit: Visit, id: ObjectId) -> Page:
     visit.ask("TableExists", id)
     found: StreamFacts = visit.question("PageStreams", id, limit=SHOWN, word=visit.wanted)
-    values = {"streams": found.streams, "version": found.version}
+    versions = visit.ask("ListNamedVersions", id)
+    values = {"streams": found.streams, "version": found.version, "versions": versions}
     return _page(visit, "streams.html", unpublished=_unpublished(visit, id), **values)
 
 

@@ -117,7 +117,7 @@ PAGES = {
     "/t/prod/plain?view=files": {"PageFragments"},
     "/t/prod/plain?view=indices": {"ListTableIndices"},
     "/t/prod/plain?view=history": {"PageHistory"},
-    "/t/prod/view?view=streams": {"PageStreams"},
+    "/t/prod/view?view=streams": {"PageStreams", "ListNamedVersions"},
     "/t/prod/view?view=lineage": {"PageLineage"},
     "/cell/prod/plain?column=name&offset=0": {"QueryTable"},
     "/t/prod/plain?view=compare": {"PageCompare"},

@@ -50,6 +50,11 @@ def test_ids_locators_aliases_and_partition_values_stand_on_the_pages(fed: Catal
     found = text_of(browser, "/t/raw/parted?view=streams")
     told = [each.locator for each in (*fed.objects("raw.parted"), *table.deltas())]
     assert [word for word in ("note=eu", "note=null", *told) if word not in found] == []
+    assert "Lifecycle" not in found
+    table_versions = fed["raw.parted"].table_versions
+    table_versions.create("2", schema=SCHEMA, keys="id")
+    found = text_of(browser, "/t/raw/parted?view=streams")
+    assert [word for word in ("Lifecycle", "active", "unreleased") if word not in found] == []
 
 
 @pytest.mark.usefixtures("fed")
