@@ -33,9 +33,7 @@ from headwater.sql.slicing import NotInSlicesError
 from headwater.sql.spark_parser import SqlError, query_text
 from headwater.streams.layout import TRUNCATES
 from headwater.streams.log.landing import LandingReport
-from headwater.streams.reading.change_feed import walked
 from headwater.streams.serving.publish_tasks import task_count
-from headwater.streams.stream_lookup import open_stream
 from headwater.work import Runner
 
 pyspark = when_used("pyspark")
@@ -117,13 +115,10 @@ class _Frames:
         wanted = list(self._slicing.matched[name]) or self._schemas[name].names[:1]
         if not set(wanted) <= set(definition.schema.names):
             raise NotInSlicesError(COMPUTED.format(name=name))
-        lake = table._lake()
-        snapshot = lake.metastore.at(self._slot)
-        try:
-            walked(lake, snapshot, open_stream(snapshot, table.path), after, None)
-        except TableVersionNotFoundError:
-            raise NotInSlicesError(COLLECTED.format(name=name)) from None
         told = table.deltas(after)
         divides = definition.keys and not any(TRUNCATES in d.properties or "voids" in d.properties for d in told)
         shares = task_count(rows, self._runner.cores, False) if divides else 1
-        return changes_frame(self._runner.spark, table, self._slot, after, wanted, shares)
+        try:
+            return changes_frame(self._runner.spark, table, self._slot, after, wanted, shares)
+        except TableVersionNotFoundError:
+            raise NotInSlicesError(COLLECTED.format(name=name)) from None

@@ -28,7 +28,7 @@ from headwater.spark.served_streams import EPOCH, count_served, read_served, ser
 from headwater.spark.wire_values import Fold, WireScan, WireTable, is_server
 from headwater.streams.definition import Definition
 from headwater.streams.log.log_files import Share, least_events
-from headwater.streams.reading.change_feed import changes
+from headwater.streams.reading.change_feed import changes, walked
 from headwater.streams.reading.fresh_reads import count, read
 from headwater.streams.reading.position_views import PositionView, newest_published, view_at
 from headwater.streams.reading.scan_tasks import read_bucket, read_touched, read_untouched
@@ -246,6 +246,13 @@ def changed_rows(option: str, slot: int, path: Sequence[str], after: int, share:
     found = opened(option)
     snapshot = found.metastore.at(slot)
     return changes(found, snapshot, open_stream(snapshot, path), after, None, share)
+
+
+def check_changes(option: str, slot: int, path: Sequence[str], after: int) -> None:
+    """11: the changes after a position are collected."""
+    found = opened(option)
+    snapshot = found.metastore.at(slot)
+    walked(found, snapshot, open_stream(snapshot, path), after, None)  # it reads nothing before it is walked
 
 
 def sent(rows: pa.Table, schema: pa.Schema) -> Iterator[pa.RecordBatch]:

@@ -80,10 +80,11 @@ def frame_of(spark: object, found: Readable, parallelism: int) -> Any:
 def changes_frame(spark: Any, table: CatalogStream, slot: int, after: int, columns: Sequence[str], shares: int) -> Any:
     """The rows of a table that changed after a position, as they were and as they are, as a DataFrame.
 
-    Each task reads the changes of a share of the keys.
+    Each task reads the changes of a share of the keys. 11: they are collected.
     """
     house, path = table.namespace.location(), tuple(table.path)
     option = fresh.lake_option(house.root, house.storage)
+    fresh.check_changes(option, slot, path, after)
     schema = pa.schema([table.definition.schema.field(name) for name in columns])
     kind = sql_types.StructType.fromJson(spark_schema(schema))
     sent = arrow_types.to_arrow_schema(kind, timezone="UTC")
