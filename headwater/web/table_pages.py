@@ -206,7 +206,7 @@ def files(visit: Visit, id: ObjectId) -> Page:
 def streams(visit: Visit, id: ObjectId) -> Page:
     visit.ask("TableExists", id)
     found: StreamFacts = visit.question("PageStreams", id, limit=SHOWN, word=visit.wanted)
-    versions = visit.ask("ListNamedVersions", id)
+    versions = visit.ask("ListNamedVersions", id)["versions"]
     values = {"streams": found.streams, "version": found.version, "versions": versions}
     return _page(visit, "streams.html", unpublished=_unpublished(visit, id), **values)
 

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import httpx
 import pytest
 
 from headwater import Catalog
 from headwater.namespace.metastore import MetastoreNamespace
+from headwater.rest.server import start_in_thread
+from headwater.web import page
 from tests.web.pages import Document
 
 SCHEMA = {"id": "int64", "at": "int64", "note": "string"}
@@ -50,19 +54,25 @@ def test_ids_locators_aliases_and_partition_values_stand_on_the_pages(fed: Catal
     found = text_of(browser, "/t/raw/parted?view=streams")
     told = [each.locator for each in (*fed.objects("raw.parted"), *table.deltas())]
     assert [word for word in ("note=eu", "note=null", *told) if word not in found] == []
-    assert "Lifecycle" not in found
-    table_versions = fed["raw.parted"].table_versions
-    table_versions.create("2", schema=SCHEMA, keys="id")
-    found = text_of(browser, "/t/raw/parted?view=streams")
+
+
+def test_table_versions_stand_on_the_page_with_their_lifecycles(tmp_path: Path) -> None:
+    namespace = MetastoreNamespace(root=str(tmp_path / "lake"))
+    catalog = Catalog(namespace)
+    catalog.create_stream_table("raw.orders", SCHEMA, keys="id")
+    with start_in_thread(namespace, face=page) as server, httpx.Client(base_url=server.url) as browser:
+        assert "Lifecycle" not in text_of(browser, "/t/raw/orders?view=streams")
+        catalog["raw.orders"].table_versions.create("2", schema={"id": "string"}, keys="id")
+        found = text_of(browser, "/t/raw/orders?view=streams")
     assert [word for word in ("Lifecycle", "active", "unreleased") if word not in found] == []
 
 
 @pytest.mark.usefixtures("fed")
 def test_a_stream_table_that_is_not_published_shows_its_columns_and_no_view_that_fails(browser: httpx.Client) -> None:
-    page = browser.get("/t/raw/orders__quarantine")
-    found = Document(page.text).text
+    answer = browser.get("/t/raw/orders__quarantine")
+    found = Document(answer.text).text
     assert ("not published yet" in found, "reason" in found, "reserved" in found) == (True, True, False)
-    views = {link for link in Document(page.text).links if "orders__quarantine?view=" in link}
+    views = {link for link in Document(answer.text).links if "orders__quarantine?view=" in link}
     assert {link.partition("view=")[2] for link in views} >= {"streams", "history", "use"}
     assert [browser.get(link).status_code for link in sorted(views)] == [200] * len(views)
 
