@@ -3,7 +3,7 @@ generated client, about a second of CPU that a look-up at the command line has n
 
     lance_namespace.errors            loaded alone: our errors are these classes, and need nothing else of the package
     lance_namespace_urllib3_client    imported when somebody needs it, a validator built when it first checks something;
-                                      at the command line, a model of it when one is first made
+                                      at the command line, a module of it when a name of that is first used
 
     lance                             imported when something of it is first used: a server that only names things
                                       never does
@@ -115,9 +115,9 @@ class _Loader(Loader):
 
 
 def _run_without_models(package: ModuleType, loader: Any) -> None:
-    """Run the `__init__` of a package. A name that it takes from the client's modules is a `ModelWhenUsed`.
+    """Run the `__init__` of a package. A name that it takes from the client's modules is imported at its first use.
 
-    Annotations stay texts.
+    Annotations stay texts. A name that the code itself uses is imported at once.
     """
     homes: dict[str, tuple[str, str]] = {}
     own = []
@@ -130,14 +130,10 @@ def _run_without_models(package: ModuleType, loader: Any) -> None:
     code = compile(ast.Module(own, []), str(package.__file__), "exec", texts, dont_inherit=True)
 
     def find(name: str) -> Any:
-        home, attribute = homes.get(name, ("", ""))
-        if home:
-            is_package = home in PACKAGES
-            found = getattr(importlib.import_module(home), attribute) if is_package else _model(home, attribute)
-        elif f"{package.__name__}.{name}" in PACKAGES:
-            found = importlib.import_module(f"{package.__name__}.{name}")
-        else:
+        if name not in homes:
             raise AttributeError(f"module {package.__name__!r} has no attribute {name!r}")
+        module, attribute = homes[name]
+        found = getattr(importlib.import_module(module), attribute)
         setattr(package, name, found)
         return found
 
@@ -146,45 +142,6 @@ def _run_without_models(package: ModuleType, loader: Any) -> None:
     for name in homes.keys() & set(_names_used(code)):
         find(name)
     exec(code, package.__dict__)
-
-
-class ModelWhenUsed:
-    """A model of the client that is imported when somebody makes one, derives from it or compares with it.
-
-    A command names about a hundred models and makes five; each takes pydantic more than a millisecond to set up.
-    """
-
-    def __init__(self, module: str, name: str) -> None:
-        self._home = module, name
-
-    @functools.cached_property
-    def _model(self) -> Any:
-        module, name = self._home
-        return getattr(importlib.import_module(module), name)
-
-    def __call__(self, *args: Any, **values: Any) -> Any:
-        return self._model(*args, **values)
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._model, name)
-
-    def __mro_entries__(self, bases: tuple[object, ...]) -> tuple[Any, ...]:
-        return (self._model,)
-
-    def __instancecheck__(self, value: object) -> bool:
-        return isinstance(value, self._model)
-
-    def __subclasscheck__(self, kind: type) -> bool:
-        return issubclass(kind, self._model)
-
-    def __or__(self, other: Any) -> Any:
-        return self._model | other
-
-    def __ror__(self, other: Any) -> Any:
-        return other | self._model
-
-
-_model = functools.cache(ModelWhenUsed)
 
 
 def _names_used(code: CodeType) -> Iterator[str]:

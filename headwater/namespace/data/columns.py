@@ -25,7 +25,9 @@ from lance_namespace import (
     UpdateTableSchemaMetadataRequest,
     UpdateTableSchemaMetadataResponse,
 )
-from lance_namespace_urllib3_client.models import AddColumnsEntry, AlterColumnsEntry, UpdateFieldMetadataEntry
+from lance_namespace_urllib3_client.models.add_columns_entry import AddColumnsEntry
+from lance_namespace_urllib3_client.models.alter_columns_entry import AlterColumnsEntry
+from lance_namespace_urllib3_client.models.update_field_metadata_entry import UpdateFieldMetadataEntry
 
 from headwater.errors import (
     ConcurrentModificationError,

@@ -21,7 +21,10 @@ from lance_namespace import (
     GetTableStatsResponse,
     LanceNamespace,
 )
-from lance_namespace_urllib3_client.models import FragmentStats, FragmentSummary, JsonArrowSchema, TableBasicStats
+from lance_namespace_urllib3_client.models.fragment_stats import FragmentStats
+from lance_namespace_urllib3_client.models.fragment_summary import FragmentSummary
+from lance_namespace_urllib3_client.models.json_arrow_schema import JsonArrowSchema
+from lance_namespace_urllib3_client.models.table_basic_stats import TableBasicStats
 
 from headwater.errors import (
     InvalidInputError,

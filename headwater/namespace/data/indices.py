@@ -18,7 +18,7 @@ from lance_namespace import (
     ListTableIndicesRequest,
     ListTableIndicesResponse,
 )
-from lance_namespace_urllib3_client.models import IndexContent
+from lance_namespace_urllib3_client.models.index_content import IndexContent
 
 from headwater.errors import InvalidInputError
 from headwater.imports import lance

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pyarrow as pa
 from lance_namespace import (
@@ -19,7 +19,7 @@ from lance_namespace import (
     QueryTableRequest,
     QueryTableResponse,
 )
-from lance_namespace_urllib3_client.models import QueryTableRequestColumns
+from lance_namespace_urllib3_client.models.query_table_request_columns import QueryTableRequestColumns
 
 from headwater.errors import InvalidInputError
 from headwater.imports import lance
@@ -52,8 +52,7 @@ READ_AHEAD_BYTES = 16 * 1024 * 1024
 """What a scan may read before it is asked for; Lance's own default is 2 GiB, which nobody may be there to take."""
 BATCH_BYTES = 1024 * 1024
 
-if TYPE_CHECKING:
-    Query = QueryTableRequest | AnalyzeTableQueryPlanRequest
+Query = QueryTableRequest | AnalyzeTableQueryPlanRequest
 
 
 def query_table(table: TableHandle, request: QueryTableRequest) -> QueryTableResponse:

@@ -22,7 +22,8 @@ from lance_namespace import (
     UpdateTableTagRequest,
     UpdateTableTagResponse,
 )
-from lance_namespace_urllib3_client.models import BranchContents, TagContents
+from lance_namespace_urllib3_client.models.branch_contents import BranchContents
+from lance_namespace_urllib3_client.models.tag_contents import TagContents
 
 from headwater.errors import (
     InvalidInputError,

@@ -10,7 +10,9 @@ import json
 from typing import Any
 
 import pyarrow as pa
-from lance_namespace_urllib3_client.models import JsonArrowDataType, JsonArrowField, JsonArrowSchema
+from lance_namespace_urllib3_client.models.json_arrow_data_type import JsonArrowDataType
+from lance_namespace_urllib3_client.models.json_arrow_field import JsonArrowField
+from lance_namespace_urllib3_client.models.json_arrow_schema import JsonArrowSchema
 
 from headwater.decoding.bounds import MAX_DEPTH
 from headwater.errors import InvalidInputError, TableSchemaValidationError
@@ -160,7 +162,7 @@ def _child(data: object, depth: int) -> pa.Field[Any]:
     return pa.field(data["name"], type_from_json(data.get("type"), depth + 1), bool(data.get("nullable", True)))
 
 
-def _length(data: dict[str, object]) -> int:
+def _length(data: dict[str, Any]) -> int:
     length = data.get("length")
     if isinstance(length, bool) or not isinstance(length, int) or not 1 <= length <= MAX_LENGTH:
         raise InvalidInputError(f"The data type {str(data['type'])[:80]!r} needs a length, at least 1.")

@@ -22,7 +22,7 @@ from lance_namespace import (
     LanceNamespace,
     ListTableVersionsResponse,
 )
-from lance_namespace_urllib3_client.models import TableVersion
+from lance_namespace_urllib3_client.models.table_version import TableVersion
 
 from headwater.clock import Clock, SystemClock
 from headwater.errors import (
