@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import contextlib
 import json
-import pickle
 import threading
 import warnings
 from collections.abc import Callable, Iterator, Sequence
@@ -99,9 +98,9 @@ class SparkRunner(_Elsewhere):
         if not tasks:
             return []
         self._begin(tasks, what)
-        todo = pickle.dumps(tuple(tasks))  # of Spark's own pickler every object costs a call of Python
+        todo = tuple(tasks)
         with described(self.spark, what), spark_tasks(self.spark, self.progress):
-            answers = run_numbered(self.spark, len(tasks), lambda number: pickle.loads(todo)[number].answer())
+            answers = run_numbered(self.spark, len(todo), lambda number: todo[number].answer())
         return self._finish(answers)
 
     def map(self, frame: Any, task: Task) -> list[Any]:

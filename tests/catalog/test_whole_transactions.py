@@ -46,7 +46,7 @@ CHANGES = {
     "drop_reader evolve ingest ingest_file ingest_files land_together publish retry_quarantined run set_properties "
     "take undo update_indices upsert",
 }
-ALONE = {Catalog: "close collect run transaction", CatalogTable: "", CatalogStream: "collect"}
+ALONE = {Catalog: "close collect follow run transaction", CatalogTable: "", CatalogStream: "collect"}
 """What is no change of what the catalog holds, or cannot be taken back: not in a transaction."""
 
 

@@ -41,6 +41,7 @@ OWN_TIME = {
     "rest/app.py": "an event loop waits by itself between two publications of metrics, and decides nothing by it",
     "rest/endpoint.py": "a request that waits for the next commit, on the event loop",
     "testing/simulation/commits.py": "random numbers by a seed",
+    "testing/simulation/mixed.py": "random numbers by a seed",
     "testing/simulation/scheduler.py": "random numbers by a seed",
     "testing/simulation/simulated_run.py": "random numbers by a seed",
     "testing/simulation/storage.py": "random numbers by a seed",

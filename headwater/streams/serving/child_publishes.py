@@ -46,7 +46,7 @@ def parents_first(snapshot: Reading, paths: Sequence[Sequence[str]]) -> list[Seq
     return done
 
 
-def of_parent(tx: Transaction, path: Sequence[str], made: Mapping[Sequence[str], StagedPublish]) -> dict[str, Any]:
+def of_parent(tx: Transaction, path: Sequence[str], made: Mapping[tuple[str, ...], StagedPublish]) -> dict[str, Any]:
     """Return the lineage of a child table; ChildBehindError if its parent is published at another state.
 
     `made`: what the transaction publishes so far, by path.

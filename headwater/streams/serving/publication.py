@@ -219,12 +219,11 @@ def publish_tables(
         return where.within(lambda tx: _publish_within(replace(lake, own=tx), paths, lineage or {}))
 
     def work(tx: Transaction) -> list[Publication]:
-        made: dict[Sequence[str], Publication] = {}
+        made: dict[tuple[str, ...], Publication] = {}
         for path in parents_first(lake.now(), paths):
             told = (lineage or {}).get(format_name(path), {})
-            staged = stage(lake, tx, path, {**of_parent(tx, path, made), **told}, runner)
-            made[path] = staged
-        return [made[path] for path in paths]
+            made[tuple(path)] = stage(lake, tx, path, {**of_parent(tx, path, made), **told}, runner)
+        return [made[tuple(path)] for path in paths]
 
     names = ", ".join(format_name(path) for path in paths)
     done = where.change(work, f"publish {names}")
@@ -241,9 +240,9 @@ def _publish_within(
     Where it has landed nothing in a table, what others land meanwhile waits for the next publish, as always.
     Quarantines come last: the publish of their table may land rows in them.
     """
-    tx, made = lake.own, dict[Sequence[str], Published]()
+    tx, made = lake.own, dict[tuple[str, ...], Published]()
     assert tx is not None
     for path in sorted(paths, key=lambda path: path[-1].endswith(QUARANTINE)):
         with nullcontext() if tx.appended(path) else tx.unbound_logs(path):
-            made[path] = stage(lake, tx, path, lineage.get(format_name(path))).published
-    return [made[path] for path in paths]
+            made[tuple(path)] = stage(lake, tx, path, lineage.get(format_name(path))).published
+    return [made[tuple(path)] for path in paths]
