@@ -179,13 +179,14 @@ class Catalog(ObjectLookup):
         data: object = None,
         mode: str = "create",
         properties: Mapping[str, str] | None = None,
-        schema: pa.Schema | Mapping[str, object] | None = None,
+        schema: pa.Schema | Mapping[str, object] | str | None = None,
     ) -> CatalogTable:
         """Create a table and the missing namespaces above it.
 
         `data`: Arrow data, a data frame or a list of rows; none makes an empty table of `schema`. Lists of floats of
         equal length become vectors.
         `mode`: create, exist_ok or overwrite.
+        `schema`: an Arrow schema, a mapping from names to types, or a text such as `id BIGINT NOT NULL, v vector(4)`.
         """
         rows = new_rows(data, schema)
         id = self._with_namespace(name)
@@ -256,6 +257,7 @@ class Catalog(ObjectLookup):
     ) -> Any:
         """Create a stream table, whose rows come from a change log (docs/streams.md), and the namespaces above it.
 
+        `schema`: an Arrow schema, a mapping from names to types, or a text such as `id BIGINT NOT NULL, total DOUBLE`.
         `keys`: columns that identify a row; none makes an append-only log.
         `sequence`: columns that order the changes of a key.
         """

@@ -31,7 +31,7 @@ from headwater.namespace.data.schema import type_to_json
 from headwater.namespace.requests import build, parse_request
 from headwater.notebook import ShownList
 from headwater.paging import all_pages
-from headwater.streams.rows.column_types import parse_type
+from headwater.schema_text import parse_type
 from headwater.tables.columns.fields import sql_type
 from headwater.tables.expressions import assigned
 from headwater.tables.handle import TableHandle

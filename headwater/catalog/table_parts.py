@@ -138,7 +138,7 @@ class NamedVersions(Mapping[str, Any]):
         self,
         version: str,
         data: object = None,
-        schema: pa.Schema | Mapping[str, object] | None = None,
+        schema: pa.Schema | Mapping[str, object] | str | None = None,
         keys: Sequence[str] | str = (),
         sequence: Sequence[str] | str = (),
         partition_by: Sequence[object] = (),
@@ -218,7 +218,7 @@ class Branches(Listed):
         return _MissingBranchError(f"Table {format_name(self._id)} has no branch {name[:200]!r}.").near(name, self)
 
 
-def new_rows(data: object, columns: pa.Schema | Mapping[str, object] | None) -> pa.RecordBatchReader:
+def new_rows(data: object, columns: pa.Schema | Mapping[str, object] | str | None) -> pa.RecordBatchReader:
     """Return a reader of the rows of a new table, in the types of its schema if there is one."""
     if columns is None:
         return reader_of(data, vectors=True)

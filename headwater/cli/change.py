@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import argparse
-import re
 from collections.abc import Callable
 from dataclasses import asdict
 from typing import Any
 
 import lance_namespace as api
-import pyarrow as pa
 from pydantic import ValidationError
 
 from headwater.cli.output import confirm, show, show_record
@@ -18,13 +16,8 @@ from headwater.errors import InvalidInputError, LanceNamespaceError, NamespaceNo
 from headwater.names import format_name
 from headwater.namespace.abilities import abilities_of, write_rows
 from headwater.rest.routes import BY_OPERATION
-from headwater.streams.rows.column_types import parse_type
+from headwater.schema_text import parse_schema
 from headwater.wording import many
-
-_COLUMN = re.compile(r"""\s*("(?:[^"]|"")+"|[^\s"]+)\s+(.+?)\s*""", re.DOTALL)
-_SPELLED = re.compile(r"(?:vector|fixed_size_list)\s*\(\s*(\d{1,5})\s*\)", re.IGNORECASE)
-_OUTER_COMMA = re.compile(r",(?![^(\[]*[)\]])")
-_NOT_NULL = re.compile(r"\s+not\s+null$", re.IGNORECASE)
 
 
 def create(args: argparse.Namespace) -> int:
@@ -48,31 +41,6 @@ def _create_namespace(args: argparse.Namespace) -> int:
     args.target.made().create_namespace(name, dict(args.set), exist_ok=(args.mode or "").lower() == "exist_ok")
     show_record({"name": format_name(name), "id": list(name)}, args.json)
     return 0
-
-
-def parse_schema(text: str) -> pa.Schema:
-    """`id int, "my name" text not null, v vector(4)`: names and types with commas between."""
-    fields = [_field(part) for part in _OUTER_COMMA.split(text)]
-    if len({field.name for field in fields}) != len(fields):
-        raise InvalidInputError("--schema has two columns of one name.")
-    return pa.schema(fields)
-
-
-def _field(text: str) -> pa.Field[Any]:
-    match = _COLUMN.fullmatch(text)
-    if not match:
-        raise InvalidInputError(f"--schema: {text.strip()[:200]!r} is not a name and a type, such as id int.")
-    name, kind = match[1], match[2]
-    name = name[1:-1].replace('""', '"') if name.startswith('"') else name
-    nullable = not _NOT_NULL.search(kind)
-    return pa.field(name, column_type(_NOT_NULL.sub("", kind)), nullable)
-
-
-def column_type(text: str) -> pa.DataType:
-    """A type as the catalog's own grammar has it, or `vector(4)`: so many float32."""
-    vector = _SPELLED.fullmatch(text.strip())
-    found: pa.DataType = pa.list_(pa.float32(), int(vector[1])) if vector else parse_type(text)
-    return found
 
 
 def _named(args: argparse.Namespace, text: str) -> tuple[str, ...]:

@@ -7,12 +7,12 @@ from collections.abc import Callable, Mapping
 from itertools import islice
 from typing import Any
 
-from headwater.cli.change import column_type, parse_schema
 from headwater.cli.look import columns_of
 from headwater.cli.output import confirm, show, show_records
 from headwater.cli.rows import read_rows
 from headwater.errors import InvalidInputError
 from headwater.names import format_name
+from headwater.schema_text import parse_schema, parse_type
 
 Action = Callable[[argparse.Namespace, Any], None]
 
@@ -66,7 +66,7 @@ def _new_column(word: str) -> tuple[str, object]:
     name, colon, kind = word.partition(":")
     if not colon:
         raise InvalidInputError(f"{word[:200]!r} is not NAME TYPE, NAME:TYPE or NAME=SQL.")
-    return name, column_type(kind)
+    return name, parse_type(kind)
 
 
 def _words(args: argparse.Namespace, what: str, count: int | None = None) -> list[str]:
@@ -89,7 +89,7 @@ def _rename_column(args: argparse.Namespace, table: object) -> None:
 
 def _cast_column(args: argparse.Namespace, table: object) -> None:
     name, kind = _words(args, "NAME TYPE", 2)
-    _on_branch(args, table).cast_columns({name: column_type(kind)})
+    _on_branch(args, table).cast_columns({name: parse_type(kind)})
 
 
 def tags(args: argparse.Namespace) -> int:

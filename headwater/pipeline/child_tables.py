@@ -8,8 +8,8 @@ from typing import Any
 import pyarrow as pa
 
 from headwater.errors import InvalidInputError
-from headwater.pipeline.columns import parse_columns
 from headwater.pipeline.file_values import as_text, as_texts, naming_section
+from headwater.schema_text import parse_schema
 from headwater.streams.log.checks import Check
 from headwater.streams.table_functions import CHILD_ID, OWN_COLUMNS, TableFunction
 from headwater.wording import did_you_mean
@@ -53,7 +53,7 @@ def child_columns(where: str, values: Mapping[str, Any], parent_keys: Sequence[s
     if not parent_keys:
         raise InvalidInputError(f"{where}: {values['from']} has no keys, so its rows cannot be told apart.")
     with naming_section(where):
-        schema = parse_columns(as_text(values.get("schema"), "schema"))
+        schema = parse_schema(as_text(values.get("schema"), "schema"))
     lacks = [name for name in parent_keys if name not in schema.names]
     if lacks:
         raise InvalidInputError(f"{where}: its schema has no {lacks[0]!r}, which is a key of its parent.")

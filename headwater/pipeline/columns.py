@@ -1,44 +1,18 @@
-"""Columns as SQL lists them, `id BIGINT NOT NULL, total DOUBLE`, or as the first rows of a source show. Pure."""
+"""Infers the columns of a source from its first rows. Pure."""
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import pyarrow as pa
 
 from headwater.errors import InvalidInputError
-from headwater.streams.rows.column_types import parse_type
 from headwater.streams.rows.input_rows import given
 
-_COLUMN = re.compile(r"\s*(?:`([^`]+)`|(\w+))\s+(.+?)(\s+not\s+null)?\s*", re.IGNORECASE | re.DOTALL)
 DIGITS = 38
 ENVELOPE = {"_lsn": pa.int64(), "_ts_ms": pa.int64(), "_pos": pa.int64(), "_file": pa.string(), "_txid": pa.int64()}
 """What Debezium's envelope offers, for tables that order their events by it."""
-
-
-def parse_columns(text: str) -> pa.Schema:
-    """A schema from `name TYPE [NOT NULL], ...`; 13 names the column that is not understood."""
-    fields = []
-    for part in _parts(text):
-        found = _COLUMN.fullmatch(part)
-        if found is None:
-            raise InvalidInputError(f"{part.strip()!r} is no column: write `name TYPE` or `name TYPE NOT NULL`.")
-        name = found[1] or found[2]
-        fields.append(pa.field(name, parse_type(found[3].strip()), nullable=found[4] is None))
-    return pa.schema(fields)
-
-
-def _parts(text: str) -> Iterator[str]:
-    """The columns, at the commas that stand in no brackets."""
-    depth, start = 0, 0
-    for place, char in enumerate(text):
-        depth += (char in "(<[") - (char in ")>]")
-        if char == "," and depth == 0:
-            yield text[start:place]
-            start = place + 1
-    yield text[start:]
 
 
 def infer_columns(data: object, keys: Sequence[str], sequence: Sequence[str]) -> pa.Schema:

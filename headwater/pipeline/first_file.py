@@ -11,8 +11,8 @@ import pyarrow as pa
 from headwater.errors import InvalidInputError
 from headwater.pipeline.columns import ENVELOPE, infer_columns
 from headwater.pipeline.facts import first_rows
+from headwater.schema_text import parse_type
 from headwater.sql.sql_types import kind_of
-from headwater.streams.rows.column_types import parse_type
 from headwater.streams.rows.input_rows import given
 from headwater.streams.sources.files import find_files, read_lines
 

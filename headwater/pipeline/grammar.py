@@ -26,7 +26,6 @@ from headwater.pipeline.child_tables import (
     child_function,
     parents_first,
 )
-from headwater.pipeline.columns import parse_columns
 from headwater.pipeline.file_values import (
     as_mapping,
     as_tables,
@@ -38,10 +37,10 @@ from headwater.pipeline.file_values import (
     section_of,
 )
 from headwater.pipeline.hooks import Hooks, check_hooks
+from headwater.schema_text import parse_schema, parse_type
 from headwater.sql.spark_parser import names_in, parse_condition, parse_query
 from headwater.streams.definition import DERIVED, define
 from headwater.streams.log.checks import EXPECT, Check
-from headwater.streams.rows.column_types import parse_type
 from headwater.streams.serving.user_functions import with_folder
 from headwater.streams.sources.formats import FORMATS, check_format
 from headwater.streams.table_functions import TABLE_FUNCTION, TableFunction, table_function_of
@@ -344,7 +343,7 @@ def _table(name: str, values: Any, schema: pa.Schema | None = None) -> TableSpec
     checks = _checks(where, values)
     if "schema" in values:
         with naming_section(where):
-            schema = parse_columns(as_text(values["schema"], "schema")) if schema is None else schema
+            schema = parse_schema(as_text(values["schema"], "schema")) if schema is None else schema
             define(schema, keys, sequence, (), properties)
     return TableSpec(name, schema, keys, sequence, properties, checks, indices)
 

@@ -20,10 +20,11 @@ import pyarrow as pa
 
 from headwater.errors import InvalidInputError, TableColumnNotFoundError
 from headwater.metastore.records.deltas import log_retention
+from headwater.schema_text import parse_schema, parse_type
 from headwater.streams.fold.events import Rules
 from headwater.streams.fold.watermark import parse_lateness
 from headwater.streams.log.checks import Check, check_property_names, checks_of
-from headwater.streams.rows.column_types import can_be_kept, can_be_key, can_be_sequence, parse_type, widens
+from headwater.streams.rows.column_types import can_be_kept, can_be_key, can_be_sequence, widens
 from headwater.tables.columns.fields import ROW_ADDRESS, ROW_ID
 from headwater.tables.partitions import MAX_GROUPS, PartitionField, partitioned, partitioning, value_text
 from headwater.tables.write.input_rows import storable
@@ -341,12 +342,14 @@ def field_id(column: Any) -> int | None:
 
 
 def fields_of(schema: object) -> list[Any]:
-    """Return the fields of a schema, or of a mapping from names to types."""
+    """Return the fields of a schema, of a text such as `id BIGINT NOT NULL`, or of a mapping from names to types."""
+    if isinstance(schema, str):
+        schema = parse_schema(schema)
     if isinstance(schema, pa.Schema):
         return list(schema)
     if isinstance(schema, Mapping):
         return [pa.field(name, parse_type(text)) for name, text in schema.items()]
-    raise InvalidInputError("schema is a pyarrow.Schema, or a mapping from names to types.")
+    raise InvalidInputError("schema is a pyarrow.Schema, a mapping from names to types, or a text: id BIGINT NOT NULL.")
 
 
 def _kept(column: Any, orders: bool = False) -> Any:

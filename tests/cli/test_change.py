@@ -11,8 +11,8 @@ import pyarrow as pa
 import pytest
 
 import headwater
-from headwater.cli.change import parse_schema
 from headwater.errors import InvalidInputError
+from headwater.schema_text import parse_schema
 from tests.cli.running import Cli
 
 

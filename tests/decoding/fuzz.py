@@ -32,8 +32,8 @@ from headwater.decoding.bounds import Bounds
 from headwater.decoding.files import OrcRows, read_bytes, read_csv, read_json_lines
 from headwater.decoding.parquet import ParquetRows
 from headwater.errors import LanceNamespaceError
+from headwater.schema_text import parse_type
 from headwater.streams.definition import define
-from headwater.streams.rows.column_types import parse_type
 from headwater.streams.rows.input_rows import given
 from headwater.streams.sources.files import json_rows
 from tests.decoding.fuzz_sql import accepted, sql

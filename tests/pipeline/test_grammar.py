@@ -9,7 +9,7 @@ import pytest
 
 from headwater.errors import InvalidInputError
 from headwater.pipeline import parse_pipeline, run_pipeline
-from headwater.pipeline.columns import parse_columns
+from headwater.schema_text import parse_schema
 from headwater.sql.spark_parser import names_in, table_names, with_tables
 from headwater.streams.log.checks import Check
 from tests.pipeline.shop import PIPELINE, Shop
@@ -50,7 +50,7 @@ def test_a_pipeline_file_is_read_in_full() -> None:
         (HEAD + '[[source]]\nname = "s"\npath = "x"\ninto = "a.b"\nformat = "xml"\n', "'xml' is no format"),
         (HEAD + '[[source]]\nname = "s"\npath = "x"\n', "into is a text, and must be there"),
         (HEAD + '[table."a.b"]\nstored_as_scd_type = 3\n', "1 or 2, not 3"),
-        (HEAD + '[table."a.b"]\nschema = "id"\n', "'id' is no column"),
+        (HEAD + '[table."a.b"]\nschema = "id"\n', "'id' is not a column"),
         (HEAD + '[view."a.v"]\nsql = "SELECT 1"\n', "needs keys"),
         (HEAD + '[publish]\ntables = ["no.table"]\n', "no table of this file"),
         (HEAD + '[table."a.b"]\nexpect = { x = "" }\n', "must be there"),
@@ -88,7 +88,7 @@ def test_code_that_cannot_run_is_refused_before_anything_is_done(tmp_path: Path,
 
 
 def test_columns_are_written_as_in_sql() -> None:
-    found = parse_columns("a BIGINT NOT NULL, `b c` decimal(12, 2), d array<int>, e float32[3]")
+    found = parse_schema("a BIGINT NOT NULL, `b c` decimal(12, 2), d array<int>, e float32[3]")
     assert found.names == ["a", "b c", "d", "e"]
     assert found.field("b c").type == pa.decimal128(12, 2)
     assert not found.field("a").nullable

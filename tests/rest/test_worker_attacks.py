@@ -75,8 +75,10 @@ class Attacked:
 
 
 def _is_running(pid: int) -> bool:
+    """Return False for a process that can be waited for: its first thread may be gone before the others are."""
     try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+        has_ended = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
+        return not has_ended or len(list(Path(f"/proc/{pid}/task").iterdir())) > 1
     except OSError:
         return False
 

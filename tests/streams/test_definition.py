@@ -11,6 +11,7 @@ import pyarrow as pa
 import pytest
 
 from headwater.errors import InvalidInputError, LanceNamespaceError
+from headwater.schema_text import parse_type
 from headwater.streams.definition import (
     Column,
     Definition,
@@ -20,7 +21,7 @@ from headwater.streams.definition import (
     to_properties,
     with_properties,
 )
-from headwater.streams.rows.column_types import common, may_cast, parse_type, widens
+from headwater.streams.rows.column_types import common, may_cast, widens
 
 FIELDS: list[Any] = [
     pa.field("id", pa.int32(), nullable=False),

@@ -27,6 +27,7 @@ LAYERS = (
         "model",
         "registry",
         "types",
+        "schema_text",
         "decoding",
         "store",
         "turns",

@@ -91,7 +91,7 @@ class Snapshots:
         if item is None:
             known = sorted(found.revision.name for found in alive(self.log.index))
             listed = f"{did_you_mean(name, known)} Known: {', '.join(known[:20]) or 'none'}."
-            raise TableTagNotFoundError(f"There is no snapshot {name!r}.{listed}")
+            raise TableTagNotFoundError(f"There is no snapshot {name!r}.{listed} A time is a datetime with a zone.")
         return item.revision
 
     def read(self, revision: Revision) -> Read:

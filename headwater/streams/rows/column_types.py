@@ -1,64 +1,14 @@
-"""Types of stream columns: texts that name them, and which may serve as key or sequence, widen, and be cast. Pure."""
+"""Types of stream columns: which may serve as key or sequence, widen, and be cast. Pure."""
 
 from __future__ import annotations
 
-import re
 from typing import Any
 
 import pyarrow as pa
 
-from headwater.errors import InvalidInputError, LanceNamespaceError
-from headwater.types import arrow_type
+from headwater.schema_text import MAX_LEVELS
 
 DataType = Any
-MAX_LEVELS = 32
-"""A type that is nested deeper is a mistake, or an attack."""
-
-SQL_NAMES = {
-    "bigint": "long",
-    "int": "integer",
-    "smallint": "short",
-    "tinyint": "byte",
-    "real": "float",
-    "text": "string",
-    "bytes": "binary",
-    "bool": "boolean",
-}
-ARROW_NAMES = {
-    "timestamp": pa.timestamp("us", "UTC"),
-    "float": pa.float32(),
-    "double": pa.float64(),
-}
-_VECTOR = re.compile(r"(\w+)\[(\d+)\]")
-_DECIMAL = re.compile(r"(?:decimal|numeric|decimal128)\((\d+)(?:, *(\d+))?\)")
-_TIMESTAMP = re.compile(r"timestamp\[(s|ms|us|ns)(?:, *tz=(.+))?\]")
-
-
-def parse_type(text: object) -> DataType:
-    """An Arrow type, or its name as Arrow, SQL or Spark write it: `int64`, `BIGINT`, `decimal(12,2)`, `float32[32]`."""
-    if isinstance(text, pa.DataType):
-        return text
-    name: Any = str(text).strip().lower()
-    if match := _DECIMAL.fullmatch(name):
-        return pa.decimal128(int(match[1]), int(match[2] or 0))
-    if match := _TIMESTAMP.fullmatch(str(text).strip()):
-        return pa.timestamp(match[1], match[2])
-    if match := _VECTOR.fullmatch(name):
-        return pa.list_(parse_type(match[1]), int(match[2]))
-    if name.startswith("array<") and name.endswith(">"):
-        return pa.list_(parse_type(name[len("array<") : -1]))
-    if name in ARROW_NAMES:
-        return ARROW_NAMES[name]
-    try:
-        return pa.type_for_alias(name)
-    except ValueError:
-        pass
-    try:
-        return arrow_type(SQL_NAMES.get(name, name))
-    except LanceNamespaceError:
-        raise InvalidInputError(
-            f"{text!r} is not a type: write it like 'int64', 'string', 'decimal(12,2)', 'timestamp' or 'float32[32]'."
-        ) from None
 
 
 def can_be_kept(kind: DataType, levels: int = MAX_LEVELS) -> bool:

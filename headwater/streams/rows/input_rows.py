@@ -20,8 +20,8 @@ import pyarrow as pa
 
 from headwater.decoding.arrow import read_type
 from headwater.errors import InvalidInputError
+from headwater.schema_text import parse_type
 from headwater.streams.layout import PRESENT
-from headwater.streams.rows.column_types import parse_type
 
 Mask = npt.NDArray[np.bool_]
 FREE_CELLS = 1 << 24
