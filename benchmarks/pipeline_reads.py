@@ -53,7 +53,8 @@ def prepare(folder: Path, total: int) -> None:
 def session(folder: Path) -> SparkSession:
     builder = SparkSession.builder.master("local[2]").config("spark.ui.enabled", "false")
     builder = builder.config("spark.driver.memory", "4g").config("spark.ui.showConsoleProgress", "false")
-    return configure(builder, "lake", root=str(folder / "lake"), impl="metastore").getOrCreate()
+    found: SparkSession = configure(builder, "lake", root=str(folder / "lake"), impl="metastore").getOrCreate()
+    return found
 
 
 def to_nowhere(frame: Any) -> None:

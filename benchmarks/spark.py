@@ -121,7 +121,7 @@ class Lake:
             .config("spark.ui.showConsoleProgress", "false")
         )
         builder = builder.config("spark.driver.memory", "4g").config("spark.sql.adaptive.enabled", "true")
-        self.spark = configure(builder, "lake", root=str(folder / "lake")).getOrCreate()
+        self.spark: SparkSession = configure(builder, "lake", root=str(folder / "lake")).getOrCreate()
         self.spark.sparkContext.setLogLevel("ERROR")
         self.folder, self.rows, self.vector_rows = folder, rows, vector_rows
         self.spark.sql("CREATE NAMESPACE lake.bench")

@@ -210,12 +210,17 @@ def warm() -> None:
 
 
 if TYPE_CHECKING:
+    import duckdb as duckdb
     import lance as lance
     import lance.commit
     import lance.optimize
+    import sqlglot as sqlglot
+    from sqlglot import expressions as expressions
+
+    exp = expressions
 else:
     lance = _WhenUsed("lance")
-sqlglot = when_used("sqlglot")
-exp = when_used("sqlglot.expressions")
-duckdb = when_used("duckdb")
+    sqlglot = when_used("sqlglot")
+    exp = when_used("sqlglot.expressions")
+    duckdb = when_used("duckdb")
 rich = when_used("rich")

@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from headwater.catalog.streams import CatalogStream
 from headwater.errors import ConcurrentModificationError, InvalidInputError, error_for
@@ -30,6 +30,9 @@ from headwater.streams.sources.intake import Intake, gathered, prepare_chunk
 from headwater.streams.stream_lookup import no_deletes, open_in
 from headwater.wording import many
 from headwater.work import Json, Runner, Task, guarded, runner_of
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
 
 ROW_BYTES = 200
 """A row of a file takes about this many bytes."""
@@ -186,7 +189,9 @@ def _prepared(
     return [each for answer in answers for each in answer["files"]], position
 
 
-def ingest_frame(frame: Any, stream: CatalogStream, intake: Intake, runner: Runner | None = None) -> LandingReport:
+def ingest_frame(
+    frame: DataFrame, stream: CatalogStream, intake: Intake, runner: Runner | None = None
+) -> LandingReport:
     """Take a data frame: a partition by each task, about a million rows in a file, all of them in one transaction.
 
     The rows of a frame have no order: where two have the same key and sequence, either may win. One task takes all of a
@@ -219,7 +224,7 @@ def _land_all(landings: Sequence[Landing], tx: Transaction) -> list[Landed]:
     return landed
 
 
-def _of_frame(frame: Any, stream: CatalogStream, intake: Intake, runner: Runner) -> tuple[list[Json], int]:
+def _of_frame(frame: DataFrame, stream: CatalogStream, intake: Intake, runner: Runner) -> tuple[list[Json], int]:
     """Return what tasks made of the rows of a frame, and the position of the state that these were compared with."""
     opened, snapshot = stream.opened()
     place, known = stream.namespace.location(), rows_so_far(snapshot, opened)
@@ -247,7 +252,7 @@ QUERY = "sql.streaming.queryId"
 
 
 def ingest_stream(
-    frame: Any, stream: CatalogStream, intake: Intake, checkpoint: str | None, runner: Runner
+    frame: DataFrame, stream: CatalogStream, intake: Intake, checkpoint: str | None, runner: Runner
 ) -> tuple[LandingReport, int]:
     """Take what a stream has now; the report, and how many batches that were."""
     if checkpoint is None:

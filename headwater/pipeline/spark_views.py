@@ -10,7 +10,7 @@ import json
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack, contextmanager
 from functools import partial, reduce
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
@@ -35,6 +35,9 @@ from headwater.sql.spark_parser import SqlError, query_text, with_tables
 from headwater.streams.sources.intake import Intake
 from headwater.types import arrow_type, spark_schema
 from headwater.work import Runner
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
 
 pyspark = when_used("pyspark")
 sql_types = when_used("pyspark.sql.types")
@@ -65,7 +68,7 @@ def land_frame(
     catalog: Catalog,
     view: ViewSpec,
     opened: Callable[[], CatalogStream],
-    frame: Any,
+    frame: DataFrame,
     until: ExitStack,
     within: Any = None,
 ) -> MadeView:
@@ -88,7 +91,7 @@ def land_frame(
 
 
 def _few_rows(
-    runner: Runner, catalog: Catalog, view: ViewSpec, inputs: Mapping[str, Readable], frame: Any
+    runner: Runner, catalog: Catalog, view: ViewSpec, inputs: Mapping[str, Readable], frame: DataFrame
 ) -> pa.Table | None:
     """Return the rows of a small view of small tables: Spark runs its SQL, and the driver compares and lands them.
 
@@ -103,11 +106,11 @@ def _few_rows(
     return rows.cast(schema_of_frame(frame)) if rows.num_rows <= most else None
 
 
-def schema_of_frame(frame: Any) -> pa.Schema:
+def schema_of_frame(frame: DataFrame) -> pa.Schema:
     return pa.schema([(field.name, arrow_type(json.loads(field.dataType.json()))) for field in frame.schema])
 
 
-def check_sql(spark: Any, sql: str, schemas: Mapping[str, pa.Schema]) -> None:
+def check_sql(spark: SparkSession, sql: str, schemas: Mapping[str, pa.Schema]) -> None:
     """Raise SqlError for SQL that Spark refuses whatever columns its tables get, such as an unknown function."""
     kinds = {name: sql_types.StructType.fromJson(spark_schema(schema)) for name, schema in schemas.items()}
     try:
@@ -119,7 +122,7 @@ def check_sql(spark: Any, sql: str, schemas: Mapping[str, pa.Schema]) -> None:
             raise
 
 
-def slice_by_spark(spark: Any, query: Any, tables: Mapping[str, pa.Table]) -> pa.Table:
+def slice_by_spark(spark: SparkSession, query: Any, tables: Mapping[str, pa.Table]) -> pa.Table:
     """Return what Spark SQL, as text or as a tree, gives of a few rows."""
 
     def frame(table: pa.Table) -> Any:
@@ -132,7 +135,7 @@ def slice_by_spark(spark: Any, query: Any, tables: Mapping[str, pa.Table]) -> pa
 
 
 @contextmanager
-def asked(spark: Any, sql: str, inputs: Mapping[str, Callable[[], Any]]) -> Any:
+def asked(spark: SparkSession, sql: str, inputs: Mapping[str, Callable[[], Any]]) -> Any:
     """Yield what the SQL gives. Spark has no schemas for temporary views: each name becomes one without dots."""
     run = unique_hex(8)
     names = {name: f"__headwater_{run}_{place}" for place, name in enumerate(inputs)}
@@ -152,14 +155,14 @@ def asked(spark: Any, sql: str, inputs: Mapping[str, Callable[[], Any]]) -> Any:
             spark.catalog.dropTempView(name)
 
 
-def _counted(frame: Any, view: ViewSpec) -> tuple[int, int]:
+def _counted(frame: DataFrame, view: ViewSpec) -> tuple[int, int]:
     """Return the number of rows, and of different keys."""
     each = frame.groupBy(*(F.col(quoted(name)) for name in view.keys)).agg(F.count(F.lit(1)).alias(NEW))
     total, distinct = each.agg(F.sum(NEW), F.count(F.lit(1))).collect()[0]
     return total or 0, distinct
 
 
-def _differences(runner: Runner, stream: CatalogStream, frame: Any, slot: int, within: Any = None) -> Any:
+def _differences(runner: Runner, stream: CatalogStream, frame: DataFrame, slot: int, within: Any = None) -> Any:
     """Upserts of rows that are new or different, deletes of those that are not there any more."""
     definition = stream.definition
     names = [name for name in frame.columns if name in definition.by_name]

@@ -17,7 +17,7 @@ import warnings
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 from headwater.clock import unique_hex
@@ -31,6 +31,9 @@ from headwater.store.seam import OWN_FOLDER
 from headwater.streams.serving.serving_copy import CatalogLocation
 from headwater.work.runners import run_numbered
 from headwater.work.tasks import PipelineEngine
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 pyspark = when_used("pyspark")
 Say = Callable[[str], None]
@@ -60,8 +63,11 @@ REACH_S = 5.0
 
 @contextmanager
 def engine_session(
-    engine: PipelineEngine, given: object = None, house: CatalogLocation | None = None, say: Say = lambda text: None
-) -> Iterator[Any]:
+    engine: PipelineEngine,
+    given: SparkSession | None = None,
+    house: CatalogLocation | None = None,
+    say: Say = lambda text: None,
+) -> Iterator[SparkSession]:
     """Yield the session that a run works in, tried and ready.
 
     `given`: the session of a notebook or of another job; the run works in a new one beside it and leaves it as it was.
@@ -93,7 +99,7 @@ def _without_traces() -> Iterator[None]:
             each.disabled = was
 
 
-def _running() -> Any:
+def _running() -> SparkSession | None:
     """Return the session that this process has already; None: there is none."""
     with_pyspark = sys.modules.get("pyspark.sql")
     found = with_pyspark.SparkSession.getActiveSession() if with_pyspark is not None else None
@@ -102,7 +108,7 @@ def _running() -> Any:
 
 
 @contextmanager
-def _started(engine: PipelineEngine, say: Say) -> Iterator[Any]:
+def _started(engine: PipelineEngine, say: Say) -> Iterator[SparkSession]:
     """Yield a session of its own, and end its Spark."""
     try:
         from pyspark.sql import SparkSession
@@ -157,7 +163,7 @@ def _without_warnings() -> Iterator[None]:
 
 
 @contextmanager
-def _beside(given: Any, engine: PipelineEngine, say: Say) -> Iterator[object]:
+def _beside(given: SparkSession, engine: PipelineEngine, say: Say) -> Iterator[SparkSession]:
     """Yield a new session of the same Spark; the given one keeps its settings and views."""
     check_pandas()
     active, session = _running(), _new_session(given)
@@ -182,7 +188,7 @@ def _beside(given: Any, engine: PipelineEngine, say: Say) -> Iterator[object]:
                 (active or given).createDataFrame([], "nothing int")  # which makes a session the active one again
 
 
-def _new_session(given: Any) -> Any:
+def _new_session(given: SparkSession) -> SparkSession:
     """Return a new session beside the given one. `RDD.toDF`, which PySpark binds to the newest, stays with its own."""
     if getattr(given, "_sc", None) is None:
         return given.newSession()
@@ -192,14 +198,14 @@ def _new_session(given: Any) -> Any:
     return session
 
 
-def _is_taken(session: Any, given: Any, key: str, value: str) -> bool:
+def _is_taken(session: SparkSession, given: SparkSession, key: str, value: str) -> bool:
     """Return True if a running session has the value of a setting, or can be given it."""
     context = getattr(given, "_sc", None)
     has = context.getConf().get(key) if context is not None else session.conf.get(key, None)
     return has == value or bool(session.conf.isModifiable(key))
 
 
-def _is_local(session: object) -> bool:
+def _is_local(session: SparkSession) -> bool:
     """Return True if executors are this process's own Spark."""
     context = getattr(session, "_sc", None)
     return context is not None and PipelineEngine(master=str(context.master)).is_local
@@ -238,7 +244,7 @@ def check_reachable(engine: PipelineEngine) -> None:
 # A cluster is tried ---------------------------------------------------------------------------------------------------
 
 
-def preflight(session: object, house: CatalogLocation, wait: float = WAIT_S) -> None:
+def preflight(session: SparkSession, house: CatalogLocation, wait: float = WAIT_S) -> None:
     """Raise one error with its remedy if the executors cannot do the work of a run.
 
     Driver and executors each read a file that the other wrote in the storage of the catalog. The versions of Python,
@@ -292,7 +298,7 @@ def prober(root: str, storage: Mapping[str, str], folder: str) -> Callable[[int]
     return run
 
 
-def _asked(session: Any, run: Callable[[int], Json], wait: float) -> list[Json]:
+def _asked(session: SparkSession, run: Callable[[int], Json], wait: float) -> list[Json]:
     """Return the answers of one task for each core that the cluster has now."""
     context = getattr(session, "_sc", None)
     given_up = threading.Event()

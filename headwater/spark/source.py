@@ -170,7 +170,7 @@ class TableWriter(DataSourceArrowWriter):
     def __init__(self, source: HeadwaterSource, table: Json, overwrite: bool) -> None:
         self._source, self._table, self._overwrite = source, table, overwrite
 
-    def write(self, iterator: Iterator[pa.RecordBatch]) -> Written:
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> Written:  # type: ignore[override]  # of an Arrow writer
         return Written(calls.write_rows(self._table, iterator))
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
@@ -246,7 +246,7 @@ class TableStreamWriter(DataSourceStreamArrowWriter):
             raise ValueError('Name the stream, so that a replayed batch is known: .option("stream", "a-unique-name").')
         self._source, self._table, self._overwrite = source, table, overwrite
 
-    def write(self, iterator: Iterator[pa.RecordBatch]) -> Written:
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> Written:  # type: ignore[override]  # of an Arrow writer
         return Written(calls.write_rows(self._table, iterator))
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 import pyarrow as pa
@@ -27,6 +27,9 @@ from headwater.tables.handle import TableHandle
 from headwater.tables.scan import table_scan as scans
 from headwater.types import spark_schema
 from headwater.work.runners import of_jar
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
 
 Json = dict[str, Any]
 sql_types = when_used("pyspark.sql.types")
@@ -71,13 +74,15 @@ def _stream(table: CatalogStream, slot: int) -> Readable:
     return Readable(scan, schema, rows, loaded)
 
 
-def frame_of(spark: object, found: Readable, parallelism: int) -> Any:
+def frame_of(spark: SparkSession, found: Readable, parallelism: int) -> DataFrame:
     """The rows of a table as a DataFrame; a part of it is read by each task."""
     jar = of_jar(spark, "PinnedFrame")
     return _mapped(spark, found, parallelism) if jar is None else _pinned(spark, jar, found)
 
 
-def changes_frame(spark: Any, table: CatalogStream, slot: int, after: int, columns: Sequence[str], shares: int) -> Any:
+def changes_frame(
+    spark: SparkSession, table: CatalogStream, slot: int, after: int, columns: Sequence[str], shares: int
+) -> DataFrame:
     """The rows of a table that changed after a position, as they were and as they are, as a DataFrame.
 
     Each task reads the changes of a share of the keys. 11: they are collected.
@@ -98,11 +103,14 @@ def changes_frame(spark: Any, table: CatalogStream, slot: int, after: int, colum
     return spark.range(0, shares, 1, shares).mapInArrow(work, kind)
 
 
-def _pinned(spark: Any, jar: Any, found: Readable) -> Any:
-    return classic.DataFrame(jar.of(spark._jsparkSession, msgspec.json.encode(found.loaded).decode()), spark)
+def _pinned(spark: SparkSession, jar: Any, readable: Readable) -> DataFrame:
+    found: DataFrame = classic.DataFrame(
+        jar.of(spark._jsparkSession, msgspec.json.encode(readable.loaded).decode()), spark
+    )
+    return found
 
 
-def _mapped(spark: Any, found: Readable, parallelism: int) -> Any:
+def _mapped(spark: SparkSession, found: Readable, parallelism: int) -> DataFrame:
     folded = found.scan.table.is_folded
     planned = fresh.plan(found.scan, parallelism) if folded else scans.plan(found.scan.engine(), parallelism)
     kind = sql_types.StructType.fromJson(spark_schema(found.schema))

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import Any
+from typing import SupportsIndex, overload
 
 from headwater.sql.spark_parser import SqlError, UnsupportedSqlError
 from headwater.sql.sql_types import (
@@ -208,9 +208,13 @@ class _NotedTerms(list[Term]):
         super().__init__(terms)
         self.unread = set(range(len(terms)))
 
-    def __getitem__(self, place: Any) -> Any:
-        read = range(len(self))[place]
-        self.unread -= set(read) if isinstance(place, slice) else {read}
+    @overload
+    def __getitem__(self, place: SupportsIndex) -> Term: ...
+    @overload
+    def __getitem__(self, place: slice) -> list[Term]: ...
+    def __getitem__(self, place: SupportsIndex | slice) -> Term | list[Term]:
+        places = range(len(self))
+        self.unread -= set(places[place]) if isinstance(place, slice) else {places[place]}
         return super().__getitem__(place)
 
     def __iter__(self) -> Iterator[Term]:

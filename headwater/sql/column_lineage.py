@@ -4,14 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
-from typing import Any
+from typing import TYPE_CHECKING
 
 from headwater.errors import InvalidInputError, UnsupportedOperationError
 from headwater.imports import exp, sqlglot, when_used
 from headwater.sql.spark_parser import SPARK, names_in, with_tables
 
-trees = when_used("sqlglot.lineage")
-optimizer = when_used("sqlglot.optimizer")
+if TYPE_CHECKING:
+    from sqlglot import lineage as trees
+    from sqlglot import optimizer as optimizer
+    from sqlglot.optimizer import qualify as qualify
+else:
+    trees = when_used("sqlglot.lineage")
+    optimizer = when_used("sqlglot.optimizer")
+    qualify = when_used("sqlglot.optimizer.qualify")
 Inputs = dict[str, frozenset[tuple[str, str]]]
 
 
@@ -29,11 +35,13 @@ def _column_inputs(sql: str, tables: tuple[tuple[str, tuple[str, ...]], ...]) ->
     try:
         read = sorted(names_in(sql, known))
         places = {f"t{number}": name for number, name in enumerate(read)}
-        schema = {place: dict.fromkeys(known[name], "string") for place, name in places.items()}
+        schema: dict[str, object] = {place: dict.fromkeys(known[name], "string") for place, name in places.items()}
         text = with_tables(sql, {name: place for place, name in places.items()})
-        tree = optimizer.qualify.qualify(
+        tree = qualify.qualify(
             sqlglot.parse_one(text, dialect=SPARK), dialect=SPARK, schema=schema, validate_qualify_columns=False
         )
+        if not isinstance(tree, exp.Query):
+            return {}
         scope = optimizer.build_scope(tree)
         return {
             name: _leaves(trees.lineage(name, tree, schema, dialect=SPARK, scope=scope), places, known)
@@ -45,7 +53,9 @@ def _column_inputs(sql: str, tables: tuple[tuple[str, tuple[str, ...]], ...]) ->
         return {}
 
 
-def _leaves(node: Any, places: Mapping[str, str], known: Mapping[str, Sequence[str]]) -> frozenset[tuple[str, str]]:
+def _leaves(
+    node: trees.Node, places: Mapping[str, str], known: Mapping[str, Sequence[str]]
+) -> frozenset[tuple[str, str]]:
     """Return the columns at the ends of a lineage of sqlglot, under the names that the catalog has for them."""
     found = set()
     for leaf in node.walk():

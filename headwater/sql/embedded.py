@@ -10,15 +10,16 @@ import json
 import os
 import re
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from datetime import datetime
 from functools import lru_cache
-from typing import Any
+from typing import Protocol
 
 import pyarrow as pa
 
 from headwater.errors import InvalidInputError, UnsupportedOperationError
-from headwater.imports import duckdb, sqlglot, when_used
+from headwater.imports import duckdb, exp, lance, sqlglot, when_used
 from headwater.names import format_name, parse_name
 from headwater.sql.casts import REFUSED
 from headwater.sql.spark_parser import (
@@ -35,7 +36,7 @@ from headwater.sql.sql_types import quoted
 selects = when_used("headwater.sql.selects")
 MAX_LEVEL = 3
 """So many names may stand in a table's name in SQL of DuckDB: catalog, schema, table."""
-SETTINGS = {
+SETTINGS: dict[str, str | bool | int | float | list[str]] = {
     "enable_external_access": "false",
     "autoinstall_known_extensions": "false",
     "autoload_known_extensions": "false",
@@ -49,10 +50,32 @@ SET python_enable_replacements = false; SET TimeZone = 'UTC'; SET errors_as_json
 MISSING = "SQL without Spark needs DuckDB and sqlglot: pip install 'headwater[sql]'."
 
 
+class QueriedTable(Protocol):
+    """A table of a catalog, as far as a query reads it."""
+
+    @property
+    def is_stream(self) -> bool: ...
+
+    def dataset(self) -> lance.LanceDataset: ...
+
+    def to_arrow(self) -> pa.Table: ...
+
+
+class QueriedCatalog(Protocol):
+    """A catalog, as far as a query reads it."""
+
+    @property
+    def slot(self) -> int: ...
+
+    def at(self, moment: int | datetime | str) -> QueriedCatalog: ...
+
+    def __getitem__(self, name: Sequence[str]) -> QueriedTable: ...
+
+
 class EmbeddedEngine:
     """A database in memory that is there while it is used."""
 
-    def __init__(self, connection: Any) -> None:
+    def __init__(self, connection: duckdb.DuckDBPyConnection) -> None:
         self._connection = connection
         self._sources: dict[str, tuple[str, pa.Schema]] = {}
         self._inputs = 0
@@ -60,7 +83,7 @@ class EmbeddedEngine:
     def close(self) -> None:
         self._connection.close()
 
-    def add(self, name: str, rows: Any) -> None:
+    def add(self, name: str, rows: lance.LanceDataset | pa.Table) -> None:
         """Add Arrow data as a table of this name in the catalog; replace an older one."""
         with self._told():
             self._inputs += 1
@@ -71,7 +94,7 @@ class EmbeddedEngine:
                 self._connection.unregister(old[0])
             self._sources[name] = (place, rows.schema)
 
-    def query(self, query: Any, most: int | None = None) -> pa.Table:
+    def query(self, query: str | exp.Expr, most: int | None = None) -> pa.Table:
         """Return the rows of a query in Spark SQL, as text or as a tree, at most `most` of them.
 
         UnsupportedSqlError names a part of it that DuckDB does not compute with the same meaning.
@@ -90,7 +113,7 @@ class EmbeddedEngine:
         with self._told():
             return str(self._connection.sql(selects.translate(tree, known)).explain())
 
-    def answers(self, conditions: Sequence[Any], rows: pa.Table) -> pa.Table:
+    def answers(self, conditions: Sequence[exp.Expr], rows: pa.Table) -> pa.Table:
         """Return what conditions (trees) answer for each row, as columns c0, c1 and so on."""
         place = "__input_rows"
         text = selects.translate_conditions(conditions, selects.SqlTable(place, rows.schema))
@@ -101,7 +124,7 @@ class EmbeddedEngine:
         finally:
             self._connection.unregister(place)
 
-    def add_native(self, names: Sequence[str], rows: Any) -> None:
+    def add_native(self, names: Sequence[str], rows: lance.LanceDataset | pa.Table) -> None:
         """Add Arrow data under the names that SQL of DuckDB has for it."""
         with self._told():
             self._inputs += 1
@@ -149,7 +172,7 @@ def _words(text: str, sql: str | None) -> str:
     return message[:500] + _place(found, sql)
 
 
-def _place(found: dict[str, Any], sql: str | None) -> str:
+def _place(found: Mapping[str, object], sql: str | None) -> str:
     """Return the line and column that an error names, counted from 1, or nothing."""
     position = str(found.get("position", ""))
     if sql is None or not position.isdecimal():
@@ -161,7 +184,7 @@ def _place(found: dict[str, Any], sql: str | None) -> str:
 def installed() -> bool:
     """Return True if the packages of the embedded engine are there."""
     try:
-        return bool(duckdb.connect and sqlglot.parse)
+        return callable(duckdb.connect) and callable(sqlglot.parse)
     except ModuleNotFoundError:
         return False
 
@@ -231,10 +254,10 @@ def is_sql(text: str) -> bool:
 
 def run(
     sql: str,
-    catalog: Any,
+    catalog: QueriedCatalog,
     is_near: bool,
     most: int | None = None,
-    moment: Any = None,
+    moment: int | datetime | str | None = None,
     dialect: str = SPARK,
     is_fixed: bool = False,
 ) -> pa.Table:
@@ -247,7 +270,7 @@ def run(
         return engine.query_native(sql, most) if dialect == DUCKDB else engine.query(sql, most)
 
 
-def plan(sql: str, catalog: Any) -> str:
+def plan(sql: str, catalog: QueriedCatalog) -> str:
     """Return the plan of one SELECT in Spark SQL over tables of a catalog that reads one state; nothing is run."""
     with _over_tables(sql, catalog, True, None, SPARK, True) as engine:
         return engine.plan(sql)
@@ -261,7 +284,7 @@ def tables_of(sql: str, dialect: str = SPARK) -> list[tuple[str, ...]]:
 
 @contextmanager
 def _over_tables(
-    sql: str, catalog: Any, is_near: bool, moment: Any, dialect: str, is_fixed: bool
+    sql: str, catalog: QueriedCatalog, is_near: bool, moment: int | datetime | str | None, dialect: str, is_fixed: bool
 ) -> Iterator[EmbeddedEngine]:
     """Open an engine with the tables that a query names."""
     if dialect not in (SPARK, DUCKDB):
@@ -318,7 +341,7 @@ def _check_level(names: tuple[str, ...]) -> None:
         )
 
 
-def _newest(catalog: Any) -> Any:
+def _newest(catalog: QueriedCatalog) -> QueriedCatalog:
     """Return the catalog at its newest commit; a catalog without commits, such as a directory, as it is."""
     try:
         return catalog.at(catalog.slot)
@@ -326,6 +349,6 @@ def _newest(catalog: Any) -> Any:
         return catalog
 
 
-def _readable(table: Any, is_near: bool) -> Any:
+def _readable(table: QueriedTable, is_near: bool) -> lance.LanceDataset | pa.Table:
     """Return the dataset itself, of which DuckDB takes only the columns and rows it needs; else the rows."""
     return table.dataset() if is_near and not table.is_stream else table.to_arrow()

@@ -36,13 +36,18 @@ TYPES = {
     "BOOLEAN": BOOLEAN, "TEXT": STRING, "BINARY": BINARY, "DATE": DATE, "TIMESTAMPTZ": TIMESTAMP,
     "TIMESTAMPLTZ": TIMESTAMP, "TIMESTAMPNTZ": NTZ,
 }  # fmt: skip
-COMPARISONS = {
+COMPARISONS: dict[type[exp.Expr], str] = {
     exp.EQ: "=", exp.NEQ: "<>", exp.LT: "<", exp.LTE: "<=", exp.GT: ">", exp.GTE: ">=",
     exp.NullSafeEQ: "IS NOT DISTINCT FROM", exp.NullSafeNEQ: "IS DISTINCT FROM",
 }  # fmt: skip
-ARITHMETIC = {exp.Add: "+", exp.Sub: "-", exp.Mul: "*"}
-BITWISE = {exp.BitwiseAnd: "&", exp.BitwiseOr: "|", exp.BitwiseXor: "^"}
-SHOWN = {exp.Lambda: "a lambda", exp.Placeholder: "a parameter", exp.RegexpLike: "RLIKE", exp.Lateral: "LATERAL VIEW"}
+ARITHMETIC: dict[type[exp.Expr], str] = {exp.Add: "+", exp.Sub: "-", exp.Mul: "*"}
+BITWISE: dict[type[exp.Expr], str] = {exp.BitwiseAnd: "&", exp.BitwiseOr: "|", exp.BitwiseXor: "^"}
+SHOWN: dict[type[exp.Expr], str] = {
+    exp.Lambda: "a lambda",
+    exp.Placeholder: "a parameter",
+    exp.RegexpLike: "RLIKE",
+    exp.Lateral: "LATERAL VIEW",
+}
 _KNOWN = """this expression expressions is_string to table db catalog typed safe ifs default low high query negate
 quoted partition_by order spec over"""
 KNOWN = frozenset(_KNOWN.split())
@@ -52,7 +57,7 @@ MAX_TEXT = 1_000_000
 _DECIMAL = re.compile(r"(\d*)\.(\d*)")
 
 
-Subquery = Callable[[Any, Scope], tuple[str, tuple[ScopeColumn, ...]]]
+Subquery = Callable[["exp.Expr", Scope], tuple[str, tuple[ScopeColumn, ...]]]
 
 
 class Expressions:
@@ -63,13 +68,13 @@ class Expressions:
         self._subquery = subquery
         self._windows = windows or {}
 
-    def condition(self, node: object) -> str:
+    def condition(self, node: exp.Expr) -> str:
         term = self.term(node)
         if term.kind not in (BOOLEAN, VOID):
             raise SqlError(f"A condition is {term.kind}, not true or false.")
         return term.text
 
-    def term(self, node: Any) -> Term:
+    def term(self, node: exp.Expr) -> Term:
         """Return the translation of one node; UnsupportedSqlError names a node, or a part of one, that has none."""
         for key, value in node.args.items():
             if value and key not in KNOWN:
@@ -79,7 +84,7 @@ class Expressions:
             raise UnsupportedSqlError("an expression that is nested this deep")
         return operators.logical("AND", [Term(f"(NOT {term.text})", BOOLEAN)]) if node.args.get("negate") else term
 
-    def _term(self, node: Any) -> Term:
+    def _term(self, node: exp.Expr) -> Term:
         if type(node) in COMPARISONS:
             return operators.compare(COMPARISONS[type(node)], self.term(node.this), self.term(node.expression))
         if type(node) in ARITHMETIC:
@@ -92,24 +97,24 @@ class Expressions:
             raise UnsupportedSqlError(SHOWN.get(type(node)) or type(node).__name__.upper())
         return handler(self, node)
 
-    def terms(self, nodes: Sequence[object]) -> list[Term]:
+    def terms(self, nodes: Sequence[exp.Expr]) -> list[Term]:
         return [self.term(node) for node in nodes]
 
     # Names and literals ---------------------------------------------------------------------------------------------
 
-    def _column(self, node: Any) -> Term:
+    def _column(self, node: exp.Column) -> Term:
         if isinstance(node.this, exp.Star):
             raise UnsupportedSqlError("* inside an expression")
         return self.scope.find([part.name for part in node.parts])
 
-    def _dot(self, node: Any) -> Term:
+    def _dot(self, node: exp.Expr) -> Term:
         if isinstance(node.this, exp.Column) and isinstance(node.expression, exp.Identifier):
             return self.scope.find([*(part.name for part in node.this.parts), node.expression.name])
         if not isinstance(node.expression, exp.Identifier):
             raise UnsupportedSqlError("a call after a dot")
         return field_of(self.term(node.this), [node.expression.name])
 
-    def _literal(self, node: Any) -> Term:
+    def _literal(self, node: exp.Expr) -> Term:
         text = node.this
         if node.is_string:
             return Term(text_literal(text), STRING, text)
@@ -124,7 +129,7 @@ class Expressions:
             return Term(f"CAST({text_literal(text)} AS {kind.duck})", kind)
         return Term(f"CAST({text_literal(text)} AS DOUBLE)", DOUBLE)
 
-    def _cast(self, node: Any) -> Term:
+    def _cast(self, node: exp.Cast) -> Term:
         kind = self._kind(node.to)
         inner = node.this
         if isinstance(inner, exp.Literal) and inner.is_string and kind.is_moment:
@@ -133,7 +138,7 @@ class Expressions:
         found = cast(term, kind)
         return Term(found.text, kind, term.value) if kind.is_integral and isinstance(term.value, int) else found
 
-    def _kind(self, node: Any) -> SqlDatatype:
+    def _kind(self, node: exp.Expr) -> SqlDatatype:
         name = node.this.name if hasattr(node.this, "name") else str(node.this)
         if name == "DECIMAL":
             sizes = [int(each.name) for each in node.expressions] or [10, 0]
@@ -146,7 +151,7 @@ class Expressions:
 
     # Operators ------------------------------------------------------------------------------------------------------
 
-    def _arithmetic(self, node: Any) -> Term:
+    def _arithmetic(self, node: exp.Expr) -> Term:
         self._check_mixed(node, (exp.DPipe,))
         sides = node.this, node.expression
         symbol = ARITHMETIC[type(node)]
@@ -159,13 +164,13 @@ class Expressions:
             return functions.FUNCTIONS["date_add" if symbol == "+" else "date_sub"]([left, right])
         return operators.arithmetic(symbol, left, right)
 
-    def _negative(self, node: Any) -> Term:
+    def _negative(self, node: exp.Expr) -> Term:
         inner = node.this
         if isinstance(inner, exp.Literal) and not inner.is_string and inner.this.isdecimal():
             return operators.number(-int(inner.this))  # -2147483648 is an INT
         return operators.negative(self.term(inner))
 
-    def _shifted(self, moment: Any, interval: Any, sign: int) -> Term:
+    def _shifted(self, moment: exp.Expr, interval: exp.Expr, sign: int) -> Term:
         amount, unit = interval.this, interval.args.get("unit")
         if not (
             isinstance(amount, exp.Literal) and re.fullmatch(r"-?\d{1,6}", amount.this) and isinstance(unit, exp.Var)
@@ -173,24 +178,24 @@ class Expressions:
             raise UnsupportedSqlError("an INTERVAL that is no whole number of one unit")
         return operators.add_interval(self.term(moment), sign * int(amount.this), unit.name.upper().rstrip("S"))
 
-    def _check_mixed(self, node: Any, others: tuple[type, ...]) -> None:
+    def _check_mixed(self, node: exp.Expr, others: tuple[type, ...]) -> None:
         """Refuse operators side by side whose order differs between parsers."""
         for side in (node.this, node.expression):
             if isinstance(side, others) and type(side) is not type(node):
                 raise UnsupportedSqlError("'||' or bitwise operators beside others without parentheses")
 
-    def _pipes(self, node: Any) -> Term:
+    def _pipes(self, node: exp.Expr) -> Term:
         self._check_mixed(node, tuple(ARITHMETIC))
         return call(functions.FUNCTIONS, "concat", self.terms([node.this, node.expression]))
 
-    def _connected(self, node: Any) -> Term:
+    def _connected(self, node: exp.Expr) -> Term:
         symbol = "AND" if isinstance(node, exp.And) else "OR"
         return operators.logical(symbol, self.terms(list(node.flatten(unnest=False))))
 
-    def _not(self, node: Any) -> Term:
+    def _not(self, node: exp.Expr) -> Term:
         return Term(f"(NOT {operators.logical('NOT', [self.term(node.this)]).text})", BOOLEAN)
 
-    def _is(self, node: Any) -> Term:
+    def _is(self, node: exp.Expr) -> Term:
         term, what = self.term(node.this), node.expression
         if isinstance(what, exp.Null):
             return Term(f"({term.text} IS NULL)", BOOLEAN)
@@ -198,7 +203,7 @@ class Expressions:
             return Term(f"({term.text} IS NOT DISTINCT FROM {'true' if what.this else 'false'})", BOOLEAN)
         raise UnsupportedSqlError("IS with something else than NULL, TRUE and FALSE")
 
-    def _in(self, node: Any) -> Term:
+    def _in(self, node: exp.Expr) -> Term:
         asked = self.term(node.this)
         query = node.args.get("query")
         if query is not None:
@@ -218,23 +223,23 @@ class Expressions:
             raise UnsupportedSqlError(f"IN of {kind}")
         return Term(f"({found[0].text} IN ({', '.join(each.text for each in found[1:])}))", BOOLEAN)
 
-    def _between(self, node: Any) -> Term:
+    def _between(self, node: exp.Expr) -> Term:
         if node.args.get("symmetric"):
             raise UnsupportedSqlError("BETWEEN SYMMETRIC")
         term, low, high = self.terms([node.this, node.args["low"], node.args["high"]])
         lower, upper = operators.compare(">=", term, low), operators.compare("<=", term, high)
         return operators.logical("AND", [lower, upper])
 
-    def _like(self, node: Any) -> Term:
+    def _like(self, node: exp.Expr) -> Term:
         return operators.like(self.term(node.this), self.term(node.expression))
 
-    def _escaped(self, node: Any) -> Term:
+    def _escaped(self, node: exp.Expr) -> Term:
         sign = node.expression
         if not isinstance(node.this, exp.Like) or not isinstance(sign, exp.Literal) or len(sign.this) != 1:
             raise UnsupportedSqlError("this ESCAPE")
         return operators.like(self.term(node.this.this), self.term(node.this.expression), sign.this)
 
-    def _case(self, node: Any) -> Term:
+    def _case(self, node: exp.Expr) -> Term:
         conditions: list[str] = []
         for each in node.args["ifs"]:
             if node.this is not None:
@@ -248,12 +253,12 @@ class Expressions:
         whens = " ".join(f"WHEN {when} THEN {each.text}" for when, each in zip(conditions, found, strict=False))
         return Term(f"CASE {whens} ELSE {found[-1].text} END", kind)
 
-    def _bracket(self, node: Any) -> Term:
+    def _bracket(self, node: exp.Expr) -> Term:
         if len(node.expressions) != 1 or isinstance(node.expressions[0], exp.Slice):
             raise UnsupportedSqlError("a slice")
         return operators.item(self.term(node.this), self.term(node.expressions[0]), 0)
 
-    def _extract(self, node: Any) -> Term:
+    def _extract(self, node: exp.Expr) -> Term:
         name = node.this.name.lower()
         if name == "second" or name not in PARTS:
             raise UnsupportedSqlError(f"EXTRACT({name.upper()} FROM ...)")
@@ -261,7 +266,7 @@ class Expressions:
 
     # Calls ----------------------------------------------------------------------------------------------------------
 
-    def _call(self, node: Any) -> Term:
+    def _call(self, node: exp.Expr) -> Term:
         name = str(node.this).lower()
         if name in AGGREGATES:
             return self._aggregate(node, "", "")
@@ -278,7 +283,7 @@ class Expressions:
             return node.alias_or_name, self.term(node.unalias())
         raise UnsupportedSqlError("struct() of a value without a name (write AS)")
 
-    def _aggregate(self, node: Any, filtered: str, over: str) -> Term:
+    def _aggregate(self, node: exp.Expr, filtered: str, over: str) -> Term:
         """Return the call of an aggregate; `filtered` and `over` follow it."""
         name = str(node.this).lower()
         asked = list(node.expressions)
@@ -303,12 +308,12 @@ class Expressions:
         text = f"{text}{filtered}{over}"
         return Term(text if found.kind.is_opaque else f"CAST({text} AS {found.kind.duck})", found.kind)
 
-    def _filter(self, node: Any) -> Term:
+    def _filter(self, node: exp.Expr) -> Term:
         if not isinstance(node.this, exp.Anonymous) or str(node.this.this).lower() not in AGGREGATES:
             raise UnsupportedSqlError("FILTER of something else than an aggregate")
         return self._aggregate(node.this, f" FILTER (WHERE {self.condition(node.expression.this)})", "")
 
-    def _window(self, node: Any) -> Term:
+    def _window(self, node: exp.Expr) -> Term:
         filtered, called = "", node.this
         if isinstance(called, exp.Filter):
             filtered, called = f" FILTER (WHERE {self.condition(called.expression.this)})", called.this
@@ -323,7 +328,7 @@ class Expressions:
         found = call(WINDOWS, name, self.terms(called.expressions))
         return Term(f"CAST({found.text}{over} AS {found.kind.duck})", found.kind)
 
-    def _window_text(self, node: Any) -> str:
+    def _window_text(self, node: exp.Expr) -> str:
         for key, value in node.args.items():
             if value and key not in ("this", "partition_by", "order", "spec", "over"):
                 raise UnsupportedSqlError("a named window")
@@ -343,7 +348,7 @@ class Expressions:
             parts.append(f"ROWS BETWEEN {start} AND {end}")
         return " ".join(parts)
 
-    def ordered(self, node: Any, term: Term) -> str:
+    def ordered(self, node: exp.Expr, term: Term) -> str:
         """Return one item of ORDER BY: NULL is the smallest value in Spark."""
         if term.kind.parts or term.kind.is_opaque:
             raise UnsupportedSqlError(f"ORDER BY of {term.kind}")
@@ -352,7 +357,7 @@ class Expressions:
         first = not desc if first is None else first
         return f"{term.text} {'DESC' if desc else 'ASC'} NULLS {'FIRST' if first else 'LAST'}"
 
-    def _scalar(self, node: Any) -> Term:
+    def _scalar(self, node: exp.Expr) -> Term:
         if node.args.get("alias"):
             raise UnsupportedSqlError("a subquery with a name inside an expression")
         text, columns = self._subquery(node.unnest(), self.scope)
@@ -360,7 +365,7 @@ class Expressions:
             raise SqlError("A subquery that is a value has one column.")
         return Term(f"({text})", columns[0].kind)
 
-    def _exists(self, node: Any) -> Term:
+    def _exists(self, node: exp.Expr) -> Term:
         inner = node.this.unnest() if isinstance(node.this, exp.Subquery) else node.this
         return Term(f"EXISTS ({self._subquery(inner, self.scope)[0]})", BOOLEAN)
 

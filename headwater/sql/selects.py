@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import pyarrow as pa
 
@@ -27,7 +26,7 @@ JOINS = {
     ("FULL", ""): "FULL JOIN", ("FULL", "OUTER"): "FULL JOIN", ("LEFT", "SEMI"): "SEMI JOIN",
     ("LEFT", "ANTI"): "ANTI JOIN", ("", "SEMI"): "SEMI JOIN", ("", "ANTI"): "ANTI JOIN",
 }  # fmt: skip
-SET_OPERATIONS = {exp.Union: "UNION", exp.Intersect: "INTERSECT", exp.Except: "EXCEPT"}
+SET_OPERATIONS: dict[type[exp.Expr], str] = {exp.Union: "UNION", exp.Intersect: "INTERSECT", exp.Except: "EXCEPT"}
 
 
 @dataclass(frozen=True)
@@ -42,7 +41,7 @@ Found = tuple[str, tuple[ScopeColumn, ...]]
 """The text of a query, and its columns: `name` as Spark calls it, `text` as the translation does."""
 
 
-def translate(tree: object, tables: Mapping[str, SqlTable]) -> str:
+def translate(tree: exp.Expr, tables: Mapping[str, SqlTable]) -> str:
     """Return the query of DuckDB that gives what a tree gives in Spark, with the same names of columns.
 
     `tables`: by their names, as the catalog formats them. UnsupportedSqlError names what is not translated.
@@ -59,7 +58,7 @@ def translate(tree: object, tables: Mapping[str, SqlTable]) -> str:
     return checked(f"SELECT {shown} FROM ({text}) AS q")
 
 
-def translate_conditions(trees: Sequence[object], source: SqlTable) -> str:
+def translate_conditions(trees: Sequence[exp.Expr], source: SqlTable) -> str:
     """Return the query of DuckDB that answers conditions for each row of a table, as c0, c1 and so on."""
     selects = Selects({})
     scope = Scope([Relation(("t0",), selects.columns("t0", source.schema))])
@@ -89,7 +88,7 @@ class Selects:
         self._numbers = 0
         self._withs: list[dict[str, tuple[str, tuple[ScopeColumn, ...]]]] = []
 
-    def query(self, node: Any, outer: Scope | None) -> Found:
+    def query(self, node: exp.Expr, outer: Scope | None) -> Found:
         """Return a query with columns called c0, c1 and so on."""
         if isinstance(node, exp.Subquery) and not node.args.get("alias"):
             return self.query(node.this, outer)
@@ -110,7 +109,7 @@ class Selects:
             self._withs.pop()
         return checked(f"WITH {', '.join(parts)} {text}" if parts else text), columns
 
-    def _with(self, node: Any, names: dict[str, tuple[str, tuple[ScopeColumn, ...]]]) -> str:
+    def _with(self, node: exp.Expr, names: dict[str, tuple[str, tuple[ScopeColumn, ...]]]) -> str:
         if node.args["alias"].args.get("columns"):
             raise UnsupportedSqlError("WITH and names for its columns")
         text, columns = self.query(node.this, None)
@@ -128,7 +127,7 @@ class Selects:
         """Return the columns of a table under the name that the translation gives it."""
         return tuple(_column(place, field) for field in schema)
 
-    def _relation(self, node: Any, outer: Scope | None) -> tuple[str, Relation]:
+    def _relation(self, node: exp.Expr, outer: Scope | None) -> tuple[str, Relation]:
         """Return a member of FROM as text, and its columns."""
         place = self._name()
         alias = node.args.get("alias")
@@ -137,7 +136,7 @@ class Selects:
         if isinstance(node, exp.Subquery):
             _refuse(node, {"this", "alias"})
             text, inner = self.query(node.this, None)
-            names = (node.alias.lower(),) if node.alias else ()
+            names: tuple[str, ...] = (node.alias.lower(),) if node.alias else ()
             return f"({text}) AS {place}", Relation(names, _through(place, inner))
         if not isinstance(node, exp.Table) or not all(isinstance(part, exp.Identifier) for part in node.parts):
             raise UnsupportedSqlError("a FROM of something else than tables and subqueries")
@@ -152,7 +151,7 @@ class Selects:
             raise SqlError(f"There is no table {format_name(parts)}.")
         return f"{source.place} AS {place}", Relation(names, self.columns(place, source.schema))
 
-    def _from(self, node: Any, scope: Scope) -> tuple[str, list[ScopeColumn]]:
+    def _from(self, node: exp.Expr, scope: Scope) -> tuple[str, list[ScopeColumn]]:
         """Return FROM as text, and the columns that * stands for; the scope gets its tables."""
         source = node.args.get("from_")
         if source is None:
@@ -165,7 +164,7 @@ class Selects:
             text += more
         return f" FROM {text}", stars
 
-    def _join(self, join: Any, scope: Scope, stars: list[ScopeColumn]) -> tuple[str, list[ScopeColumn]]:
+    def _join(self, join: exp.Expr, scope: Scope, stars: list[ScopeColumn]) -> tuple[str, list[ScopeColumn]]:
         _refuse(join, {"this", "side", "kind", "on", "using"})
         kind = (str(join.args.get("side") or ""), str(join.args.get("kind") or ""))
         if kind not in JOINS:
@@ -208,7 +207,7 @@ class Selects:
 
     # SELECT ---------------------------------------------------------------------------------------------------------
 
-    def _select(self, node: Any, outer: Scope | None) -> Found:
+    def _select(self, node: exp.Expr, outer: Scope | None) -> Found:
         _refuse(node, SELECT)
         scope = Scope(outer=outer, laterals=frozenset(each.alias.lower() for each in node.expressions if each.alias))
         source, stars = self._from(node, scope)
@@ -235,14 +234,12 @@ class Selects:
         text += self._tail(node, items, Expressions(results_first, self.query))
         return text, tuple(ScopeColumn(name, term.kind, f"c{place}") for place, (name, term) in enumerate(items))
 
-    def _item(self, node: Any, plain: Expressions, stars: list[ScopeColumn]) -> list[tuple[str, Term]]:
+    def _item(self, node: exp.Expr, plain: Expressions, stars: list[ScopeColumn]) -> list[tuple[str, Term]]:
         """Return the columns of the result that an item of the SELECT stands for."""
-        is_star = isinstance(node, exp.Star)
-        if is_star or (isinstance(node, exp.Column) and isinstance(node.this, exp.Star)):
-            star = node if is_star else node.this
-            _refuse(star, set())
+        if isinstance(node, exp.Star) or (isinstance(node, exp.Column) and isinstance(node.this, exp.Star)):
+            _refuse(node if isinstance(node, exp.Star) else node.this, set())
             columns = stars
-            if not is_star:
+            if isinstance(node, exp.Column):
                 named = [part.name.lower() for part in node.parts[:-1]]
                 owners = [each for each in plain.scope.relations if list(each.names[-len(named) :]) == named]
                 if len(owners) != 1:
@@ -253,7 +250,9 @@ class Selects:
         name = node.alias or (inner.name if isinstance(inner, (exp.Column, exp.Dot)) else _shown(inner))
         return [(name, plain.term(inner))]
 
-    def _group(self, node: Any, late: Expressions, items: list[tuple[str, Term]], plain: Sequence[bool]) -> str:
+    def _group(
+        self, node: exp.Expr | None, late: Expressions, items: list[tuple[str, Term]], plain: Sequence[bool]
+    ) -> str:
         """Return GROUP BY. `plain`: the items of the SELECT that aggregate nothing, which GROUP BY ALL means."""
         if node is None:
             return ""
@@ -268,7 +267,7 @@ class Selects:
                 texts.append(late.term(each).text)
         return " GROUP BY " + ", ".join(texts)
 
-    def _check_clear(self, having: Any, scope: Scope, results: Mapping[str, Term]) -> None:
+    def _check_clear(self, having: exp.Expr, scope: Scope, results: Mapping[str, Term]) -> None:
         """Refuse a name in HAVING that is both a column and another result of the SELECT."""
         for column in having.find_all(exp.Column):
             name = column.name.lower()
@@ -277,7 +276,7 @@ class Selects:
                 if found and found[0].text != results[name].text:
                     raise UnsupportedSqlError(f"HAVING with {name}, which is a column and a result")
 
-    def _tail(self, node: Any, items: list[tuple[str, Term]], late: Expressions) -> str:
+    def _tail(self, node: exp.Expr, items: list[tuple[str, Term]], late: Expressions) -> str:
         """Return ORDER BY, LIMIT and OFFSET."""
         text = ""
         order = node.args.get("order")
@@ -300,7 +299,7 @@ class Selects:
 
     # Set operations -------------------------------------------------------------------------------------------------
 
-    def _set(self, node: Any, outer: Scope | None) -> Found:
+    def _set(self, node: exp.Expr, outer: Scope | None) -> Found:
         _refuse(node, SET)
         for side in (node.this, node.expression):
             if type(side) in SET_OPERATIONS and type(side) is not type(node):
@@ -331,7 +330,7 @@ class Selects:
         return text, tuple(columns)
 
 
-def _column(place: str, field: Any) -> ScopeColumn:
+def _column(place: str, field: pa.Field[pa.DataType]) -> ScopeColumn:
     """Return a column of a table, in the type of DuckDB that is Spark's."""
     kind, text = kind_of(field.type), f"{place}.{quoted(field.name)}"
     return ScopeColumn(
@@ -339,7 +338,7 @@ def _column(place: str, field: Any) -> ScopeColumn:
     )
 
 
-def _is_same(arrow: Any) -> bool:
+def _is_same(arrow: pa.DataType) -> bool:
     """Return True for an Arrow type that DuckDB reads as the type which Spark has for it."""
     types = pa.types
     if types.is_list(arrow) or types.is_large_list(arrow):
@@ -364,7 +363,7 @@ def _at(items: list[tuple[str, Term]], place: int) -> Term:
     return items[place - 1][1]
 
 
-def _shown(node: Any) -> str:
+def _shown(node: exp.Expr) -> str:
     """Return the name that Spark gives to an expression without one, where that is plain."""
     if isinstance(node, exp.Anonymous):
         inside = ", ".join("1" if isinstance(each, exp.Star) else _shown(each) for each in node.expressions)
@@ -372,11 +371,11 @@ def _shown(node: Any) -> str:
     return str(node.sql("spark"))
 
 
-def _aggregates(node: Any) -> bool:
+def _aggregates(node: exp.Expr) -> bool:
     return any(str(call.this).lower() in AGGREGATES for call in node.find_all(exp.Anonymous))
 
 
-def _refuse(node: Any, known: set[str]) -> None:
+def _refuse(node: exp.Expr, known: set[str]) -> None:
     for key, value in node.args.items():
         if value and key not in known:
             raise UnsupportedSqlError(f"{key.strip('_').replace('_', ' ').upper()} of a {type(node).__name__.upper()}")

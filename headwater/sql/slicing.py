@@ -7,10 +7,10 @@ are what the SQL gives of those keys' rows of the anchor.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from headwater.errors import UnsupportedOperationError
 from headwater.imports import exp
@@ -49,7 +49,7 @@ class Slicing:
     """Slices of a view: how its rows depend on its tables, by their names in the catalog."""
 
     anchor: str
-    keys: tuple[Any, ...]
+    keys: tuple[exp.Expr, ...]
     """The expressions of the view's keys, as trees with their names."""
     plain: tuple[str | None, ...]
     """Of each the column of the anchor that it is, if it is just that."""
@@ -58,10 +58,10 @@ class Slicing:
     matched: Mapping[str, tuple[str, ...]]
     """Of each table those that keys and joins name."""
     equals: tuple[Equal, ...]
-    sources: Mapping[str, Any]
+    sources: Mapping[str, exp.Table | exp.Join]
     """The tables of FROM as trees, in their order: the first, then the joins."""
 
-    def keys_query(self, changed: str) -> Any:
+    def keys_query(self, changed: str) -> exp.Query:
         """Return the query of the keys that rows of a table have to do with.
 
         Of the anchor they are its own, of another table those that it is joined to. Rows that WHERE leaves out count.
@@ -81,7 +81,7 @@ class Slicing:
             distinct=exp.Distinct(),
         )
 
-    def keyed_query(self, extra: str, wanted: str) -> Any:
+    def keyed_query(self, extra: str, wanted: str) -> exp.Query:
         """Return the query of one more column of the anchor, for its rows that have one of the wanted keys.
 
         `wanted`: the table of those keys, with their names.
@@ -91,16 +91,20 @@ class Slicing:
         on = " AND ".join(f"k.{name} <=> w.{name}" for name in names)
         text = f"SELECT k.`{extra}` FROM (SELECT 1) AS k LEFT SEMI JOIN `{wanted}` AS w ON {on}"
         query = parse_query(text).copy()
-        query.find(exp.Subquery).set("this", self._select((*self.keys, more)))
+        for inner in query.find_all(exp.Subquery):
+            inner.set("this", self._select((*self.keys, more)))
+            break
         return query
 
-    def _select(self, items: Sequence[Any], **options: Any) -> Any:
+    def _select(self, items: Sequence[exp.Expr], distinct: exp.Distinct | None = None) -> exp.Select:
         source = exp.From(this=_table(self.sources[self.anchor]).copy())
-        return exp.Select(expressions=[item.copy() for item in items], from_=source, **options)
+        return exp.Select(expressions=[item.copy() for item in items], from_=source, distinct=distinct)
 
 
-def _table(source: object) -> Any:
-    return source.this if isinstance(source, exp.Join) else source
+def _table(source: exp.Table | exp.Join) -> exp.Expr:
+    """Return the table of a FROM or of a join."""
+    found: exp.Expr = source.this if isinstance(source, exp.Join) else source
+    return found
 
 
 def slicing_of(sql: str, keys: Sequence[str], schemas: Mapping[str, Sequence[str]]) -> Slicing:
@@ -149,7 +153,7 @@ def _sliced(tree: object, keys: Sequence[str], schemas: Mapping[str, Sequence[st
     )
 
 
-def _check(tree: Any) -> None:
+def _check(tree: exp.Expr) -> None:
     """Raise NotInSlicesError for SQL that looks across keys, or gives something else each time."""
     for clause, value in tree.args.items():
         if value and clause not in CLAUSES:
@@ -165,19 +169,23 @@ def _check(tree: Any) -> None:
     stable = (FUNCTIONS.keys() | AGGREGATES.keys() | STABLE | STABLE_AGGREGATES | {"struct"}) - UNSTABLE
     for node in tree.walk():
         if node is not tree and isinstance(node, (exp.Query, exp.Window, exp.Lambda, exp.Placeholder)):
-            names = {exp.Window: "a window function", exp.Lambda: "a lambda", exp.Placeholder: "a parameter"}
+            names: dict[type[exp.Expr], str] = {
+                exp.Window: "a window function",
+                exp.Lambda: "a lambda",
+                exp.Placeholder: "a parameter",
+            }
             raise NotInSlicesError(f"its SQL has {names.get(type(node), 'a subquery')}")
         name = str(node.this).lower() if isinstance(node, exp.Anonymous) else ""
         if (name and name not in stable) or isinstance(node, (exp.CurrentDate, exp.CurrentTimestamp)):
             raise NotInSlicesError(f"{name or 'the current time'} may give something else each time")
 
 
-def _has_star(tree: Any) -> bool:
+def _has_star(tree: exp.Expr) -> bool:
     """Return True if a star stands for columns; that of count(*) stands for none."""
     return any(not isinstance(star.parent, exp.Anonymous) for star in tree.find_all(exp.Star))
 
 
-def _key(tree: Any, name: str, tables: _Tables) -> tuple[Any, str]:
+def _key(tree: exp.Expr, name: str, tables: _Tables) -> tuple[exp.Expr, str]:
     """Return the expression that a key is, and the one table that its columns are of."""
     items = [item for item in tree.expressions if item.alias_or_name.lower() == name.lower()]
     stars = [item for item in tree.expressions if item.is_star]
@@ -201,18 +209,18 @@ class _Join(NamedTuple):
     before: list[str]
     right: str
     is_inner: bool
-    condition: object
+    condition: exp.Expr | None
     using: list[str]
 
 
 class _Tables:
     """The tables of FROM, by the words that columns are qualified with."""
 
-    def __init__(self, tree: Any, schemas: Mapping[str, Sequence[str]]) -> None:
+    def __init__(self, tree: exp.Expr, schemas: Mapping[str, Sequence[str]]) -> None:
         self.names: dict[str, str] = {}
         self.optional: set[str] = set()
-        self.conditions: list[Any] = []
-        self.sources: dict[str, Any] = {}
+        self.conditions: list[exp.Expr] = []
+        self.sources: dict[str, exp.Table | exp.Join] = {}
         self._joins: list[_Join] = []
         self._known = {name.lower(): name for name in schemas}
         first = tree.args["from_"].this
@@ -225,7 +233,7 @@ class _Tables:
         self._columns = {name: {each.lower(): each for each in schemas[name]} for name in used}
         self._order = {name: list(schemas[name]) for name in used}
 
-    def _add(self, join: Any) -> None:
+    def _add(self, join: exp.Join) -> None:
         side, kind = str(join.args.get("side") or ""), str(join.args.get("kind") or "")
         condition, using = join.args.get("on"), [each.name for each in join.args.get("using") or ()]
         is_plain = (side, kind) in (("", ""), ("", "INNER"), ("LEFT", ""), ("LEFT", "OUTER"))
@@ -241,7 +249,7 @@ class _Tables:
             self.conditions.append(condition)
         self._joins.append(_Join(before, right, side != "LEFT", condition, using))
 
-    def _base(self, source: object) -> str:
+    def _base(self, source: exp.Expr) -> str:
         if not isinstance(source, exp.Table) or not all(isinstance(part, exp.Identifier) for part in source.parts):
             raise NotInSlicesError("it reads something else than tables")
         alias = source.args.get("alias")
@@ -259,7 +267,7 @@ class _Tables:
         self.names[word] = known
         return known
 
-    def column(self, node: object) -> tuple[str, str]:
+    def column(self, node: exp.Column) -> tuple[str, str]:
         """Return the table and the column that a name means; a field of it may follow."""
         table, column, _ = self._resolved(node)
         return table, column
@@ -271,7 +279,7 @@ class _Tables:
         _, column, rest = self._resolved(node)
         return None if rest else column
 
-    def _resolved(self, node: Any) -> tuple[str, str, list[str]]:
+    def _resolved(self, node: exp.Column) -> tuple[str, str, list[str]]:
         parts = [part.name.lower() for part in node.parts]
         if len(parts) > 1 and parts[0] in self.names:
             table = self.names[parts[0]]
@@ -282,7 +290,7 @@ class _Tables:
             raise NotInSlicesError(f"{'.'.join(parts)!r} is not told as a column of one table")
         return owners[0], self._columns[owners[0]][parts[0]], parts[1:]
 
-    def named(self, nodes: Any, has_star: bool = False) -> dict[str, tuple[str, ...]]:
+    def named(self, nodes: Iterable[exp.Column], has_star: bool = False) -> dict[str, tuple[str, ...]]:
         """Return of each table the columns that some word may mean, or that USING joins; all where a star stands."""
         words = {part.name.lower() for node in nodes for part in node.parts}
         words |= {name.lower() for join in self._joins for name in join.using}
@@ -313,7 +321,7 @@ class _Tables:
                     yield Equal(first, second, join.is_inner)
 
 
-def _compared(condition: Any) -> Iterator[tuple[Any, Any]]:
+def _compared(condition: exp.Expr | None) -> Iterator[tuple[exp.Column, exp.Column]]:
     """Return the pairs of columns that must be equal for a condition to hold."""
     if condition is None:
         return

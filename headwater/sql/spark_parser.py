@@ -30,7 +30,7 @@ class UnsupportedSqlError(UnsupportedOperationError):
 
 
 @lru_cache(maxsize=1)
-def _dialect() -> Any:
+def _dialect() -> type[sqlglot.Dialect]:
     """Return the dialect of Spark that keeps every call under the name it has in Spark.
 
     sqlglot gives one name to functions that differ in detail, such as `nvl` and `coalesce`.
@@ -47,7 +47,7 @@ def _dialect() -> Any:
 
 
 @lru_cache(maxsize=256)
-def parse_query(sql: str, dialect: str = SPARK) -> Any:
+def parse_query(sql: str, dialect: str = SPARK) -> exp.Query:
     """Return the tree of one SELECT. SqlError names the place of a mistake."""
     trees = _parsed(sql, dialect)
     if len(trees) != 1 or not isinstance(trees[0], exp.Query):
@@ -56,14 +56,14 @@ def parse_query(sql: str, dialect: str = SPARK) -> Any:
 
 
 @lru_cache(maxsize=256)
-def parse_condition(sql: str) -> Any:
+def parse_condition(sql: str) -> exp.Expr:
     """Return the tree of one expression, such as a check."""
     if not sql.strip():
         raise SqlError("It is empty: give a SQL expression.")
     if len(sql) > MAX_CONDITION_CHARS:
         raise SqlError(f"It is longer than {MAX_CONDITION_CHARS} characters.")
     tree = parse_query(f"SELECT\n{sql}\n")
-    parts = tree.expressions
+    parts: list[exp.Expr] = tree.expressions
     if len(parts) != 1 or any(value for key, value in tree.args.items() if key != "expressions"):
         raise SqlError(f"It is not one SQL expression: {sql[:200]}")
     if isinstance(parts[0], (exp.Alias, exp.Star)) or parts[0].find(exp.Query) is not None:
@@ -71,7 +71,7 @@ def parse_condition(sql: str) -> Any:
     return parts[0]
 
 
-def _parsed(sql: str, dialect: str) -> list[Any]:
+def _parsed(sql: str, dialect: str) -> list[exp.Expr]:
     if len(sql) > MAX_SQL_CHARS:
         raise SqlError(f"It is longer than {MAX_SQL_CHARS} characters.")
     known = _dialect()
@@ -87,10 +87,10 @@ def _parsed(sql: str, dialect: str) -> list[Any]:
         raise SqlError("Its expressions are nested too deep: break it up.") from None
 
 
-def _place(found: Mapping[str, Any]) -> str:
+def _place(found: Mapping[str, object]) -> str:
     if not found.get("line"):
         return ""
-    column = int(found["col"]) - len(str(found.get("highlight") or " ")) + 1
+    column = int(str(found["col"])) - len(str(found.get("highlight") or " ")) + 1
     return f" (line {found['line']}, column {max(column, 1)})"
 
 
@@ -116,9 +116,9 @@ def check_quotes(sql: str, columns: Iterable[str]) -> None:
             )
 
 
-def tables_in(tree: Any) -> dict[tuple[str, ...], list[Any]]:
+def tables_in(tree: exp.Expr) -> dict[tuple[str, ...], list[exp.Table]]:
     """Return the tables that a tree reads, by the parts of their names, each with its nodes."""
-    found: dict[tuple[str, ...], list[object]] = {}
+    found: dict[tuple[str, ...], list[exp.Table]] = {}
     for node in tree.find_all(exp.Table):
         if not all(isinstance(part, exp.Identifier) for part in node.parts):
             continue  # a function, which only SQL of DuckDB has in a FROM
@@ -128,8 +128,9 @@ def tables_in(tree: Any) -> dict[tuple[str, ...], list[Any]]:
     return found
 
 
-def _is_local(node: Any, name: str) -> bool:
+def _is_local(table: exp.Table, name: str) -> bool:
     """Return True for a name that a WITH around the table defines."""
+    node: exp.Expr | None = table
     while node is not None:
         held = node.args.get("with_") if isinstance(node, exp.Query) else None
         if held is not None and any(each.alias.lower() == name.lower() for each in held.expressions):
@@ -138,7 +139,7 @@ def _is_local(node: Any, name: str) -> bool:
     return False
 
 
-def columns_of(tree: Any) -> set[str]:
+def columns_of(tree: exp.Expr) -> set[str]:
     """Return every name of a condition that may be a column, in lower case."""
     return {part.name.lower() for column in tree.find_all(exp.Column) for part in column.parts}
 
@@ -154,7 +155,7 @@ def names_in(sql: str, known: Iterable[str]) -> set[str]:
     return {wanted[name.lower()] for name in table_names(sql) if name.lower() in wanted}
 
 
-def query_text(query: Any) -> str:
+def query_text(query: str | exp.Expr) -> str:
     """Return the text of a query in Spark SQL that is a text or a tree."""
     return query if isinstance(query, str) else str(query.sql(dialect=_dialect()))
 

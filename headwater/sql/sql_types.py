@@ -5,10 +5,9 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from headwater.errors import InvalidInputError
-from headwater.types import spark_type
+from headwater.types import SparkType, spark_type
 
 INTEGRAL = {"tinyint": 3, "smallint": 5, "int": 10, "bigint": 20}
 """The integer types from narrow to wide, each with the precision of the decimal that holds it."""
@@ -125,7 +124,7 @@ def kind_of(arrow: object) -> SqlDatatype:
         return SqlDatatype(str(arrow))
 
 
-def _kind(spark: Any) -> SqlDatatype:
+def _kind(spark: SparkType) -> SqlDatatype:
     if isinstance(spark, str):
         found = _DECIMAL.fullmatch(spark)
         return decimal(int(found[1]), int(found[2])) if found else SqlDatatype(_NAMES.get(spark, spark))

@@ -277,11 +277,12 @@ def test_driver_and_executors_read_what_the_other_wrote_and_nothing_is_left(
 
     house = CatalogLocation(str(lake), {})
     monkeypatch.setattr(engines, "_asked", shared)
-    engines.preflight(None, house)
+    session: Any = None  # only `_asked` would need one
+    engines.preflight(session, house)
     for asked in (apart, read_only):
         monkeypatch.setattr(engines, "_asked", asked)
         with pytest.raises(InvalidInputError, match="do not share the catalog's storage"):
-            engines.preflight(None, house)
+            engines.preflight(session, house)
     assert not lake.exists()
     assert not elsewhere.exists()
 

@@ -94,7 +94,7 @@ def session(master: str, folder: Path) -> SparkSession:
     for key, value in settings.items():
         builder = builder.config(key, value)
     builder = configure(builder, "flow", root=str(folder / "lake"), impl="metastore")
-    found = builder.config("spark.headwater.python", sys.executable).getOrCreate()
+    found: SparkSession = builder.config("spark.headwater.python", sys.executable).getOrCreate()
     found.sparkContext.setLogLevel("OFF")
     return found
 

@@ -11,7 +11,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 from pyspark.sql import SparkSession
-from pyspark.sql.functions import pandas_udf, udf
+from pyspark.sql.functions import udf
+from pyspark.sql.pandas.functions import pandas_udf
 
 from headwater.errors import ConcurrentModificationError, InvalidInputError
 from headwater.spark import backfill, python_jobs
@@ -56,7 +57,7 @@ def test_a_function_fills_every_live_row_in_one_version(spark: SparkSession, tab
 @pytest.mark.long
 @pytest.mark.filterwarnings("ignore:PySpark does not yet fully support pandas")
 def test_functions_made_by_spark_are_called_as_spark_calls_them(spark: SparkSession, table: str) -> None:
-    @pandas_udf("array<float>")
+    @pandas_udf("array<float>")  # type: ignore[call-overload,untyped-decorator]  # its types know columns, not iterators
     def vectors(batches: Iterator[pd.Series]) -> Iterator[pd.Series]:
         for ids in batches:
             yield pd.Series([[float(id), 1.0] for id in ids])

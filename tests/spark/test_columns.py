@@ -10,6 +10,7 @@ import pyarrow as pa
 import pytest
 from pyspark.errors import UnsupportedOperationException
 from pyspark.sql import SparkSession
+from pyspark.sql.types import StructType
 
 from headwater.errors import TableColumnNotFoundError
 from headwater.spark.catalog import alter
@@ -61,7 +62,9 @@ def test_a_column_added_inside_a_struct_or_array_is_null_in_old_rows_and_is_writ
         (3, None, None, None, False),
         (4, 4, 44, "q", False),
     ]
-    assert ("late",) in [(field.metadata.get("comment"),) for field in spark.table(table).schema["s"].dataType]
+    inner = spark.table(table).schema["s"].dataType
+    assert isinstance(inner, StructType)
+    assert ("late",) in [(field.metadata.get("comment"),) for field in inner]
     assert rows(spark, f"SELECT s FROM {table} VERSION AS OF 2 WHERE id = 1") == [((1, (10,)),)]
 
 

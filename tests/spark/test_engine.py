@@ -74,8 +74,8 @@ def test_the_jobs_and_tasks_of_a_step_are_counted_and_named(spark: SparkSession)
     with step_jobs(spark, "headwater: nothing") as step:
         pass
     assert (step.where.place, step.where.jobs, step.where.tasks) == ("driver", 0, 0)
-    context.setLocalProperty("spark.jobGroup.id", None)
-    context.setLocalProperty("spark.job.description", None)
+    context.setLocalProperty("spark.jobGroup.id", None)  # type: ignore[arg-type]  # its own way to take one back
+    context.setLocalProperty("spark.job.description", None)  # type: ignore[arg-type]
 
 
 def test_executors_and_driver_read_each_others_files_and_agree(spark: SparkSession, tmp_path: Path) -> None:

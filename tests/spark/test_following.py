@@ -256,8 +256,8 @@ def test_a_table_without_keys_is_a_stream_of_its_rows(spark: SparkSession, click
 def test_a_stream_whose_columns_change_is_told_to_start_again(spark: SparkSession, clicks: Any, tmp_path: Path) -> None:
     frame = spark.readStream.table(f"streams.{clicks.name}")
     clicks.append([{"id": 1, "page": "a"}])
-    query = frame.writeStream.option("checkpointLocation", str(tmp_path / "ck")).format("memory").queryName("wide")
-    query = query.start()
+    writer = frame.writeStream.option("checkpointLocation", str(tmp_path / "ck")).format("memory").queryName("wide")
+    query = writer.start()
     try:
         query.processAllAvailable()
         clicks.evolve(add={"size": "int"})

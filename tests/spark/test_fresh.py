@@ -45,7 +45,7 @@ def test_sql_reads_a_stream_table_fresh_before_and_after_its_publishes_and_at_ev
     grouped = spark.sql(f"SELECT where.zip, count(*) FROM {table} GROUP BY 1 ORDER BY 1").collect()
     assert [tuple(row) for row in grouped] == [(1, 3), (2, 10)]
     counts = [
-        spark.sql(f"SELECT count(*) FROM {table} VERSION AS OF {position}").first()[0] for position in (0, 1, 2, 3)
+        spark.sql(f"SELECT count(*) FROM {table} VERSION AS OF {position}").collect()[0][0] for position in (0, 1, 2, 3)
     ]
     assert counts == [0, 10, 15, 13]
     before = spark.table(table).orderBy("id").collect()
@@ -88,7 +88,7 @@ def test_as_of_a_time_is_the_newest_position_then_and_before_the_table_is_an_err
 ) -> None:
     def counted(millis: int) -> int:
         at = datetime.fromtimestamp(millis / 1000, UTC).strftime("%F %T.%f")
-        return int(spark.sql(f"SELECT count(*) FROM streams.{orders.name} TIMESTAMP AS OF '{at}'").first()[0])
+        return int(spark.sql(f"SELECT count(*) FROM streams.{orders.name} TIMESTAMP AS OF '{at}'").collect()[0][0])
 
     for first, minute in ((0, 1), (10, 2), (20, 3)):
         orders.upsert(rows(first, first + 10, minute))

@@ -35,11 +35,11 @@ def make_docs(spark: SparkSession, ns: str) -> str:
 
 def test_compact_makes_few_fragments_and_keeps_rows_and_indices(spark: SparkSession, docs: str) -> None:
     spark.sql(f"CALL lake.system.create_index('{docs}', 'id', 'BTREE')")
-    done = spark.sql(f"CALL lake.system.compact('{docs}')").first()
+    done = spark.sql(f"CALL lake.system.compact('{docs}')").collect()[0]
     assert (done.fragments_removed, done.fragments_added) == (4, 1)
-    assert spark.sql(f"SELECT count(*), sum(id) FROM {docs}").first() == (1000, 499500)
+    assert spark.sql(f"SELECT count(*), sum(id) FROM {docs}").collect()[0] == (1000, 499500)
     assert spark.table(docs).where("id = 77").count() == 1
-    assert spark.sql(f"CALL lake.system.compact('{docs}')").first().fragments_removed == 0
+    assert spark.sql(f"CALL lake.system.compact('{docs}')").collect()[0].fragments_removed == 0
 
 
 @pytest.mark.parametrize(
@@ -57,7 +57,7 @@ def test_every_kind_of_index_is_built_on_executors(
     done = spark.sql(
         f"CALL lake.system.create_index(table => '{docs}', column => '{column}', type => '{kind}', "
         f"options => {repr(options) if options else 'NULL'})"
-    ).first()
+    ).collect()[0]
     assert done.index_name == f"{column}_idx"
     with pytest.raises(IllegalArgumentException, match="has an index"):
         spark.sql(f"CALL lake.system.create_index('{docs}', '{column}', '{kind}')")
@@ -70,8 +70,8 @@ def test_a_btree_built_in_pieces_is_one_segment_and_leaves_no_other_file(spark: 
         spark.range(start, start + 300_000, 1, 1).selectExpr("id", "id % 1000 AS k").write.saveAsTable(
             f"{ns}.t", format="headwater", mode="append"
         )
-    done = spark.sql(f"CALL lake.system.create_index('{ns}.t', 'id', 'BTREE')").first()
-    uri = spark.sql(f"DESCRIBE TABLE EXTENDED {ns}.t").where("col_name = 'Location'").first()[1]
+    done = spark.sql(f"CALL lake.system.create_index('{ns}.t', 'id', 'BTREE')").collect()[0]
+    uri = spark.sql(f"DESCRIBE TABLE EXTENDED {ns}.t").where("col_name = 'Location'").collect()[0][1]
     location = Path(unquote(urlsplit(uri).path))
     index = lance.dataset(uri).describe_indices()[0]
     assert (done.segments, len(index.segments), index.num_rows_indexed) == (1, 1, 600_000)
@@ -81,9 +81,9 @@ def test_a_btree_built_in_pieces_is_one_segment_and_leaves_no_other_file(spark: 
 
 
 def test_a_column_is_backfilled_per_fragment_in_one_version(spark: SparkSession, docs: str) -> None:
-    done = spark.sql(f"CALL lake.system.backfill('{docs}', 'twice', 'id * 2')").first()
+    done = spark.sql(f"CALL lake.system.backfill('{docs}', 'twice', 'id * 2')").collect()[0]
     assert done.fragments == 4
-    assert spark.sql(f"SELECT sum(twice) FROM {docs}").first() == (999000,)
+    assert spark.sql(f"SELECT sum(twice) FROM {docs}").collect()[0] == (999000,)
 
 
 def test_rollback_makes_an_older_version_the_newest(spark: SparkSession, docs: str) -> None:
@@ -116,8 +116,8 @@ def test_vector_search_is_served_by_an_ivf_pq_index_built_on_executors(spark: Sp
     spark.sql(f"INSERT INTO {ns}.t SELECT id, array({items}) FROM range(0, 1000, 1, 2)")
     spark.sql(f"INSERT INTO {ns}.t SELECT 5000, array_repeat(9F, 16)")
     options = '{"num_partitions": 2, "num_sub_vectors": 4}'
-    done = spark.sql(f"CALL lake.system.create_index('{ns}.t', 'v', 'IVF_PQ', NULL, '{options}')").first()
-    uri = spark.sql(f"DESCRIBE TABLE EXTENDED {ns}.t").where("col_name = 'Location'").first()[1]
+    done = spark.sql(f"CALL lake.system.create_index('{ns}.t', 'v', 'IVF_PQ', NULL, '{options}')").collect()[0]
+    uri = spark.sql(f"DESCRIBE TABLE EXTENDED {ns}.t").where("col_name = 'Location'").collect()[0][1]
     dataset = lance.dataset(uri)
     index = dataset.describe_indices()[0]
     assert (index.name, index.index_type, index.num_rows_indexed, done.segments) == ("v_idx", "IVF_PQ", 1001, 1)

@@ -81,7 +81,7 @@ def test_a_partitioned_table_lives_through_all_kinds_of_commits(
 
 
 def test_a_wrong_token_is_refused(spark: SparkSession, managed: str) -> None:
-    good = read_access(spark.conf.get("spark.sql.catalog.managed.access_file"))["uri"]
+    good = read_access(str(spark.conf.get("spark.sql.catalog.managed.access_file")))["uri"]
     learn(spark, "wrong", uri=good, token="not-the-right-key")
     with pytest.raises(Exception, match=r"(?i)key|token|unauthenticated|credential"):
         spark.sql("SHOW NAMESPACES IN wrong").collect()

@@ -121,7 +121,7 @@ def test_a_partition_is_read_without_opening_the_files_of_others(spark: SparkSes
             path.unlink()
     table = spark.table(f"{ns}.t")
     assert fragments_read(table.where("k = 2")) == 1
-    assert table.where("k = 2").agg({"id": "sum"}).first() == (sum(range(2, 90, 3)),)
+    assert table.where("k = 2").agg({"id": "sum"}).collect()[0] == (sum(range(2, 90, 3)),)
     assert table.where("k > 1 AND z = 0").count() == 15
     assert table.where("k IN (0, 1)").count() == 60  # counted from the manifest
     assert table.where("k = 7").collect() == []
@@ -178,7 +178,7 @@ def test_rows_and_columns_other_clients_write_are_never_skipped(spark: SparkSess
 @pytest.mark.long
 def test_updated_and_merged_rows_go_to_their_partition_and_keep_their_ids(spark: SparkSession, ns: str) -> None:
     spark.sql(f"CREATE TABLE {ns}.t PARTITIONED BY (k, bucket(2, id)) AS SELECT id, id % 4 AS k, 0 AS n FROM range(40)")
-    before = dict(spark.sql(f"SELECT id, _rowid FROM {ns}.t").collect())
+    before = dict(map(tuple, spark.sql(f"SELECT id, _rowid FROM {ns}.t").collect()))
     spark.sql(f"UPDATE {ns}.t SET k = 9 - k WHERE id < 10")
     spark.sql(
         f"MERGE INTO {ns}.t t USING (SELECT id, id % 5 AS k FROM range(30, 50)) s ON t.id = s.id "
@@ -186,7 +186,7 @@ def test_updated_and_merged_rows_go_to_their_partition_and_keep_their_ids(spark:
     )
     uri = location(spark, f"{ns}.t")
     assert check_names(uri)[1] == 0
-    after = dict(spark.sql(f"SELECT id, _rowid FROM {ns}.t").collect())
+    after = dict(map(tuple, spark.sql(f"SELECT id, _rowid FROM {ns}.t").collect()))
     assert {id: after[id] for id in before} == before
     expected = [9 - n % 4 if n < 10 else n % 5 if n >= 30 else n % 4 for n in range(50)]
     assert [row.k for row in spark.sql(f"SELECT k FROM {ns}.t ORDER BY id").collect()] == expected
@@ -201,14 +201,14 @@ def test_compaction_keeps_partitions_apart(spark: SparkSession, ns: str) -> None
     uri = location(spark, f"{ns}.t")
     lance.dataset(uri).insert(pa.table({"id": [60], "k": ["k/0"]}))
     spark.sql(f"CALL lake.system.create_index('{ns}.t', 'id', 'BTREE')")
-    done = spark.sql(f"CALL lake.system.compact('{ns}.t')").first()
+    done = spark.sql(f"CALL lake.system.compact('{ns}.t')").collect()[0]
     assert (done.fragments_removed, done.fragments_added) == (6, 3)
     assert check_names(uri) == (3, 1)
     table = spark.table(f"{ns}.t")
     assert fragments_read(table.where("k = 'k/1'")) == 2
     assert table.where("k = 'k/0'").count() == 21
     assert table.where("id = 31").collect() == [(31, "k/1")]
-    assert spark.sql(f"CALL lake.system.compact('{ns}.t')").first().fragments_removed == 0
+    assert spark.sql(f"CALL lake.system.compact('{ns}.t')").collect()[0].fragments_removed == 0
 
 
 def test_overwriting_replaces_just_the_partitions_meant(spark: SparkSession, ns: str) -> None:
@@ -268,7 +268,7 @@ def test_partitions_are_described_renamed_replaced_and_travelled_to(spark: Spark
         ("ts >= timestamp_ntz'1970-01-01 00:00:00'", 1, 1), ("name > 'abc'", 4, 3),
     ]:  # fmt: skip
         assert (fragments_read(now.where(filter)), now.where(filter).count()) == (fragments, count), filter
-    assert spark.sql(f"SELECT count(*) FROM {ns}.t VERSION AS OF 2 WHERE s LIKE 'ab%'").first() == (2,)
+    assert spark.sql(f"SELECT count(*) FROM {ns}.t VERSION AS OF 2 WHERE s LIKE 'ab%'").collect()[0] == (2,)
     shown = [row.partition for row in spark.sql(f"SHOW PARTITIONS {ns}.t").collect()]
     assert len(shown) == 4
     assert shown[2] == "name_truncate=ab/d_months=null/ts_hours=null/ts_years=null/d=null"
@@ -278,7 +278,7 @@ def test_partitions_are_described_renamed_replaced_and_travelled_to(spark: Spark
     assert fragments_read(spark.table(f"{ns}.t").where("x = 1")) == 1
     with pytest.raises(UnsupportedOperationException, match="DELETE FROM"):
         spark.sql(f"ALTER TABLE {ns}.t DROP PARTITION (x = 1)")
-    assert spark.sql(f"SELECT count(*) FROM {ns}.t VERSION AS OF 2").first() == (3,)
+    assert spark.sql(f"SELECT count(*) FROM {ns}.t VERSION AS OF 2").collect()[0] == (3,)
 
 
 def test_a_join_skips_partitions_when_it_runs(spark: SparkSession, ns: str, tmp_path: Path) -> None:

@@ -29,7 +29,7 @@ def command_lines() -> str:
 
 @pytest.mark.skipif(not Path("/proc/self/cmdline").exists(), reason="no /proc: command lines cannot be listed here")
 def test_no_command_line_shows_the_token_of_the_session(spark: SparkSession) -> None:
-    access = read_access(spark.conf.get("spark.sql.catalog.lake.access_file"))
+    access = read_access(str(spark.conf.get("spark.sql.catalog.lake.access_file")))
     shown = command_lines()
     assert "spark.sql.catalog.lake.access_file" in shown, "the JVM's command line is among them"
     assert access["token"] not in shown

@@ -42,12 +42,12 @@ def append(spark: SparkSession, ns: str, first: int, versions: int) -> None:
 
 
 def counts(spark: SparkSession, table: str) -> tuple[int, int]:
-    row = spark.sql(f"SELECT count(*), count(DISTINCT id) FROM {table}").first()
+    row = spark.sql(f"SELECT count(*), count(DISTINCT id) FROM {table}").collect()[0]
     return row[0], row[1]
 
 
 def version(spark: SparkSession, table: str) -> int:
-    return int(dict(spark.sql(f"SHOW TBLPROPERTIES {table}").collect())["version"])
+    return int(dict(map(tuple, spark.sql(f"SHOW TBLPROPERTIES {table}").collect()))["version"])
 
 
 def test_a_stream_starts_with_what_is_there_and_goes_on_with_what_is_appended(
@@ -103,7 +103,7 @@ def test_clean_up_spares_the_versions_a_stream_has_not_read(spark: SparkSession,
     copy(spark, tables, tmp_path / "ck")
     append(spark, tables, 3, 3)
     spark.sql(f"CALL lake.system.compact('{tables}.src')")
-    kept = spark.sql(f"CALL lake.system.cleanup('{tables}.src', 0)").first()
+    kept = spark.sql(f"CALL lake.system.cleanup('{tables}.src', 0)").collect()[0]
     assert kept.kept_from_version == 4
     assert kept.old_versions == 3
     copy(spark, tables, tmp_path / "ck", maxVersionsPerTrigger="1")

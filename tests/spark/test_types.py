@@ -93,8 +93,10 @@ KEPT = {"view": pa.string(), "bytes_view": pa.binary()}  # Lance keeps a view as
 def everything(spark: SparkSession, root: Path) -> str:
     """A table of all types, written by pylance into the catalog's directory."""
     spark.sql("CREATE TABLE lake.t.everything (id INT)")
-    uri = dict(spark.sql("SHOW TBLPROPERTIES lake.t.everything").collect()).get("location")
-    location = uri or spark.sql("DESCRIBE TABLE EXTENDED lake.t.everything").where("col_name = 'Location'").first()[1]
+    uri = dict(map(tuple, spark.sql("SHOW TBLPROPERTIES lake.t.everything").collect())).get("location")
+    location = (
+        uri or spark.sql("DESCRIBE TABLE EXTENDED lake.t.everything").where("col_name = 'Location'").collect()[0][1]
+    )
     table = pa.table({name: array for name, (array, _, _) in COLUMNS.items()})
     lance.write_dataset(table, location, mode="overwrite", data_storage_version="2.2")
     return "lake.t.everything"
@@ -113,7 +115,7 @@ def test_a_column_of_any_lance_type_is_written_from_spark(spark: SparkSession, e
     before = spark.table(everything).select(name).collect()
     target = f"lake.t.copy_{name}"
     spark.sql(f"CREATE TABLE {target} (id INT)")
-    location = spark.sql(f"DESCRIBE TABLE EXTENDED {target}").where("col_name = 'Location'").first()[1]
+    location = spark.sql(f"DESCRIBE TABLE EXTENDED {target}").where("col_name = 'Location'").collect()[0][1]
     lance.write_dataset(pa.table({name: COLUMNS[name][0].slice(0, 0)}), location, mode="overwrite")
     spark.sql(f"INSERT INTO {target} SELECT {name} FROM {everything}")
     assert spark.table(target).collect() == before
@@ -123,7 +125,7 @@ def test_a_column_of_any_lance_type_is_written_from_spark(spark: SparkSession, e
 def test_vectors_and_blobs_are_what_the_properties_say(spark: SparkSession, ns: str) -> None:
     spark.sql(f"CREATE TABLE {ns}.t (v ARRAY<FLOAT>, b BINARY) TBLPROPERTIES ('vector.v' = '2', 'blob.b' = 'true')")
     spark.sql(f"INSERT INTO {ns}.t VALUES (array(1F, 2F), X'00FF'), (NULL, NULL)")
-    location = spark.sql(f"DESCRIBE TABLE EXTENDED {ns}.t").where("col_name = 'Location'").first()[1]
+    location = spark.sql(f"DESCRIBE TABLE EXTENDED {ns}.t").where("col_name = 'Location'").collect()[0][1]
     schema = lance.dataset(location).schema
     assert schema.field("v").type == pa.list_(pa.float32(), 2)
     assert schema.field("b").type.extension_name == "lance.blob.v2"
@@ -136,6 +138,7 @@ def test_vectors_and_blobs_are_what_the_properties_say(spark: SparkSession, ns: 
 def test_the_layout_for_python_data_sources_is_sparks_own() -> None:
     text = "a INT, b ARRAY<STRING>, c MAP<STRING, DECIMAL(10,2)>, d STRUCT<x: TIMESTAMP, y: TIMESTAMP_NTZ>, e BINARY"
     schema = StructType.fromDDL(text)
+    assert isinstance(schema, StructType)
     assert arrow_schema(schema.jsonValue()).equals(to_arrow_schema(schema, timezone="UTC"))
 
 
