@@ -5,22 +5,30 @@ Also the names of columns in a SELECT: the table, struct field or result that ea
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import SupportsIndex, overload
 
+from headwater.imports import exp
 from headwater.sql.spark_parser import SqlError, UnsupportedSqlError
 from headwater.sql.sql_types import (
     BIGINT,
+    BINARY,
     BOOLEAN,
     DATE,
     DOUBLE,
+    FLOAT,
     INT,
+    NTZ,
+    SMALLINT,
     STRING,
     TIMESTAMP,
+    TINYINT,
     VOID,
     SqlDatatype,
+    array,
     as_decimal,
     common,
     decimal,
@@ -29,6 +37,7 @@ from headwater.sql.sql_types import (
 
 REFUSED = "headwater-embedded:"
 """The prefix of messages for values, not texts, that the engine refuses."""
+_HOLE, _INVALID = "\0", re.compile(r"error\('\[CAST_INVALID_INPUT\][^']*'\)")
 TRUE, FALSE = "('t', 'true', 'y', 'yes', '1')", "('f', 'false', 'n', 'no', '0')"
 _INTEGER = "[+-]?[0-9]+"
 _DECIMAL = r"[+-]?([0-9]+(\.[0-9]*)?|\.[0-9]+)"
@@ -93,6 +102,13 @@ def cast(term: Term, kind: SqlDatatype, what: str = "") -> Term:
     if text is None:
         raise UnsupportedSqlError(f"CAST from {term.kind} to {kind}" + (f" (for {what})" if what else ""))
     return Term(text, kind)
+
+
+def try_cast(term: Term, kind: SqlDatatype) -> Term:
+    """Return a term in another type, NULL where ANSI has an error. Values that are refused are refused here too."""
+    form = cast(Term(_HOLE, term.kind), kind)
+    text = _INVALID.sub("NULL", form.text.replace("CAST(", "TRY_CAST("))
+    return term if term.kind == kind else Term(text.replace(_HOLE, term.text), kind)
 
 
 def _cast(text: str, old: SqlDatatype, new: SqlDatatype) -> str | None:
@@ -173,6 +189,26 @@ def _from_string(text: str, new: SqlDatatype, plain: str) -> str | None:
         inner = f"CASE WHEN {bare} LIKE '0000%' THEN {wrong} ELSE {inner} END"
     matches = f"regexp_full_match({bare}, {text_literal(shape)})"
     return f"CASE WHEN {text} IS NULL THEN NULL WHEN {matches} THEN {inner} ELSE {wrong} END"
+
+
+TYPES = {
+    "TINYINT": TINYINT, "SMALLINT": SMALLINT, "INT": INT, "BIGINT": BIGINT, "FLOAT": FLOAT, "DOUBLE": DOUBLE,
+    "BOOLEAN": BOOLEAN, "TEXT": STRING, "BINARY": BINARY, "DATE": DATE, "TIMESTAMPTZ": TIMESTAMP,
+    "TIMESTAMPLTZ": TIMESTAMP, "TIMESTAMPNTZ": NTZ,
+}  # fmt: skip
+
+
+def declared_kind(node: exp.Expr) -> SqlDatatype:
+    """Return the type that a CAST names."""
+    name = node.this.name if hasattr(node.this, "name") else str(node.this)
+    if name == "DECIMAL":
+        sizes = [int(each.name) for each in node.expressions] or [10, 0]
+        return decimal(sizes[0], sizes[1] if len(sizes) > 1 else 0)
+    if name == "ARRAY" and len(node.expressions) == 1:
+        return array(declared_kind(node.expressions[0]))
+    if name not in TYPES or node.expressions:
+        raise UnsupportedSqlError(f"the type {node.sql('spark')}")
+    return TYPES[name]
 
 
 def literal_decimal(term: Term) -> SqlDatatype:

@@ -8,34 +8,35 @@ from typing import Any
 
 from headwater.imports import exp
 from headwater.sql import functions, operators
-from headwater.sql.casts import Scope, ScopeColumn, Term, call, cast, field_of, text_literal, to_common
+from headwater.sql.casts import (
+    Relation,
+    Scope,
+    ScopeColumn,
+    Term,
+    call,
+    cast,
+    declared_kind,
+    field_of,
+    text_literal,
+    to_common,
+    try_cast,
+)
 from headwater.sql.functions import AGGREGATES, WINDOWS
 from headwater.sql.operators import PARTS
 from headwater.sql.spark_parser import SqlError, UnsupportedSqlError
 from headwater.sql.sql_types import (
     BIGINT,
-    BINARY,
     BOOLEAN,
     DATE,
     DOUBLE,
-    FLOAT,
-    INT,
-    NTZ,
-    SMALLINT,
     STRING,
-    TIMESTAMP,
-    TINYINT,
     VOID,
     SqlDatatype,
     array,
     decimal,
+    quoted,
 )
 
-TYPES = {
-    "TINYINT": TINYINT, "SMALLINT": SMALLINT, "INT": INT, "BIGINT": BIGINT, "FLOAT": FLOAT, "DOUBLE": DOUBLE,
-    "BOOLEAN": BOOLEAN, "TEXT": STRING, "BINARY": BINARY, "DATE": DATE, "TIMESTAMPTZ": TIMESTAMP,
-    "TIMESTAMPLTZ": TIMESTAMP, "TIMESTAMPNTZ": NTZ,
-}  # fmt: skip
 COMPARISONS: dict[type[exp.Expr], str] = {
     exp.EQ: "=", exp.NEQ: "<>", exp.LT: "<", exp.LTE: "<=", exp.GT: ">", exp.GTE: ">=",
     exp.NullSafeEQ: "IS NOT DISTINCT FROM", exp.NullSafeNEQ: "IS DISTINCT FROM",
@@ -43,9 +44,8 @@ COMPARISONS: dict[type[exp.Expr], str] = {
 ARITHMETIC: dict[type[exp.Expr], str] = {exp.Add: "+", exp.Sub: "-", exp.Mul: "*"}
 BITWISE: dict[type[exp.Expr], str] = {exp.BitwiseAnd: "&", exp.BitwiseOr: "|", exp.BitwiseXor: "^"}
 SHOWN: dict[type[exp.Expr], str] = {
-    exp.Lambda: "a lambda",
+    exp.Lambda: "a lambda outside transform() and filter()",
     exp.Placeholder: "a parameter",
-    exp.RegexpLike: "RLIKE",
     exp.Lateral: "LATERAL VIEW",
 }
 _KNOWN = """this expression expressions is_string to table db catalog typed safe ifs default low high query negate
@@ -61,12 +61,15 @@ Subquery = Callable[["exp.Expr", Scope], tuple[str, tuple[ScopeColumn, ...]]]
 
 
 class Expressions:
-    """Translates the expressions of one SELECT. `subquery`: translates a query inside an expression."""
+    """Translates the expressions of one SELECT. `subquery`: translates a query inside an expression.
 
-    def __init__(self, scope: Scope, subquery: Subquery, windows: Mapping[str, object] | None = None) -> None:
+    `lambdas`: the number of lambdas around an expression.
+    """
+
+    def __init__(self, scope: Scope, subquery: Subquery, lambdas: int = 0) -> None:
         self.scope = scope
         self._subquery = subquery
-        self._windows = windows or {}
+        self._lambdas = lambdas
 
     def condition(self, node: exp.Expr) -> str:
         term = self.term(node)
@@ -130,24 +133,13 @@ class Expressions:
         return Term(f"CAST({text_literal(text)} AS DOUBLE)", DOUBLE)
 
     def _cast(self, node: exp.Cast) -> Term:
-        kind = self._kind(node.to)
+        kind = declared_kind(node.to)
         inner = node.this
-        if isinstance(inner, exp.Literal) and inner.is_string and kind.is_moment:
+        if isinstance(inner, exp.Literal) and inner.is_string and kind.is_moment and not node.args.get("safe"):
             return _moment_literal(inner.this, kind)
         term = self.term(inner)
-        found = cast(term, kind)
+        found = cast(term, kind) if not node.args.get("safe") else try_cast(term, kind)
         return Term(found.text, kind, term.value) if kind.is_integral and isinstance(term.value, int) else found
-
-    def _kind(self, node: exp.Expr) -> SqlDatatype:
-        name = node.this.name if hasattr(node.this, "name") else str(node.this)
-        if name == "DECIMAL":
-            sizes = [int(each.name) for each in node.expressions] or [10, 0]
-            return decimal(sizes[0], sizes[1] if len(sizes) > 1 else 0)
-        if name == "ARRAY" and len(node.expressions) == 1:
-            return array(self._kind(node.expressions[0]))
-        if name not in TYPES or node.expressions:
-            raise UnsupportedSqlError(f"the type {node.sql('spark')}")
-        return TYPES[name]
 
     # Operators ------------------------------------------------------------------------------------------------------
 
@@ -233,6 +225,14 @@ class Expressions:
     def _like(self, node: exp.Expr) -> Term:
         return operators.like(self.term(node.this), self.term(node.expression))
 
+    def _like_any_case(self, node: exp.Expr) -> Term:
+        pattern = self.term(node.expression)
+        if not isinstance(pattern.value, str) or not pattern.value.isascii():
+            raise UnsupportedSqlError("ILIKE with a pattern that is no literal text in ASCII")
+        low = pattern.value.lower()
+        left = call(functions.FUNCTIONS, "lower", [self.term(node.this)])
+        return operators.like(left, Term(text_literal(low), STRING, low))
+
     def _escaped(self, node: exp.Expr) -> Term:
         sign = node.expression
         if not isinstance(node.this, exp.Like) or not isinstance(sign, exp.Literal) or len(sign.this) != 1:
@@ -270,6 +270,8 @@ class Expressions:
         name = str(node.this).lower()
         if name in AGGREGATES:
             return self._aggregate(node, "", "")
+        if name in ("transform", "filter"):
+            return self._of_elements(node, name)
         if name not in functions.FUNCTIONS and name != "struct":
             raise UnsupportedSqlError(f"the function {name}()")
         if name == "struct":
@@ -277,6 +279,23 @@ class Expressions:
         if name == "position" and len(node.expressions) == 1 and isinstance(node.expressions[0], exp.In):
             raise UnsupportedSqlError("POSITION(... IN ...) (write locate(a, b))")
         return call(functions.FUNCTIONS, name, self.terms(node.expressions))
+
+    def _of_elements(self, node: exp.Expr, name: str) -> Term:
+        """Return transform() or filter() of an array with a lambda of one element, which may read columns too."""
+        made = node.expressions[-1] if node.expressions else None
+        if len(node.expressions) != 2 or not isinstance(made, exp.Lambda) or len(made.expressions) != 1:
+            raise UnsupportedSqlError(f"{name}() of something else than an array and a lambda of one element")
+        held, word = self.term(node.expressions[0]), made.expressions[0].name
+        if held.kind.name != "array":
+            raise UnsupportedSqlError(f"{name}() of {held.kind}")
+        element = ScopeColumn(word, held.kind.element, quoted(f"e{self._lambdas}"))
+        scope = Scope([Relation((), (element,))], outer=self.scope)
+        body = Expressions(scope, self._subquery, self._lambdas + 1).term(made.this)
+        if name == "filter" and body.kind != BOOLEAN:
+            raise SqlError(f"The lambda of filter() answers {body.kind}, not true or false.")
+        duck = "list_filter" if name == "filter" else "list_transform"
+        kind = held.kind if name == "filter" else array(body.kind)
+        return Term(f"{duck}({held.text}, lambda {element.text}: {body.text})", kind)
 
     def _struct_field(self, node: object) -> tuple[str, Term]:
         if isinstance(node, (exp.Alias, exp.Column)):
@@ -342,7 +361,7 @@ class Expressions:
             )
         spec = node.args.get("spec")
         if spec is not None:
-            if spec.args.get("kind") != "ROWS" or spec.args.get("exclude"):
+            if str(spec.args.get("kind")).upper() != "ROWS" or spec.args.get("exclude"):
                 raise UnsupportedSqlError("a window of RANGE")
             start, end = (_bound(spec.args, side) for side in ("start", "end"))
             parts.append(f"ROWS BETWEEN {start} AND {end}")
@@ -379,7 +398,8 @@ def _moment_literal(text: str, kind: SqlDatatype) -> Term:
 
 
 def _bound(args: Mapping[str, object], side: str) -> str:
-    value, way = args.get(side), args.get(f"{side}_side") or ""
+    value, way = args.get(side), str(args.get(f"{side}_side") or "").upper()
+    value = value.upper() if isinstance(value, str) else value
     if value in ("CURRENT ROW", None):
         return "CURRENT ROW"
     if value == "UNBOUNDED":
@@ -391,6 +411,7 @@ def _bound(args: Mapping[str, object], side: str) -> str:
 
 _HANDLERS: dict[type, Callable[[Expressions, Any], Term]] = {
     exp.Column: Expressions._column,
+    exp.Identifier: lambda self, node: self.scope.find([node.name]),
     exp.Dot: Expressions._dot,
     exp.Literal: Expressions._literal,
     exp.RawString: lambda self, node: Term(text_literal(node.this), STRING, node.this),
@@ -411,6 +432,8 @@ _HANDLERS: dict[type, Callable[[Expressions, Any], Term]] = {
     exp.In: Expressions._in,
     exp.Between: Expressions._between,
     exp.Like: Expressions._like,
+    exp.ILike: Expressions._like_any_case,
+    exp.RegexpLike: lambda self, node: call(functions.FUNCTIONS, "rlike", self.terms([node.this, node.expression])),
     exp.Escape: Expressions._escaped,
     exp.Case: Expressions._case,
     exp.Bracket: Expressions._bracket,

@@ -17,7 +17,6 @@ from headwater.sql.casts import (
     literal,
     of,
     only,
-    refuse,
     rule,
     text_literal,
     to_common,
@@ -25,14 +24,13 @@ from headwater.sql.casts import (
     whole,
 )
 from headwater.sql.operators import DATES, bounded, compare, item, remainder
-from headwater.sql.sql_types import BIGINT, BINARY, BOOLEAN, DOUBLE, INT, STRING, array, decimal, quoted, struct
+from headwater.sql.sql_types import BIGINT, BOOLEAN, DOUBLE, INT, STRING, array, decimal, quoted, struct
+from headwater.sql.text_functions import TEXTS
 
-FUNCTIONS: dict[str, Rule] = dict(DATES)
+FUNCTIONS: dict[str, Rule] = {**DATES, **TEXTS}
 """Functions of one row."""
 UNSTABLE = {"current_date", "current_timestamp", "now"}
 """Functions that may give something else the next time."""
-# Characters whose upper and lower case are one character each, the same to Java and to DuckDB.
-_CASED = r"^[\x00-\x7F\x{A0}-\x{B4}\x{B6}-\x{DE}\x{E0}-\x{FE}\x{400}-\x{45F}\x{3000}-\x{9FFF}\x{AC00}-\x{D7A3}]*$"
 
 
 # Conditions ---------------------------------------------------------------------------------------------------------
@@ -137,111 +135,15 @@ def _sqrt(terms: Terms) -> Term:
 FUNCTIONS["mod"] = lambda terms: remainder(*two(terms))
 
 
-# Texts --------------------------------------------------------------------------------------------------------------
-
-
-def _cased(name: str) -> Rule:
-    def rule(terms: Terms) -> Term:
-        text = of(terms[0], STRING)
-        odd = refuse(f"{name} of letters that Java changes by rules of its own")
-        known = f"{text} IS NULL OR regexp_full_match({text}, {text_literal(_CASED)})"
-        return Term(f"CASE WHEN {known} THEN {name}({text}) ELSE {odd} END", STRING)
-
-    return rule
-
-
-FUNCTIONS |= dict.fromkeys(("upper", "ucase"), _cased("upper")) | dict.fromkeys(("lower", "lcase"), _cased("lower"))
-
-
-@rule(FUNCTIONS, "length", "char_length", "character_length", "len")
-def _length(terms: Terms) -> Term:
-    (term,) = terms
-    return as_int(f"length({of(term, STRING)})" if term.kind != BINARY else f"octet_length({term.text})")
-
-
-def _trimmed(name: str) -> Rule:
-    return lambda terms: Term(f"{name}({of(only(terms), STRING)}, ' ')", STRING)
-
-
-FUNCTIONS |= {name: _trimmed(name) for name in ("trim", "ltrim", "rtrim")}
-
-
-@rule(FUNCTIONS, "substring", "substr")
-def _substring(terms: Terms) -> Term:
-    text, start = of(terms[0], STRING), whole(terms[1], -10_000)
-    size = f", {whole(terms[2], 0, 2**31 - 1)}" if len(terms) > 2 else ""
-    return Term(f"substring({text}, {start or 1}{size})", STRING)
-
-
-FUNCTIONS["left"] = lambda terms: Term(f"left({of(terms[0], STRING)}, {whole(terms[1])})", STRING)
-FUNCTIONS["right"] = lambda terms: Term(f"right({of(terms[0], STRING)}, {whole(terms[1])})", STRING)
-
-
-@rule(FUNCTIONS, "concat")
-def _concat(terms: Terms) -> Term:
-    if not terms or any(term.kind.parts or term.kind == BINARY for term in terms):
-        raise ValueError("no texts")
-    return Term("(" + " || ".join(cast(term, STRING).text for term in terms) + ")", STRING)
-
-
-@rule(FUNCTIONS, "concat_ws")
-def _concat_ws(terms: Terms) -> Term:
-    literal(terms[0])
-    return Term(f"concat_ws({', '.join(of(term, STRING) for term in terms)})", STRING)
-
-
-@rule(FUNCTIONS, "replace")
-def _replace(terms: Terms) -> Term:
-    text, old, new = terms[0], terms[1], terms[2] if len(terms) > 2 else Term("''", STRING, "")
-    if not literal(old):
-        raise ValueError("nothing to replace")
-    return Term(f"replace({of(text, STRING)}, {old.text}, {of(new, STRING)})", STRING)
-
-
-def _found(text: Term, part: Term) -> Term:
-    if not literal(part):
-        raise ValueError("nothing to find")
-    return as_int(f"strpos({of(text, STRING)}, {part.text})")
-
-
-FUNCTIONS["instr"] = lambda terms: _found(*two(terms))
-FUNCTIONS["locate"] = lambda terms: _found(*two(terms)[::-1])
-FUNCTIONS["position"] = FUNCTIONS["locate"]
-for _name, _duck in (("startswith", "starts_with"), ("endswith", "suffix"), ("contains", "contains")):
-    FUNCTIONS[_name] = lambda terms, duck=_duck: Term(  # type: ignore[misc]
-        f"{duck}({of(terms[0], STRING)}, {of(terms[1], STRING)})", BOOLEAN
-    )
-
-
-def _padded(name: str) -> Rule:
-    def rule(terms: Terms) -> Term:
-        size, pad = whole(terms[1], 0, 1000), literal(terms[2]) if len(terms) > 2 else " "
-        if not pad:
-            raise ValueError("nothing to pad with")
-        return Term(f"{name}({of(terms[0], STRING)}, {size}, {text_literal(pad)})", STRING)
-
-    return rule
-
-
-FUNCTIONS |= {name: _padded(name) for name in ("lpad", "rpad")}
-
-
-@rule(FUNCTIONS, "split_part")
-def _split_part(terms: Terms) -> Term:
-    text, by, place = terms
-    if not literal(by):
-        raise ValueError("nothing to split by")
-    return Term(f"split_part({of(text, STRING)}, {by.text}, {whole(place, 1)})", STRING)
-
-
-FUNCTIONS["md5"] = lambda terms: Term(f"md5({of(only(terms), STRING)})", STRING)
-
-
-@rule(FUNCTIONS, "sha2")
-def _sha2(terms: Terms) -> Term:
-    if whole(terms[1]) not in (0, 256):
-        raise ValueError("another size")
-    return Term(f"sha256({of(terms[0], STRING)})", STRING)
+@rule(FUNCTIONS, "pmod")
+def _pmod(terms: Terms) -> Term:
+    left, right = two(terms)
+    whole(right, 1, 2**31 - 1)
+    found = remainder(left, right)
+    if not found.kind.is_integral:
+        raise ValueError(found.kind)
+    more = f"CAST(add({found.text}, {right.text}) AS {found.kind.duck})"
+    return Term(f"CASE WHEN {found.text} < 0 THEN {more} ELSE {found.text} END", found.kind)
 
 
 # Arrays and structs -------------------------------------------------------------------------------------------------
@@ -261,8 +163,27 @@ def _array(terms: Terms) -> Term:
     return Term(f"[{', '.join(each.text for each in found)}]", array(kind))
 
 
-FUNCTIONS |= dict.fromkeys(("size", "cardinality", "array_size"), lambda terms: as_int(f"len({_list(only(terms))})"))
+@rule(FUNCTIONS, "size", "cardinality")
+def _size(terms: Terms) -> Term:
+    (held,) = terms
+    return as_int(f"cardinality({held.text})" if held.kind.name == "map" else f"len({_list(held)})")
+
+
+FUNCTIONS["array_size"] = lambda terms: as_int(f"len({_list(only(terms))})")
 FUNCTIONS["element_at"] = lambda terms: item(terms[0], terms[1], 1)
+
+
+def _map_part(name: str, place: int) -> Rule:
+    def rule(terms: Terms) -> Term:
+        (held,) = terms
+        if held.kind.name != "map":
+            raise ValueError(held.kind)
+        return Term(f"{name}({held.text})", array(held.kind.parts[place][1]))
+
+    return rule
+
+
+FUNCTIONS |= {"map_keys": _map_part("map_keys", 0), "map_values": _map_part("map_values", 1)}
 
 
 @rule(FUNCTIONS, "array_contains")

@@ -43,7 +43,8 @@ DIVIDE_BY_ZERO = "[DIVIDE_BY_ZERO] Division by zero."
 UNITS = {"DAY": 1, "WEEK": 7}
 LARGE_UNITS = {"MONTH": 1, "QUARTER": 3, "YEAR": 12}
 _LITERAL = re.compile(r"CAST\((?:-?\d+|'(?:[^']|'')*'|NULL) AS [A-Z]+(?:\(\d+, \d+\))?\)|'(?:[^']|'')*'")
-_FAILING = re.compile(r"error\(|CAST\(|make_|abs\(|[-+*] ")
+_FAILING = re.compile(r"error\(|CAST\(|make_|abs\(|add\(|subtract\(|multiply\(|[-+*] ")
+_CALLS = {"+": "add", "-": "subtract", "*": "multiply"}
 SMALL_UNITS = ("HOUR", "MINUTE", "SECOND")
 
 
@@ -57,7 +58,12 @@ def arithmetic(symbol: str, left: Term, right: Term) -> Term:
     (left, right), kind = to_common([left, right], f"{symbol!r}")
     if not kind.is_number:
         raise UnsupportedSqlError(f"{symbol!r} of {kind}")
-    return Term(f"({left.text} {symbol} {right.text})", kind)
+    return _whole(symbol, left, right) if kind.is_integral else Term(f"({left.text} {symbol} {right.text})", kind)
+
+
+def _whole(symbol: str, left: Term, right: Term) -> Term:
+    """Return arithmetic of integers as a call: DuckDB makes `i > 4`, which cannot overflow, of `i + 1 > 5`."""
+    return Term(f"{_CALLS[symbol]}({left.text}, {right.text})", left.kind)
 
 
 def _decimal_arithmetic(symbol: str, left: Term, right: Term) -> Term:
@@ -123,7 +129,7 @@ def negative(term: Term) -> Term:
     if isinstance(term.value, int) and term.kind.is_integral:
         return number(-term.value)
     if term.kind.is_integral:
-        return Term(f"(CAST(0 AS {term.kind.duck}) - {term.text})", term.kind)
+        return _whole("-", Term(f"CAST(0 AS {term.kind.duck})", term.kind), term)
     if term.kind.is_fractional or term.kind.is_decimal:
         return Term(f"(-{term.text})", term.kind)
     raise UnsupportedSqlError(f"'-' of {term.kind}")
@@ -189,7 +195,13 @@ def _may_fail(text: str) -> bool:
 
 
 def item(array: Term, index: Term, first: int) -> Term:
-    """Return the element of an array. `first`: the index of the first one, 0 for [] and 1 for element_at."""
+    """Return the element of an array, or the value of a key of a map, NULL for a key that is not there.
+
+    `first`: the index of the first element of an array, 0 for [] and 1 for element_at.
+    """
+    if array.kind.name == "map":
+        (_, key), (_, value) = array.kind.parts
+        return Term(f"map_extract({array.text}, {cast(index, key).text})[1]", value)
     if array.kind.name != "array" or not index.kind.is_integral:
         raise UnsupportedSqlError(f"an index {index.kind} of {array.kind}")
     size, at = f"len({array.text})", index.text

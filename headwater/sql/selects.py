@@ -18,7 +18,8 @@ from headwater.sql.functions import AGGREGATES
 from headwater.sql.spark_parser import SqlError, UnsupportedSqlError
 from headwater.sql.sql_types import BOOLEAN, kind_of, quoted
 
-SELECT = {"expressions", "from_", "joins", "where", "group", "having", "distinct", "order", "limit", "offset", "with_"}
+SELECT = {"expressions", "from_", "joins", "laterals", "where", "group", "having", "distinct", "order", "limit"}
+SELECT |= {"offset", "with_"}
 SET = {"this", "expression", "distinct", "order", "limit", "offset", "with_"}
 JOINS = {
     ("", ""): "JOIN", ("", "INNER"): "JOIN", ("", "CROSS"): "CROSS JOIN", ("LEFT", ""): "LEFT JOIN",
@@ -162,7 +163,24 @@ class Selects:
         for join in node.args.get("joins") or ():
             more, stars = self._join(join, scope, stars)
             text += more
+        for lateral in node.args.get("laterals") or ():
+            more, relation = self._lateral(lateral, scope)
+            scope.relations.append(relation)
+            text, stars = text + more, [*stars, *relation.columns]
         return f" FROM {text}", stars
+
+    def _lateral(self, node: exp.Expr, scope: Scope) -> tuple[str, Relation]:
+        """Return LATERAL VIEW explode(array) as a join of each row with the elements of its array."""
+        _refuse(node, {"this", "view", "outer", "alias"})
+        alias = node.args.get("alias")
+        names = [each.name for each in alias.args.get("columns") or ()] if alias is not None else []
+        if not _is_explode(node.this) or len(names) > 1:
+            raise UnsupportedSqlError("LATERAL VIEW of something else than explode() of an array")
+        term, place = _exploded(node.this, Expressions(scope, self.query)), self._name()
+        verb, on = ("LEFT JOIN", " ON true") if node.args.get("outer") else ("CROSS JOIN", "")
+        column = ScopeColumn(names[0] if names else "col", term.kind, f"{place}.c0")
+        word = alias.this.name.lower() if alias is not None and alias.this is not None else ""
+        return f" {verb} LATERAL (SELECT {term.text} AS c0) AS {place}{on}", Relation((word,), (column,))
 
     def _join(self, join: exp.Expr, scope: Scope, stars: list[ScopeColumn]) -> tuple[str, list[ScopeColumn]]:
         _refuse(join, {"this", "side", "kind", "on", "using"})
@@ -212,6 +230,7 @@ class Selects:
         scope = Scope(outer=outer, laterals=frozenset(each.alias.lower() for each in node.expressions if each.alias))
         source, stars = self._from(node, scope)
         plain = Expressions(scope, self.query)
+        _check_explode(node)
         items = [item for each in node.expressions for item in self._item(each, plain, stars)]
         distinct = node.args.get("distinct")
         if distinct is not None and distinct.args.get("on"):
@@ -226,10 +245,13 @@ class Selects:
         aggregates = [item.find(exp.Window) is not None or _aggregates(item) for item in node.expressions]
         simple = [not each for each in aggregates] if len(aggregates) == len(items) else [True] * len(items)
         text += self._group(node.args.get("group"), late, items, simple)
-        having = node.args.get("having")
+        having, conditions = node.args.get("having"), []
         if having is not None:
             self._check_clear(having, scope, results)
-            text += f" HAVING {late.condition(having.this)}"
+            conditions.append(late.condition(having.this))
+        if node.args.get("group") is not None and node.args["group"].find(exp.Rollup, exp.Cube) is not None:
+            conditions.insert(0, "count(*) > 0")  # of no rows Spark has no total
+        text += f" HAVING {' AND '.join(conditions)}" if conditions else ""
         results_first = Scope(scope.relations, scope.merged, outer, results, results_first=True)
         text += self._tail(node, items, Expressions(results_first, self.query))
         return text, tuple(ScopeColumn(name, term.kind, f"c{place}") for place, (name, term) in enumerate(items))
@@ -237,7 +259,8 @@ class Selects:
     def _item(self, node: exp.Expr, plain: Expressions, stars: list[ScopeColumn]) -> list[tuple[str, Term]]:
         """Return the columns of the result that an item of the SELECT stands for."""
         if isinstance(node, exp.Star) or (isinstance(node, exp.Column) and isinstance(node.this, exp.Star)):
-            _refuse(node if isinstance(node, exp.Star) else node.this, set())
+            star = node if isinstance(node, exp.Star) else node.this
+            _refuse(star, {"except_"})
             columns = stars
             if isinstance(node, exp.Column):
                 named = [part.name.lower() for part in node.parts[:-1]]
@@ -245,8 +268,11 @@ class Selects:
                 if len(owners) != 1:
                     raise SqlError(f"There is no table {'.'.join(named)} in the FROM.")
                 columns = list(owners[0].columns)
+            columns = _without(columns, [each.name for each in star.args.get("except_") or ()])
             return [(column.name, Term(column.text, column.kind)) for column in columns]
         inner = node.unalias()
+        if _is_explode(inner):
+            return [(node.alias or "col", _exploded(inner, plain))]
         name = node.alias or (inner.name if isinstance(inner, (exp.Column, exp.Dot)) else _shown(inner))
         return [(name, plain.term(inner))]
 
@@ -264,8 +290,13 @@ class Selects:
             if isinstance(each, exp.Literal) and not each.is_string and each.this.isdecimal():
                 texts.append(_at(items, int(each.this)).text)
             else:
-                texts.append(late.term(each).text)
+                texts.append(self._grouped(each, late))
         return " GROUP BY " + ", ".join(texts)
+
+    def _grouped(self, node: exp.Expr, late: Expressions) -> str:
+        if not isinstance(node, (exp.Rollup, exp.Cube)):
+            return late.term(node).text
+        return f"{type(node).__name__.upper()} ({', '.join(term.text for term in late.terms(node.expressions))})"
 
     def _check_clear(self, having: exp.Expr, scope: Scope, results: Mapping[str, Term]) -> None:
         """Refuse a name in HAVING that is both a column and another result of the SELECT."""
@@ -351,6 +382,35 @@ def _is_same(arrow: pa.DataType) -> bool:
         is_plain or types.is_decimal128(arrow) or types.is_string(arrow) or types.is_large_string(arrow)
         or types.is_binary(arrow) or types.is_large_binary(arrow)
     )  # fmt: skip
+
+
+def _is_explode(node: exp.Expr) -> bool:
+    return isinstance(node, exp.Anonymous) and str(node.this).lower() == "explode" and len(node.expressions) == 1
+
+
+def _exploded(node: exp.Expr, plain: Expressions) -> Term:
+    held = plain.term(node.expressions[0])
+    if held.kind.name != "array":
+        raise UnsupportedSqlError(f"explode() of {held.kind}")
+    return Term(f"unnest({held.text})", held.kind.element)
+
+
+def _check_explode(node: exp.Expr) -> None:
+    """Refuse explode() in a SELECT that does more with its rows than choosing, ordering and limiting them."""
+    count = sum(_is_explode(each.unalias()) for each in node.expressions)
+    more = any(node.args.get(key) for key in ("group", "having", "distinct"))
+    if count > 1 or (count and (more or any(_aggregates(each) or each.find(exp.Window) for each in node.expressions))):
+        raise UnsupportedSqlError("explode() twice, or with GROUP BY, DISTINCT, an aggregate or a window")
+
+
+def _without(columns: list[ScopeColumn], names: Sequence[str]) -> list[ScopeColumn]:
+    """Return the columns of * EXCEPT (...)."""
+    for name in names:
+        found = [each for each in columns if each.name.lower() == name.lower()]
+        if len(found) != 1:
+            raise SqlError(f"There is no one column `{name}` to leave out of *.")
+        columns = [each for each in columns if each is not found[0]]
+    return columns
 
 
 def _through(place: str, columns: Sequence[ScopeColumn]) -> tuple[ScopeColumn, ...]:

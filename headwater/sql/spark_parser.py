@@ -40,7 +40,7 @@ def _dialect() -> type[sqlglot.Dialect]:
     except ModuleNotFoundError:
         raise UnsupportedOperationError("SQL needs sqlglot: pip install 'headwater[sql]'.") from None
     base: Any = Spark.Parser if hasattr(Spark, "Parser") else Spark().parser_class
-    kept = {name: base.FUNCTION_PARSERS[name] for name in ("CAST", "EXTRACT")}
+    kept = {name: base.FUNCTION_PARSERS[name] for name in ("CAST", "TRY_CAST", "EXTRACT")}
     unusual = {name: each for name, each in base.NO_PAREN_FUNCTION_PARSERS.items() if name == "CASE"}
     parser = type("Parser", (base,), {"FUNCTIONS": {}, "FUNCTION_PARSERS": kept, "NO_PAREN_FUNCTION_PARSERS": unusual})
     return type("HeadwaterSpark", (Spark,), {"Parser": parser})

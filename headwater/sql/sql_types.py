@@ -33,7 +33,7 @@ _DECIMAL = re.compile(r"decimal\((\d+),\s*(\d+)\)")
 
 @dataclass(frozen=True)
 class SqlDatatype:
-    """A type of Spark SQL. `parts` are the fields of a struct, or the one element of an array."""
+    """A type of Spark SQL. `parts`: the fields of a struct, the one element of an array, key and value of a map."""
 
     name: str
     precision: int = 0
@@ -63,7 +63,7 @@ class SqlDatatype:
     @property
     def is_opaque(self) -> bool:
         """True for a type that the embedded engine only passes on."""
-        return self.name not in _DUCK and self.name not in ("decimal", "array", "struct")
+        return self.name not in _DUCK and self.name not in ("decimal", "array", "struct", "map")
 
     @property
     def element(self) -> SqlDatatype:
@@ -76,6 +76,8 @@ class SqlDatatype:
             return f"DECIMAL({self.precision}, {self.scale})"
         if self.name == "array":
             return f"{self.element.duck}[]"
+        if self.name == "map":
+            return f"MAP({self.parts[0][1].duck}, {self.parts[1][1].duck})"
         if self.name == "struct":
             fields = ", ".join(f"{quoted(name)} {kind.duck}" for name, kind in self.parts)
             return f"STRUCT({fields})"
@@ -112,6 +114,10 @@ def struct(fields: Sequence[tuple[str, SqlDatatype]]) -> SqlDatatype:
     return SqlDatatype("struct", parts=tuple(fields))
 
 
+def map_(parts: Sequence[tuple[str, SqlDatatype]]) -> SqlDatatype:
+    return SqlDatatype("map", parts=tuple(parts))
+
+
 def quoted(name: str) -> str:
     return '"' + name.replace('"', '""') + '"'
 
@@ -134,6 +140,9 @@ def _kind(spark: SparkType) -> SqlDatatype:
     if spark["type"] == "struct":
         fields = [(each["name"], _kind(each["type"])) for each in spark["fields"]]
         return SqlDatatype("struct of special types") if any(kind.is_opaque for _, kind in fields) else struct(fields)
+    if spark["type"] == "map":
+        parts = tuple((name, _kind(spark[f"{name}Type"])) for name in ("key", "value"))
+        return SqlDatatype("map of special types") if any(kind.is_opaque for _, kind in parts) else map_(parts)
     return SqlDatatype(spark["type"])
 
 

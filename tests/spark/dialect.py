@@ -30,6 +30,7 @@ TYPES: dict[str, Any] = {
     "xs": pa.list_(pa.int32()),
     "names": pa.list_(pa.string()),
     "place": pa.struct([("city", pa.string()), ("zip", pa.int32())]),
+    "props": pa.map_(pa.string(), pa.int32()),
 }
 SCHEMA = pa.schema(TYPES)
 EXTREME: dict[str, list[Any]] = {
@@ -37,13 +38,13 @@ EXTREME: dict[str, list[Any]] = {
     "f": [float("nan"), float("inf"), -0.0], "d": [float("nan"), float("-inf"), -0.0, 1e300, 2.0**63, 0.1],
     "m": [Decimal("9999999999.99"), Decimal("-9999999999.99"), Decimal("0.00"), Decimal("-0.01")],
     "w": [Decimal("9" * 32 + ".999999"), Decimal("-0.000001")],
-    "s": ["", " padded ", "Straße", "ÀÉî", "a%b_c\\d", "日本語", "e\u0301", "tab\tx"],
+    "s": ["", " padded ", "Straße", "ÀÉî", "a%b_c\\d", "日本語", "e\u0301", "tab\tx", "a\n", "b1\r\n2"],
     "n": ["", "abc", " 12 ", "-7", "1.5", "1e3", "NaN", "99999999999", "+3", "true", "2024-02-30", "2024-1-5"],
     "day": [date(1, 1, 1), date(9999, 12, 31), date(1969, 12, 31), date(2024, 2, 29)],
     "at": [datetime(1969, 12, 31, 23, 59, 59, 999999, UTC), datetime(9999, 12, 31, 23, 59, 59, tzinfo=UTC)],
     "local": [datetime(1583, 1, 1, 0, 0, 0, 1)],
     "xs": [[], [None], [1, None, 2]], "names": [[], [None], ["", None, "z"]],
-    "place": [{"city": None, "zip": None}],
+    "place": [{"city": None, "zip": None}], "props": [[], [("a", None)]],
 }  # fmt: skip
 
 
@@ -66,7 +67,7 @@ def _value(drawn: random.Random, name: str, wild: bool) -> Any:
         "s": drawn.choice(["apple", "Banana", "cherry pie", "x", "a,b,c"]), "n": str(number),
         "flag": number > 0, "day": moment.date(), "at": moment.replace(tzinfo=UTC), "local": moment,
         "xs": [number, number + 1, 3], "names": ["b", drawn.choice("ab"), "c"],
-        "place": {"city": drawn.choice(["Rome", "Bern"]), "zip": number},
+        "place": {"city": drawn.choice(["Rome", "Bern"]), "zip": number}, "props": [("a", number), ("b", 2)],
     }[name]  # fmt: skip
 
 

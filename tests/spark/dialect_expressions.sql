@@ -256,7 +256,6 @@ array(i, m)
 array_join(names, '+')
 array_distinct(xs)
 cardinality(names)
-explode(xs)
 transform(xs, x -> x + 1)
 map('a', i)
 place.city
@@ -429,3 +428,78 @@ rank() OVER (PARTITION BY flag ORDER BY i DESC)
 lag(s, 1, 'none') OVER (ORDER BY id)
 bool_and(flag) OVER (PARTITION BY s)
 sum(i) FILTER (WHERE flag) OVER (ORDER BY id)
+try_cast(n AS INT)
+try_cast(n AS BOOLEAN)
+try_cast(n AS TINYINT)
+try_cast(l AS INT)
+try_cast(d AS INT)
+try_cast(d AS BIGINT)
+try_cast(w AS DECIMAL(8, 2))
+try_cast(i AS STRING)
+try_cast(n AS DATE)
+try_cast(day AS TIMESTAMP)
+TRY_CAST(100 / i AS INT)
+pmod(i, 7)
+pmod(l, 3)
+pmod(b, 5)
+pmod(i, b)
+split(s, ' ')
+split(s, '\\.')
+split(s, '[,]')
+split(s, '')
+split(s, ',', 2)
+s RLIKE '^a'
+s RLIKE 'e$'
+s RLIKE 'a$'
+s RLIKE '^[a-zA-Z ]+$'
+s RLIKE '(an)+'
+s RLIKE '\\d'
+s RLIKE '\\s'
+s RLIKE '\\S+\\s\\S+'
+s RLIKE 'a.b'
+s RLIKE '(?i)banana'
+s RLIKE '[^a-z]'
+s RLIKE 'x{1,2}|,'
+s NOT RLIKE 'p{2}'
+regexp_like(s, '\\w+')
+regexp_replace(s, '[aeiou]', '_')
+regexp_replace(s, '(\\w+) (\\w+)', '$2 $1')
+regexp_replace(s, 'a*', 'x')
+regexp_replace(s, ',', '\\$')
+regexp_replace(s, 'e$', 'E')
+regexp_replace(s, '[b-y]+?', '.')
+regexp_replace(s, '.', '#')
+regexp_extract(s, '([a-z]+)', 1)
+regexp_extract(s, '([a-z])([a-z])', 2)
+regexp_extract(s, '(b)|(a)', 1)
+regexp_extract(s, '(\\d+)')
+regexp_extract(s, '[a-z]+', 0)
+regexp_extract(s, '([a-z]+)$', 1)
+s ILIKE 'BAN%'
+s ILIKE '%A_A%'
+s NOT ILIKE 'APPLE'
+n ILIKE '-%'
+props['a']
+props['zz']
+props[s]
+element_at(props, 'b')
+map_keys(props)
+map_values(props)
+size(props)
+props
+props IS NULL
+transform(xs, x -> x + 1)
+transform(xs, x -> x * i)
+transform(xs, (x, k) -> x + k)
+transform(names, v -> upper(v))
+filter(xs, x -> x > 0)
+filter(names, v -> v IS NOT NULL)
+size(filter(xs, x -> x > i))
+transform(xs, x -> transform(xs, y -> x + y))
+transform(xs, id -> id)
+i + 1 > 5
+i - 1 < 5
+2 - i > 1
+i * 100000 = 100000
+-i > 3
+l + 1 <> 7

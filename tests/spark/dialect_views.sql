@@ -68,3 +68,23 @@ SELECT s, count(*) AS n FROM t GROUP BY s ORDER BY n DESC, s NULLS LAST LIMIT 3 
 SELECT t.id, x.total FROM t JOIN (SELECT b, sum(w) AS total FROM u GROUP BY b) x ON t.b = x.b
 SELECT id, CASE WHEN i IS NULL THEN 'none' WHEN i > 0 THEN concat('p', i) ELSE s END AS c FROM t
 SELECT count(*) AS n FROM t a JOIN t b ON a.s = b.s AND a.id < b.id
+SELECT id, explode(xs) AS x FROM t
+SELECT id, explode(names) FROM t WHERE i > 0
+SELECT id, x FROM t LATERAL VIEW explode(xs) e AS x
+SELECT t.id, e.x FROM t LATERAL VIEW OUTER explode(xs) e AS x WHERE t.id < 20
+SELECT e.x, count(*) AS n, sum(t.m) AS m FROM t LATERAL VIEW explode(names) e AS x GROUP BY e.x
+SELECT t.id, a.x, b.y FROM t LATERAL VIEW explode(xs) a AS x LATERAL VIEW explode(names) b AS y
+SELECT t.id, u.label, x FROM t JOIN u ON t.b = u.b LATERAL VIEW explode(xs) e AS x
+SELECT id, explode(xs) AS x FROM t ORDER BY x DESC, id LIMIT 5
+SELECT explode(split(s, ',')) AS part FROM t
+SELECT part, count(*) AS n FROM (SELECT explode(split(s, ',')) AS part FROM t) q GROUP BY part
+SELECT * EXCEPT (f, d, w, local, props) FROM t
+SELECT t.* EXCEPT (f, d, local, props), u.label FROM t JOIN u ON t.b = u.b
+SELECT flag, s, count(*) AS n FROM t GROUP BY ROLLUP (flag, s)
+SELECT flag, s, sum(m) AS m FROM t GROUP BY CUBE (flag, s)
+SELECT b, flag, count(*) AS n FROM t GROUP BY b, ROLLUP (flag)
+SELECT flag, count(*) AS n FROM t GROUP BY flag WITH ROLLUP
+SELECT id, sum(i) OVER (ORDER BY id ROWS BETWEEN 2 PRECEDING AND CURRENT ROW) AS x FROM t
+select id, sum(i) over (order by id rows between unbounded preceding and 1 following) as x from t
+SELECT id, lag(s) OVER (PARTITION BY flag ORDER BY id) AS before FROM t
+SELECT id, props FROM t WHERE props['a'] > 0

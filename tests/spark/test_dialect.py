@@ -50,6 +50,8 @@ def kind(arrow: Any) -> Any:
         return pa.string()
     if pa.types.is_list(arrow) or pa.types.is_large_list(arrow):
         return ("list", kind(arrow.value_type))
+    if pa.types.is_map(arrow):
+        return ("map", kind(arrow.key_type), kind(arrow.item_type))
     if pa.types.is_struct(arrow):
         return ("struct", tuple((field.name, kind(field.type)) for field in arrow))
     return "timestamp" if pa.types.is_timestamp(arrow) and arrow.tz else arrow

@@ -19,6 +19,7 @@ pytest.importorskip("sqlglot")
 
 from headwater.sql.embedded import EmbeddedEngine, opened
 from headwater.sql.functions import AGGREGATES, FUNCTIONS, WINDOWS
+from headwater.sql.regexes import re2_pattern
 from headwater.sql.spark_parser import SqlError, UnsupportedSqlError, parse_condition, parse_query
 
 ROWS = pa.table(
@@ -70,13 +71,13 @@ def test_values_have_the_types_of_spark(engine: EmbeddedEngine, expression: str,
     ("sql", "what"),
     [
         ("SELECT epoch_ms(id) FROM raw.t", r"the function epoch_ms\(\)"),
-        ("SELECT s RLIKE 'a' FROM raw.t", "RLIKE"),
+        ("SELECT s RLIKE '(?i)a' FROM raw.t", "rlike"),
         ("SELECT m / 2 FROM raw.t", "'/' of decimals"),
         ("SELECT s = 1 FROM raw.t", "'=' of STRING and INT"),
         ("SELECT half + 1 FROM raw.t", r"TIME\(6\)"),
         ("SELECT read_csv('x') FROM raw.t", r"read_csv\(\)"),
         ("SELECT * FROM range(3)", "a FROM of something else than tables"),
-        ("SELECT id, count(*) AS n FROM raw.t GROUP BY CUBE (id)", "CUBE"),
+        ("SELECT id, count(*) AS n FROM raw.t GROUP BY GROUPING SETS ((id), ())", "GROUPING"),
         ("SELECT id FROM raw.t TABLESAMPLE (1 ROWS)", "SAMPLE"),
         ("SELECT id AS a, a + 1 AS b FROM raw.t", "`a`, a result"),
         ("SELECT upper('Straße') AS x FROM raw.t", "letters that Java changes"),
@@ -148,3 +149,13 @@ def test_the_page_names_every_function_that_the_engine_knows() -> None:
 
 def test_a_text_is_parsed_once() -> None:
     assert parse_query("SELECT 1 AS one") is parse_query("SELECT 1 AS one")
+
+
+@pytest.mark.parametrize(
+    "pattern",
+    ["(?i)a", r"\bfoo", "a*+", "(a*)*", "[a-z&&[b]]", r"\p{L}", r"(a)\1", "(?=a)", r"\Q.\E", "[[:alpha:]]", "a{3,2}",
+     "(a", "a)", "[a", "x{2}{3}", "[%-z]", "(x{99}){99}", "^*", "[]a]", "(" * 40 + "a" + ")" * 40],
+)  # fmt: skip
+def test_a_pattern_that_re2_reads_differently_is_refused(pattern: str) -> None:
+    with pytest.raises(ValueError):
+        re2_pattern(pattern)

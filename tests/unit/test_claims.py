@@ -68,6 +68,7 @@ SYSTEM_CLOCKS = {
     "workers/pool.py": "real processes, unless another clock is given",
 }
 DOLLARS = {
+    "sql/regexes.py": "the end of a line in a pattern",
     "names.py": "the delimiter",
     "tables/expressions.py": "a character of SQL, not of names",
     "testing/faces/case_objects.py": "paths of routes, as a client writes them",
