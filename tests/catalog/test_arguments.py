@@ -131,9 +131,11 @@ def test_what_people_write_works_or_is_named(tmp_path: Path) -> None:
         table.search(vector=["one", "two"])  # type: ignore[list-item]
     assert catalog.create_table("d", schema={"id": "int64", "at": "timestamp"}).schema.names == ["id", "at"]
     with pytest.raises(InvalidInputError, match="schema is"):
-        catalog.create_table("x", schema="id int")  # type: ignore[arg-type]
+        catalog.create_table("x", schema=5)  # type: ignore[arg-type]
     with pytest.raises(InvalidInputError, match="schema is"):
-        catalog.create_stream_table("x", "id int")
+        catalog.create_stream_table("x", 5)
+    with pytest.raises(InvalidInputError, match="is not a column"):
+        catalog.create_stream_table("x", "id")
     with pytest.raises(InvalidInputError, match="a text or a list of texts"):
         catalog.describe(cast(Any, np.zeros((2, 2))))
     wrong_columns: Any = True

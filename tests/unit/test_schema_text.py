@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -11,7 +12,7 @@ import headwater
 from headwater.errors import InvalidInputError
 from headwater.schema_text import MAX_LEVELS, parse_schema, parse_type
 
-COLUMNS = {
+COLUMNS: dict[str, Any] = {
     "id BIGINT NOT NULL": pa.field("id", pa.int64(), nullable=False),
     '"my, name" text': pa.field("my, name", pa.string()),
     "`a ``b` int": pa.field("a `b", pa.int32()),
