@@ -157,5 +157,5 @@ def test_a_text_is_parsed_once() -> None:
      "(a", "a)", "[a", "x{2}{3}", "[%-z]", "(x{99}){99}", "^*", "[]a]", "(" * 40 + "a" + ")" * 40],
 )  # fmt: skip
 def test_a_pattern_that_re2_reads_differently_is_refused(pattern: str) -> None:
-    with pytest.raises(ValueError, match="."):
+    with pytest.raises(ValueError, match=r"."):
         re2_pattern(pattern)
