@@ -172,11 +172,11 @@ def _written(call: protocol.Write | protocol.TakeRows, reader: pa.RecordBatchRea
     if isinstance(call, protocol.TakeRows):
         return Task.unpacked(call.task).run(reader)
     query = call.query
-    if query is not None and call.table.fold is not None:
+    if query is not None and call.table.is_stream:
         return prepare_batch(call.table, query, reader)
     if call.row_ids:
         return rewrite(call.table.writable(), reader)
-    if call.table.fold is not None:
+    if call.table.is_stream:
         return write_events(call.table, reader, call.given, call.deletes)
     return write(call.table.writable(), reader, call.arrow)
 
