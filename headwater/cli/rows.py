@@ -163,7 +163,7 @@ def _is_plain(kind: Any) -> bool:
 
 def _table(path: Path, types: dict[str, Any]) -> pa.Table:
     if path.suffix == ".lance":
-        return lance.dataset(str(path)).to_table()  # type: ignore[no-any-return]
+        return lance.dataset(str(path)).to_table()
     if path.suffix == ".parquet":
         return ParquetRows(str(path)).table()
     if path.suffix == ".csv":

@@ -23,6 +23,7 @@ from headwater.spark.stream import unread_from
 from headwater.tables import indices
 from headwater.tables.columns.alter import commit_column, fill_fragment
 from headwater.tables.commit import compaction as compact
+from headwater.tables.commit.history import timestamps
 from headwater.tables.handle import TableHandle
 
 Json = dict[str, Any]
@@ -149,11 +150,7 @@ def _cleanup(connection: Connection, table: TableHandle, arguments: Json, result
 
 def _older(dataset: lance.LanceDataset, age: dt.timedelta, unread: int) -> list[int]:
     limit = dt.datetime.fromtimestamp(SystemClock().now_ms() / 1000, dt.UTC) - age
-    return [
-        row["version"]
-        for row in dataset.versions()
-        if row["version"] < unread and row["timestamp"].astimezone(dt.UTC) < limit
-    ]
+    return [version for version, time in timestamps(dataset).items() if version < unread and time < limit]
 
 
 def _rollback(connection: Connection, table: TableHandle, arguments: Json, results: list[Any]) -> Json:

@@ -356,7 +356,9 @@ def _take_at(
         at += batch.num_rows
 
 
-def live_batches(dataset: Any, fragments: Sequence[Any] | None = None, **options: Any) -> Iterator[pa.RecordBatch]:
+def live_batches(
+    dataset: lance.LanceDataset, fragments: Sequence[Any] | None = None, **options: Any
+) -> Iterator[pa.RecordBatch]:
     """Yield the live rows of `fragments` (None: all), batch by batch; `options` of a scan without filter or limit.
 
     Deleted rows are read and dropped here. Lance would filter every column of every batch, several times as slowly.
