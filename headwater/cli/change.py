@@ -58,7 +58,7 @@ def parse_schema(text: str) -> pa.Schema:
     return pa.schema(fields)
 
 
-def _field(text: str) -> pa.Field[Any]:
+def _field(text: str) -> pa.Field[pa.DataType]:
     match = _COLUMN.fullmatch(text)
     if not match:
         raise InvalidInputError(f"--schema: {text.strip()[:200]!r} is not a name and a type, such as id int.")

@@ -33,7 +33,7 @@ def _chosen(args: argparse.Namespace, actions: Mapping[str, Action]) -> Action:
     return actions[args.action]
 
 
-def _need(args: argparse.Namespace, name: str) -> Any:
+def _need(args: argparse.Namespace, name: str) -> object:
     value = getattr(args, name)
     if value is None:
         raise InvalidInputError(f"`headwater {args.command.name} T {args.action}` needs the {name}.")

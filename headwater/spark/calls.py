@@ -25,7 +25,7 @@ from headwater.spark.jobs import JOBS
 from headwater.spark.protocol import Append, Commit
 from headwater.spark.stream import commit_batch
 from headwater.spark.stream_writes import catalog_at, check_reads, commit_created, commit_events, land_batch
-from headwater.spark.wire_values import Range, WireScan, WireTable, table_of
+from headwater.spark.wire_values import Json, Range, WireScan, WireTable, table_of
 from headwater.tables.commit.committer import (
     TableCommitter,
     commit_delta,
@@ -43,8 +43,6 @@ from headwater.tables.translate import NoDataError, translating
 from headwater.tables.write.data_files import write
 from headwater.work import HERE, Runner, Task
 from headwater.work.tasks import named
-
-Json = dict[str, Any]
 
 STREAM_JOBS = {
     "publish": "headwater.pipeline.procedures:publish_tables",
@@ -310,7 +308,7 @@ def _job_plan(call: protocol.JobPlan) -> Json:
     return {"table": table.to_json(), "tasks": tasks}
 
 
-def _job_run(call: protocol.JobRun) -> Any:
+def _job_run(call: protocol.JobRun) -> object:
     table = call.table.handle()
     with translating(table, f"run {call.job} on"):
         return JOBS[call.job].run(table, call.task)

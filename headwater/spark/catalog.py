@@ -256,7 +256,7 @@ def _staged(table: TableHandle, arrow: pa.Schema) -> dict[str, object]:
     }
 
 
-def describe(table: TableHandle, dataset: lance.LanceDataset) -> dict[str, Any]:
+def describe(table: TableHandle, dataset: lance.LanceDataset) -> dict[str, object]:
     schema = dataset.schema
     stats = [fragment.metadata for fragment in dataset.get_fragments()]
     properties = {key.decode(): value.decode() for key, value in (schema.metadata or {}).items()}
@@ -316,7 +316,7 @@ def filterable(schema: pa.Schema) -> dict[str, str]:
     return found
 
 
-def _filterable(path: str, field: Any, found: dict[str, str]) -> None:
+def _filterable(path: str, field: pa.Field[pa.DataType], found: dict[str, str]) -> None:
     kind = field.type
     if "." in field.name or "`" in field.name:
         return

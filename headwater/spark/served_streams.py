@@ -12,7 +12,6 @@ import datetime as dt
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property, lru_cache
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -32,7 +31,7 @@ from headwater.names import ObjectId, format_name
 from headwater.rest.client import CompleteRestNamespace, connect_rest
 from headwater.rest.remote_streams import RemoteStream, create_remote
 from headwater.spark.protocol import CommitEvents, CommitStaged
-from headwater.spark.wire_values import Fold, WireScan, WireTable
+from headwater.spark.wire_values import Fold, Json, WireScan, WireTable
 from headwater.streams.definition import Definition, from_properties
 from headwater.streams.log.statements import KINDS, StatementRows, changed
 from headwater.streams.reading.change_feed import INSERT
@@ -168,7 +167,6 @@ class FollowedAfar:
 
 TASK_BYTES = 256 << 20
 """So many bytes of rows a task hands to the driver, which holds those of all."""
-Json = dict[str, Any]
 
 
 def server_of(table: WireTable) -> CompleteRestNamespace:

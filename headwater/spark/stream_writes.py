@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from typing import Any
 from urllib.parse import unquote
 
 import msgspec
@@ -41,7 +40,7 @@ from headwater.spark.protocol import (
     SetProperty,
 )
 from headwater.spark.served_streams import asked, send_batch, send_created, send_statement, taken_rows
-from headwater.spark.wire_values import SERVER, Fold, NewStream, WireTable, is_server
+from headwater.spark.wire_values import SERVER, Fold, Json, NewStream, WireTable, is_server
 from headwater.streams.definition import Definition, define, from_properties, to_properties
 from headwater.streams.layout import LANCE
 from headwater.streams.log.landing import APPEND, UPSERT, BatchOrigin, rows_so_far
@@ -59,8 +58,6 @@ from headwater.types import arrow_type, spark_schema
 FILE = "file://"
 ATTEMPTS = 100
 """How often a statement that has read nothing is begun anew, when others land first."""
-
-Json = dict[str, Any]
 
 
 def write_events(
@@ -84,7 +81,7 @@ def write_events(
     return made
 
 
-def _written(table: WireTable, parts: Sequence[Json], deletes: bool = False) -> list[Mapping[str, Any]]:
+def _written(table: WireTable, parts: Sequence[Json], deletes: bool = False) -> list[Mapping[str, object]]:
     """On the driver: what tasks wrote, and the rows that they handed over, which are written here."""
     found, stream, sofar = _opened(table)
     store, clock = found.metastore.store, found.metastore.clock
@@ -278,14 +275,14 @@ def catalog_at(lake: str | None) -> Catalog:
 
 
 def create_stream(
-    lake: str | None, id: list[str], schema: pa.Schema, properties: dict[str, str], partitions: list[dict[str, Any]]
+    lake: str | None, id: list[str], schema: pa.Schema, properties: dict[str, str], partitions: list[dict[str, object]]
 ) -> None:
     catalog_at(lake).create_stream_table(id, *_described(schema, properties, partitions))
 
 
 def _described(
-    schema: pa.Schema, properties: dict[str, str], partitions: list[dict[str, Any]]
-) -> tuple[pa.Schema, str, str, list[dict[str, Any]], dict[str, str]]:
+    schema: pa.Schema, properties: dict[str, str], partitions: list[dict[str, object]]
+) -> tuple[pa.Schema, str, str, list[dict[str, object]], dict[str, str]]:
     """`keys` and `sequence` are properties, 'a,b'; the others are those of docs/streams.md."""
     kept = dict(properties)
     keys, sequence = (kept.pop(name, "") for name in MARKS)

@@ -262,7 +262,7 @@ class TableHandle:
             )
         return found
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> dict[str, object]:
         return {
             "id": list(self.id.names),
             "uri": self.uri,

@@ -220,7 +220,7 @@ def vector_column(schema: pa.Schema, path: str | None) -> tuple[str, pa.Field[An
     return candidates[0].name, candidates[0]
 
 
-def check_dimension(column: str, field: pa.Field[Any], vectors: list[list[float]]) -> None:
+def check_dimension(column: str, field: pa.Field[pa.DataType], vectors: list[list[float]]) -> None:
     size = dimension(field.type)
     if size is None:
         raise InvalidInputError(f"The column {column!r} holds no vectors: it is {field.type}.")

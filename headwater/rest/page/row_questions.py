@@ -224,5 +224,5 @@ def _shown(table: pa.Table, places: Any, limit: int) -> ComparedRows:
     return ComparedRows(len(places), to_file(some.to_reader()).hex())
 
 
-def _is_heavy(kind: Any) -> bool:
+def _is_heavy(kind: pa.DataType) -> bool:
     return bool(pa.types.is_nested(kind) or pa.types.is_binary(kind) or pa.types.is_large_binary(kind))

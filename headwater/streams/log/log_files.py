@@ -112,7 +112,7 @@ def encode_events(definition: Definition, events: Events, numbers: Codes, bucket
 
 
 @lru_cache(1024)
-def _field(name: str, kind: Any, id: int) -> Any:
+def _field(name: str, kind: pa.DataType, id: int) -> Any:
     """Return the field of a column in files of the log."""
     return with_id(pa.field(name, kind), id)
 
@@ -124,7 +124,7 @@ def highest_of(definition: Definition, rows: pa.Table) -> dict[str, object]:
     return {HIGH: encoded(high_of(rows.column(definition.sequence[0])))}
 
 
-def stored_type(kind: Any) -> Any:
+def stored_type(kind: pa.DataType) -> Any:
     """The type in which a file keeps values: lists of a fixed size as lists, at any depth.
 
     pyarrow below 26 cannot read a fixed-size list with a NULL back from Parquet.
@@ -189,7 +189,7 @@ def _order(definition: Definition, events: Events, buckets: int) -> tuple[Codes,
     return order_of(columns, of), [[int(bucket), int(counts[bucket])] for bucket in np.flatnonzero(counts)]
 
 
-def _ranges(definition: Definition, events: Events) -> dict[str, Any]:
+def _ranges(definition: Definition, events: Events) -> dict[str, object]:
     """The lowest and highest first key, where it is a number or a short text."""
     if not definition.keys or not len(events):
         return {}

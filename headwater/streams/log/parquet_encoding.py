@@ -63,7 +63,7 @@ def _packing(schema: pa.Schema) -> dict[str, object]:
     }
 
 
-def _layout(kind: Any) -> str | None:
+def _layout(kind: pa.DataType) -> str | None:
     if pa.types.is_integer(kind) or pa.types.is_date32(kind) or pa.types.is_timestamp(kind) or pa.types.is_time(kind):
         return "DELTA_BINARY_PACKED"
     if pa.types.is_float32(kind) or pa.types.is_float64(kind):

@@ -181,14 +181,14 @@ def recast(dataset: lance.LanceDataset, types: Mapping[str, pa.DataType]) -> Non
     dataset.checkout_latest()
 
 
-def _cast(batch: pa.RecordBatch, field: Any) -> Any:
+def _cast(batch: pa.RecordBatch, field: pa.Field[pa.DataType]) -> Any:
     try:
         return convert(batch.column(field.name), field.type, exact=True)
     except InvalidInputError as error:
         raise TableSchemaValidationError(f"The column {field.name!r} cannot become {field.type}: {error}") from None
 
 
-def _in_place(schema: LanceSchema, names: Mapping[str, str]) -> Any:
+def _in_place(schema: LanceSchema, names: Mapping[str, str]) -> object:
     """Return the schema with each new field under the name, and in the place, of the old one."""
     told = schema_to_json(schema)
     messages = [base64.b64decode(field) for field in told["fields"]]
@@ -394,7 +394,7 @@ def children(kind: Any) -> dict[str, Field]:
     return {field.name: field for field in fields_of(kind)}
 
 
-def fields_of(kind: Any) -> list[Field]:
+def fields_of(kind: pa.DataType) -> list[Field]:
     return [kind.field(index) for index in range(kind.num_fields)] if pa.types.is_struct(kind) else []
 
 

@@ -167,7 +167,7 @@ def overwrite(
     committer: TableCommitter,
     table: TableHandle,
     filter: str,
-    added: list[dict[str, Any]],
+    added: list[dict[str, object]],
     properties: Mapping[str, str] | None = None,
     prune: Mapping[str, object] | None = None,
 ) -> int:

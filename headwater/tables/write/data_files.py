@@ -201,7 +201,7 @@ def _schema(dataset: lance.LanceDataset | None, arrow: str | None) -> pa.Schema:
     return read_schema(bytes.fromhex(arrow or ""))
 
 
-def rewrite(table: TableHandle, batches: Iterable[pa.RecordBatch]) -> list[dict[str, Any]]:
+def rewrite(table: TableHandle, batches: Iterable[pa.RecordBatch]) -> list[dict[str, object]]:
     """Write updated rows as new fragments. Their column `_rowid` becomes the row ids, and is not written as data."""
     dataset = table.open()
     schema = written_schema(dataset.schema)
