@@ -126,7 +126,7 @@ def _nested(value: Any) -> Markup:
     ).format(mark, count, what if count != 1 else what[:-1], text)
 
 
-def _plain(value: object) -> Any:
+def _plain(value: object) -> object:
     if isinstance(value, dict):
         return {str(key): _plain(item) for key, item in list(value.items())[:MAX_ITEMS]}
     if isinstance(value, (list, tuple)):

@@ -400,7 +400,7 @@ def _find_file() -> Path | None:
     return next((place for place in places if place.is_file()), None)
 
 
-def _flat(profile: Mapping[str, object], folder: Path) -> dict[str, Any]:
+def _flat(profile: Mapping[str, object], folder: Path) -> dict[str, object]:
     """Nested tables become dotted keys; a relative root is relative to the file, wherever it is used from."""
     values: dict[str, Any] = {}
     for key, value in profile.items():

@@ -149,7 +149,7 @@ def spark_field(field: Field) -> dict[str, object]:
     return {"name": field.name, "type": spark_type(field.type), "nullable": field.nullable, "metadata": metadata}
 
 
-def spark_schema(schema: pa.Schema) -> dict[str, Any]:
+def spark_schema(schema: pa.Schema) -> dict[str, object]:
     """Return a table's schema in Spark: `StructType.fromJson(spark_schema(s))`."""
     return {"type": "struct", "fields": [spark_field(field) for field in schema]}
 

@@ -68,7 +68,7 @@ class AgentAnswer:
         return True
 
 
-def shortened(value: object) -> Any:
+def shortened(value: object) -> object:
     """Return the value with long texts cut, each with its length."""
     if isinstance(value, str) and len(value) > MAX_TEXT:
         return f"{value[:MAX_TEXT]}… ({len(value):,} characters)"
@@ -82,7 +82,7 @@ def cells(row: Mapping[str, object], short: bool = True) -> dict[str, Any]:
     return {key: _cell(value, short) for key, value in row.items()}
 
 
-def _cell(value: object, short: bool) -> Any:
+def _cell(value: object, short: bool) -> object:
     if isinstance(value, (bytes, bytearray, memoryview)):
         return f"<{len(value):,} bytes>"
     if isinstance(value, Decimal) and value == value.to_integral_value() and abs(value) < EXACT:
@@ -110,7 +110,7 @@ def _escaped(found: re.Match[str]) -> str:
     return "".join(f"\\u{units[at : at + 2].hex()}" for at in range(0, len(units), 2))
 
 
-def _other(value: object) -> Any:
+def _other(value: object) -> object:
     """Sizes are numbers; of what JSON does not know, the text."""
     return int(value) if isinstance(value, int) else str(value)
 

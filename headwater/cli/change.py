@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from collections.abc import Callable
 from dataclasses import asdict
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import lance_namespace as api
 from pydantic import ValidationError
@@ -18,6 +18,10 @@ from headwater.namespace.abilities import abilities_of, write_rows
 from headwater.rest.routes import BY_OPERATION
 from headwater.schema_text import parse_schema
 from headwater.wording import many
+
+if TYPE_CHECKING:
+    from headwater.catalog import Catalog
+    from headwater.metastore import Transaction
 
 
 def create(args: argparse.Namespace) -> int:
@@ -140,7 +144,7 @@ def _move(args: argparse.Namespace, name: tuple[str, ...], new: tuple[str, ...])
     return 0
 
 
-def _is_namespace(catalog: Any, name: tuple[str, ...]) -> bool:
+def _is_namespace(catalog: Catalog, name: tuple[str, ...]) -> bool:
     """Return True if a name is that of a namespace and of no table."""
     if name in catalog:
         return False
@@ -199,7 +203,7 @@ def properties(args: argparse.Namespace) -> int:
     return 0
 
 
-def _table_properties(args: argparse.Namespace, catalog: Any, name: tuple[str, ...]) -> dict[str, str]:
+def _table_properties(args: argparse.Namespace, catalog: Catalog, name: tuple[str, ...]) -> dict[str, str]:
     """Set and remove properties of a table. Only a metastore can after its creation; a stream table's have rules."""
     table = catalog[name]
     if table.is_stream:
@@ -212,7 +216,7 @@ def _table_properties(args: argparse.Namespace, catalog: Any, name: tuple[str, .
             "opened where its files are, can."
         )
 
-    def work(tx: Any) -> None:
+    def work(tx: Transaction) -> None:
         old = dict(tx.get(name).properties)
         tx.update(name, {**{key: value for key, value in old.items() if key not in args.unset}, **dict(args.set)})
 

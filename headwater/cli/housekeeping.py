@@ -134,7 +134,7 @@ def collect(args: argparse.Namespace) -> int:
     return 0
 
 
-def _collected(done: object, dry_run: bool) -> Any:
+def _collected(done: object, dry_run: bool) -> object:
     """Return what a collection deleted and why, and the oldest readable state, for people."""
     if not isinstance(done, Collected):
         return done

@@ -6,7 +6,7 @@ import argparse
 import re
 from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from headwater.cli.lookups import names_of
 from headwater.cli.output import cell, confirm, is_terminal, show_record, show_records
@@ -18,6 +18,9 @@ from headwater.metastore.records.objects import summarized, summary_of, words_of
 from headwater.metastore.records.serving_copy import LANCE_FORMAT
 from headwater.names import format_name
 from headwater.wording import many
+
+if TYPE_CHECKING:
+    from headwater.catalog import Catalog
 
 SHOWN_CHANGES = 4
 pipeline = when_used("headwater.cli.pipeline")
@@ -165,7 +168,7 @@ def _undo_transaction(args: argparse.Namespace, what: str) -> int:
     return 0
 
 
-def find_transaction(catalog: Any, what: str) -> LogEntry:
+def find_transaction(catalog: Catalog, what: str) -> LogEntry:
     """The transaction of a slot, or with an id. Commits that were made together share a slot: then its id is asked for,
     so that nobody undoes the work of others."""
     slot = int(what) if what.isdigit() else None
@@ -184,7 +187,7 @@ def find_transaction(catalog: Any, what: str) -> LogEntry:
     return found[0]
 
 
-def _from(catalog: Any, slot: int) -> Iterator[LogEntry]:
+def _from(catalog: Catalog, slot: int) -> Iterator[LogEntry]:
     """The log from a commit on, as far as that can have more of it."""
     for entry in catalog.log(slot - 1):
         if entry.slot > slot:

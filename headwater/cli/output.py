@@ -65,7 +65,7 @@ def plain(response: object) -> Any:
     return response
 
 
-def _hidden(key: str, value: object) -> Any:
+def _hidden(key: str, value: object) -> object:
     if key == "storage_options" and isinstance(value, Mapping):
         return dict.fromkeys(value, "(hidden)")
     return plain(value) if isinstance(value, (Mapping, list)) else value

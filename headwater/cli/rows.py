@@ -155,7 +155,7 @@ def column_types(schema: pa.Schema) -> dict[str, object]:
     return {field.name: field.type for field in schema if _is_plain(field.type)}
 
 
-def _is_plain(kind: Any) -> bool:
+def _is_plain(kind: pa.DataType) -> bool:
     nested = isinstance(kind, pa.BaseExtensionType) or kind.num_fields or pa.types.is_dictionary(kind)
     odd = pa.types.is_duration(kind) or pa.types.is_float16(kind) or pa.types.is_null(kind)
     return not (nested or odd)
@@ -163,7 +163,7 @@ def _is_plain(kind: Any) -> bool:
 
 def _table(path: Path, types: dict[str, Any]) -> pa.Table:
     if path.suffix == ".lance":
-        return lance.dataset(str(path)).to_table()  # type: ignore[no-any-return]
+        return lance.dataset(str(path)).to_table()
     if path.suffix == ".parquet":
         return ParquetRows(str(path)).table()
     if path.suffix == ".csv":

@@ -98,7 +98,7 @@ def _back_end(target: str | None, properties: dict[str, str]) -> str:
     return "" if not impl or is_own(impl) else impl
 
 
-def settings_of(args: argparse.Namespace, profile: dict[str, Any]) -> Settings:
+def settings_of(args: argparse.Namespace, profile: dict[str, object]) -> Settings:
     """The settings of a server: the command line first, then the profile."""
     told: dict[str, Any] = {
         "arrow_body": args.max_body,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from collections.abc import Callable, Mapping
 from itertools import islice
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from headwater.cli.look import columns_of
 from headwater.cli.output import confirm, show, show_records
@@ -14,7 +14,10 @@ from headwater.errors import InvalidInputError
 from headwater.names import format_name
 from headwater.schema_text import parse_schema, parse_type
 
-Action = Callable[[argparse.Namespace, Any], None]
+if TYPE_CHECKING:
+    from headwater.catalog import CatalogTable
+
+Action = Callable[[argparse.Namespace, "CatalogTable"], None]
 
 
 def _act(args: argparse.Namespace, actions: Mapping[str, Action]) -> Any:
@@ -33,8 +36,8 @@ def _chosen(args: argparse.Namespace, actions: Mapping[str, Action]) -> Action:
     return actions[args.action]
 
 
-def _need(args: argparse.Namespace, name: str) -> Any:
-    value = getattr(args, name)
+def _need(args: argparse.Namespace, name: str) -> str:
+    value: str | None = getattr(args, name)
     if value is None:
         raise InvalidInputError(f"`headwater {args.command.name} T {args.action}` needs the {name}.")
     return value
@@ -47,11 +50,11 @@ def columns(args: argparse.Namespace) -> int:
     return 0
 
 
-def _on_branch(args: argparse.Namespace, table: Any) -> Any:
+def _on_branch(args: argparse.Namespace, table: CatalogTable) -> Any:
     return table if args.branch is None else table.at(branch=args.branch)
 
 
-def _add_columns(args: argparse.Namespace, table: object) -> None:
+def _add_columns(args: argparse.Namespace, table: CatalogTable) -> None:
     words = _words(args, "NAME TYPE, or any number of NAME=SQL and NAME:TYPE")
     if len(words) == 2 and not any("=" in word or ":" in word for word in words):
         words = [":".join(words)]
@@ -76,18 +79,18 @@ def _words(args: argparse.Namespace, what: str, count: int | None = None) -> lis
     return words
 
 
-def _drop_columns(args: argparse.Namespace, table: Any) -> None:
+def _drop_columns(args: argparse.Namespace, table: CatalogTable) -> None:
     names = _words(args, "the columns to drop")
     confirm(args, f"This will drop the columns {', '.join(names)} of {format_name(table.id.names)}.")
     _on_branch(args, table).drop_columns(*names)
 
 
-def _rename_column(args: argparse.Namespace, table: object) -> None:
+def _rename_column(args: argparse.Namespace, table: CatalogTable) -> None:
     old, new = _words(args, "OLD NEW", 2)
     _on_branch(args, table).rename_columns({old: new})
 
 
-def _cast_column(args: argparse.Namespace, table: object) -> None:
+def _cast_column(args: argparse.Namespace, table: CatalogTable) -> None:
     name, kind = _words(args, "NAME TYPE", 2)
     _on_branch(args, table).cast_columns({name: parse_type(kind)})
 
@@ -99,27 +102,27 @@ def tags(args: argparse.Namespace) -> int:
     return 0
 
 
-def _branch(table: Any, tag: str) -> str | None:
+def _branch(table: CatalogTable, tag: str) -> str | None:
     found: str | None = table.tags.branch_of(tag)
     return found
 
 
-def _newest(args: argparse.Namespace, table: object) -> int:
+def _newest(args: argparse.Namespace, table: CatalogTable) -> int:
     version: int = args.version if args.version is not None else _on_branch(args, table).versions()[-1].version
     return version
 
 
-def _add_tag(args: argparse.Namespace, table: Any) -> None:
+def _add_tag(args: argparse.Namespace, table: CatalogTable) -> None:
     table.tags.create(_need(args, "tag"), _newest(args, table), args.branch)
 
 
-def _move_tag(args: argparse.Namespace, table: Any) -> None:
+def _move_tag(args: argparse.Namespace, table: CatalogTable) -> None:
     name = _need(args, "tag")
     _ = table.tags[name]  # a tag that is not there is not made
     table.tags[name] = _newest(args, table)
 
 
-def _drop_tag(args: argparse.Namespace, table: Any) -> None:
+def _drop_tag(args: argparse.Namespace, table: CatalogTable) -> None:
     del table.tags[_need(args, "tag")]
 
 
@@ -136,7 +139,7 @@ def table_versions(args: argparse.Namespace) -> int:
     return 0
 
 
-def _create_version(args: argparse.Namespace, table: Any) -> None:
+def _create_version(args: argparse.Namespace, table: CatalogTable) -> None:
     version, schema = _need(args, "version"), None if args.schema is None else parse_schema(args.schema)
     if args.file is None and schema is None:
         raise InvalidInputError("A new table version needs a file with rows, or --schema 'id int, v vector(4)'.")
@@ -151,11 +154,11 @@ def _create_version(args: argparse.Namespace, table: Any) -> None:
         made.publish()
 
 
-def _activate_version(args: argparse.Namespace, table: Any) -> None:
+def _activate_version(args: argparse.Namespace, table: CatalogTable) -> None:
     table.table_versions.activate(_need(args, "version"))
 
 
-def _drop_version(args: argparse.Namespace, table: Any) -> None:
+def _drop_version(args: argparse.Namespace, table: CatalogTable) -> None:
     version = _need(args, "version")
     confirm(args, f"This will drop the table version {version} of {format_name(table.id.names)}.")
     table.table_versions.drop(version)
@@ -176,11 +179,11 @@ def _branch_record(name: str, found: object) -> dict[str, object]:
     }
 
 
-def _add_branch(args: argparse.Namespace, table: Any) -> None:
+def _add_branch(args: argparse.Namespace, table: CatalogTable) -> None:
     table.branches.create(_need(args, "branch"), args.version, args.source)
 
 
-def _drop_branch(args: argparse.Namespace, table: Any) -> None:
+def _drop_branch(args: argparse.Namespace, table: CatalogTable) -> None:
     del table.branches[_need(args, "branch")]
 
 
@@ -195,7 +198,7 @@ def index(args: argparse.Namespace) -> int:
     return 0
 
 
-def _index_record(table: Any, name: str, item: Any) -> dict[str, object]:
+def _index_record(table: CatalogTable, name: str, item: Any) -> dict[str, object]:
     known = table.indices.stats(name)
     return {
         "index": name,
@@ -206,11 +209,11 @@ def _index_record(table: Any, name: str, item: Any) -> dict[str, object]:
     }
 
 
-def _add_index(args: argparse.Namespace, table: Any) -> None:
+def _add_index(args: argparse.Namespace, table: CatalogTable) -> None:
     told = {"name": args.name, "distance_type": args.distance}
     options = {key: value for key, value in told.items() if value is not None}
     table.create_index(_need(args, "column"), args.type, **options)
 
 
-def _drop_index(args: argparse.Namespace, table: Any) -> None:
+def _drop_index(args: argparse.Namespace, table: CatalogTable) -> None:
     del table.indices[_need(args, "column")]

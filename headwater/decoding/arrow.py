@@ -10,7 +10,6 @@ import struct
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from operator import add
-from typing import Any
 
 import pyarrow as pa
 
@@ -97,7 +96,7 @@ def read_schema(data: Body) -> pa.Schema:
         return schema
 
 
-def read_type(text: str) -> Any:
+def read_type(text: str) -> object:
     """Return the type of the first field of a schema message in hexadecimal digits."""
     with reading("A type in Arrow's form cannot be read"):
         return read_schema(bytes.fromhex(text)).field(0).type

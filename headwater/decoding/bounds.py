@@ -13,6 +13,7 @@ import pyarrow.compute as pc
 import pyarrow.types as kinds
 
 from headwater.errors import InvalidInputError
+from headwater.types import Array
 
 MAX_FIELDS = 10_000
 MAX_DEPTH = 32
@@ -106,15 +107,12 @@ def _size(metadata: Mapping[bytes, bytes] | None) -> int:
     return sum(len(key) + len(value) for key, value in (metadata or {}).items())
 
 
-def _children(kind: Any) -> list[Any]:
+def _children(kind: pa.DataType) -> list[Any]:
     if isinstance(kind, pa.BaseExtensionType):
         return [pa.field("", kind.storage_type)]
     if pa.types.is_dictionary(kind):
         return [pa.field("", kind.value_type)]
     return [kind.field(position) for position in range(kind.num_fields)]
-
-
-Array = Any
 
 
 def unpacked_bytes(array: Array) -> int:
@@ -177,17 +175,17 @@ def _sum(lengths: Array) -> int:
     return int(pc.sum(lengths).as_py() or 0)
 
 
-def _has_lengths(kind: Any) -> bool:
+def _has_lengths(kind: pa.DataType) -> bool:
     is_view = kinds.is_string_view(kind) or kinds.is_binary_view(kind)
     is_text = kinds.is_string(kind) or kinds.is_large_string(kind)
     return bool(is_view or is_text or kinds.is_binary(kind) or kinds.is_large_binary(kind))
 
 
-def _has_one_width(kind: Any) -> bool:
+def _has_one_width(kind: pa.DataType) -> bool:
     return bool(kinds.is_primitive(kind) or kinds.is_fixed_size_binary(kind) or kinds.is_null(kind))
 
 
-def repeats(kind: Any) -> bool:
+def repeats(kind: pa.DataType) -> bool:
     """Return whether a type holds views, dictionaries, runs or unions anywhere."""
     if isinstance(kind, pa.BaseExtensionType):
         return repeats(kind.storage_type)

@@ -340,12 +340,12 @@ def _width(leaf: Any) -> int:
     return FIXED_WIDTH.get(leaf.physical_type, 0 if leaf.converted_type in ("UTF8", "NONE", "JSON") else WIDEST)
 
 
-def _is_bytes(kind: Any) -> bool:
+def _is_bytes(kind: pa.DataType) -> bool:
     is_text = kinds.is_string(kind) or kinds.is_large_string(kind)
     return bool(is_text or kinds.is_binary(kind) or kinds.is_large_binary(kind) or kinds.is_dictionary(kind))
 
 
-def _leaf_types(kind: Any, slots: int, in_list: bool) -> list[tuple[object, int, bool]]:
+def _leaf_types(kind: pa.DataType, slots: int, in_list: bool) -> list[tuple[object, int, bool]]:
     if isinstance(kind, pa.BaseExtensionType):
         return _leaf_types(kind.storage_type, slots, in_list)
     if kinds.is_fixed_size_list(kind):

@@ -7,7 +7,8 @@ creators of one name never mix. Whoever loses takes its own files back and nothi
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, ClassVar, Protocol
 
 import pyarrow as pa
 from lance_namespace import LanceNamespace
@@ -29,6 +30,106 @@ from headwater.tables.write.arrow import Counted, with_metadata
 from headwater.tables.write.input_rows import fit_new
 
 Created = tuple[Table, int | None]
+
+
+class FirstVersion(Protocol):
+    """The way in which version 1 of a new table and its name are taken: by a manifest, or as records of the catalog."""
+
+    @property
+    def lost(self) -> type[ConcurrentModificationError]:
+        """The error of `take` when another creator of the same name was faster."""
+
+    def prepare(self, handle: TableHandle) -> None:
+        """Called before the data files are written."""
+
+    def take(self, handle: TableHandle, keys: Sequence[str]) -> Take:
+        """Take version 1 while pylance waits. `keys`: the data files, which are durable by then."""
+
+    def name(self) -> Table:
+        """Return the table under its name, after version 1 is taken."""
+
+
+@dataclass
+class StoredVersion:
+    """Version 1 is its manifest. The name follows it."""
+
+    operations: Operations
+    table: Table
+    mode: CreateMode
+    lost: ClassVar[type[ConcurrentModificationError]] = ConcurrentModificationError
+
+    def prepare(self, handle: TableHandle) -> None:
+        pass
+
+    def take(self, handle: TableHandle, keys: Sequence[str]) -> Take:
+        return claiming(self.operations.store, handle, self.table.location, keys)
+
+    def name(self) -> Table:
+        """Add the name for data that is written, also one that was declared and dropped meanwhile.
+
+        If it cannot be had, the data goes too.
+        """
+        operations, table = self.operations, self.table
+        if not operations.registry.capabilities.namespaces:
+            return table  # the folder is the name
+
+        def plan(facts: Facts) -> tuple[list[Change], Ownership]:
+            plans.namespace_of(facts, table.id.parent)
+            found = facts.get(table.id)
+            elsewhere = isinstance(found, Table) and found.location != table.location  # what is here, we have created
+            return plans.own_name(found, table, self.mode, created=elsewhere)
+
+        try:
+            owned = operations.run([table.id, table.id.parent], plan, seen=False)
+        except CommitStateUnknownError:
+            raise
+        except LanceNamespaceError:
+            operations.discard(table)
+            raise
+        useless = owned.replaced if owned.table is table else table
+        if useless is not None:
+            operations.discard(useless)
+        return owned.table
+
+
+@dataclass
+class RecordedVersion:
+    """The name and version 1 are one commit to the records of the catalog, made while pylance waits for the version."""
+
+    operations: Operations
+    versions: TableVersions
+    table: Table
+    mode: CreateMode
+    declared: bool
+    lost: ClassVar[type[ConcurrentModificationError]] = NameLostError
+    _named: Table | None = None
+
+    def prepare(self, handle: TableHandle) -> None:
+        if self.versions.managed is not None and handle.client is not None:
+            self.versions.managed.set_aside(self.versions.line(self.table))
+
+    def take(self, handle: TableHandle, keys: Sequence[str]) -> Take:
+        return recording(self.operations.store, self.table.location, keys, self._record)
+
+    def _record(self, asked: Mapping[str, Any]) -> str:
+        operations, versions, table = self.operations, self.versions, self.table
+        new = NewVersion(
+            1, asked["manifest_path"], asked.get("manifest_size"), naming_scheme=asked.get("naming_scheme")
+        )
+        staged = versions.read_all([(table, new)])[0]
+        operations.store.sync([staged.line.key(staged.version.manifest_path)])
+        plan = plan_first_version(table, staged.version, self.mode, self.declared)
+        managed = require_managed(versions)
+        with managed.keeping(staged):
+            owned = operations.run([table.id, table.id.parent], plan, seen=False, newest=True)
+        self._named = owned.table
+        if owned.replaced is not None:
+            operations.discard(owned.replaced)
+        return staged.line.object_path(managed.finish([staged])[0].manifest_path)
+
+    def name(self) -> Table:
+        assert self._named is not None  # `take` has recorded it
+        return self._named
 
 
 class Creation:
@@ -76,9 +177,13 @@ class Creation:
         reader = with_metadata(reader, table.properties)
         if has_data and owned.replaced is not None:
             return self._create_over(owned.replaced, properties, reader, options)
+        return self._create(table, mode, reader, options, self._first_version(table, mode, filled is not None))
+
+    def _first_version(self, table: Table, mode: CreateMode, declared: bool) -> FirstVersion:
+        """Return how version 1 and the name of a table are taken in this catalog."""
         if self.versions.records is not None and self.versions.records.manages_versions:
-            return self._create_managed(table, mode, reader, options, filled is not None)
-        return self._create(table, mode, reader, options)
+            return RecordedVersion(self.operations, self.versions, table, mode, declared)
+        return StoredVersion(self.operations, table, mode)
 
     def fill(self, declared: Table, reader: pa.RecordBatchReader) -> Created:
         """The first rows of a table that is only declared: errors 5 and 14 if it is not that any more, 20."""
@@ -120,81 +225,30 @@ class Creation:
         mode: CreateMode,
         reader: pa.RecordBatchReader,
         options: Mapping[str, str],
+        first: FirstVersion,
     ) -> Created:
-        handle = self._handle(table, options)
+        handle, store = self._handle(table, options), self.operations.store
+        first.prepare(handle)
         try:
             operation = self._stage(handle, table.location, mode, reader)
         except ConcurrentModificationError:
             return self._kept(table, mode)
-        store = self.operations.store
-        keys = data_keys(table.location, operation.fragments)
+        keys, transaction = data_keys(table.location, operation.fragments), lance.Transaction(0, operation)
+
+        def exists() -> bool:
+            return has_version(store, table.location)
+
         try:
-            self._commit_first(handle, table, operation, claiming(store, handle, table.location, keys))
-        except ConcurrentModificationError:
-            return self._lost(handle, table, mode, operation)
+            once = OneCommit(handle, 1, first.take(handle, keys))
+            commit_exactly(once, handle, handle.uri, transaction, exists, max_retries=0)
+        except first.lost as lost:
+            return self._lost(handle, lost.table if isinstance(lost, NameLostError) else table, mode, operation)
         except CommitStateUnknownError:
             raise  # It may have landed, and then these files are the table.
         except BaseException:
             discard_files(store, table.location, keys)
             raise
-        return self._record(table, mode), 1
-
-    def _create_managed(
-        self,
-        table: Table,
-        mode: CreateMode,
-        reader: pa.RecordBatchReader,
-        options: Mapping[str, str],
-        declared: bool,
-    ) -> Created:
-        """The name and its version 1 are one commit, made while pylance waits for the version to be taken."""
-        handle = self._handle(table, options)
-        if self.versions.managed is not None and handle.client is not None:
-            self.versions.managed.set_aside(self.versions.line(table))
-        try:
-            operation = self._stage(handle, table.location, mode, reader)
-        except ConcurrentModificationError:
-            return self._kept(table, mode)
-        store, kept = self.operations.store, list[Ownership]()
-        keys = data_keys(table.location, operation.fragments)
-
-        def record(asked: dict[str, Any]) -> str:
-            new = NewVersion(
-                1, asked["manifest_path"], asked.get("manifest_size"), naming_scheme=asked.get("naming_scheme")
-            )
-            staged = self.versions.read_all([(table, new)])[0]
-            store.sync([staged.line.key(staged.version.manifest_path)])
-            plan = plan_first_version(table, staged.version, mode, declared)
-            ids = [table.id, table.id.parent]
-            managed = require_managed(self.versions)
-            with managed.keeping(staged):
-                kept.append(self.operations.run(ids, plan, seen=False, newest=True))
-            if kept[-1].replaced is not None:
-                self.operations.discard(kept[-1].replaced)
-            final = managed.finish([staged])[0]
-            return staged.line.object_path(final.manifest_path)
-
-        try:
-            self._commit_first(handle, table, operation, recording(store, table.location, keys, record))
-        except NameLostError as lost:
-            return self._lost(handle, lost.table, mode, operation)
-        except CommitStateUnknownError:
-            raise
-        except BaseException:
-            discard_files(store, table.location, keys)
-            raise
-        return kept[-1].table, 1
-
-    def _commit_first(
-        self, handle: TableHandle, table: Table, operation: lance.LanceOperation.Overwrite, take: Take
-    ) -> None:
-        """Version 1 with these fragments: errors 14 when another has it, or what `take` raises."""
-        store, transaction = self.operations.store, lance.Transaction(0, operation)
-
-        def exists() -> bool:
-            return has_version(store, table.location)
-
-        commit_exactly(OneCommit(handle, 1, take), handle, handle.uri, transaction, exists, max_retries=0)
+        return first.name(), 1
 
     def _lost(
         self, handle: TableHandle, table: Table, mode: CreateMode, operation: lance.LanceOperation.Overwrite
@@ -209,33 +263,6 @@ class Creation:
     def _kept(table: Table, mode: CreateMode) -> Created:
         """Return the table that another writer created first, or raise TableAlreadyExists (5)."""
         return plans.own_name(table, table, mode, created=True)[1].table, None
-
-    def _record(self, table: Table, mode: CreateMode) -> Table:
-        """Add the name for data that is written, also one that was declared and dropped meanwhile.
-
-        If it cannot be had, the data goes too.
-        """
-        operations = self.operations
-        if not operations.registry.capabilities.namespaces:
-            return table  # the folder is the name
-
-        def plan(facts: Facts) -> tuple[list[Change], Ownership]:
-            plans.namespace_of(facts, table.id.parent)
-            found = facts.get(table.id)
-            elsewhere = isinstance(found, Table) and found.location != table.location  # what is here, we have created
-            return plans.own_name(found, table, mode, created=elsewhere)
-
-        try:
-            owned = operations.run([table.id, table.id.parent], plan, seen=False)
-        except CommitStateUnknownError:
-            raise
-        except LanceNamespaceError:
-            operations.discard(table)
-            raise
-        useless = owned.replaced if owned.table is table else table
-        if useless is not None:
-            operations.discard(useless)
-        return owned.table
 
     def _record_properties(self, found: Table, properties: Mapping[str, str]) -> Table:
         if not properties or not self.operations.registry.capabilities.properties:
@@ -266,7 +293,9 @@ class Creation:
                 if isinstance(error, HoldsDataError):
                     raise ConcurrentModificationError(f"{handle.id} was created by another writer.") from None
                 raise
-        return lance.LanceOperation.Overwrite(transaction.operation.new_schema, transaction.operation.fragments)
+        written = transaction.operation
+        assert isinstance(written, lance.LanceOperation.Overwrite)
+        return lance.LanceOperation.Overwrite(written.new_schema, written.fragments)
 
     def _overwrite(self, handle: TableHandle, table: Table, operation: lance.LanceOperation.Overwrite) -> int:
         self.operations.store.sync(data_keys(table.location, operation.fragments))

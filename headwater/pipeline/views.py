@@ -16,7 +16,7 @@ import pyarrow as pa
 
 from headwater.catalog import Catalog
 from headwater.errors import InvalidInputError, UnsupportedOperationError
-from headwater.imports import exp, when_used
+from headwater.imports import exp, lance, when_used
 from headwater.pipeline.facts import schema_of
 from headwater.pipeline.grammar import ViewSpec
 from headwater.pipeline.slices import Run, TooManyHereError, land_slices
@@ -107,7 +107,9 @@ def _in_slices(catalog: Catalog, view: ViewSpec, moment: ViewMoment, runner: Run
         return land_slices(catalog, moment.catalog, view, moment.inputs, partial(run_sql, engine), EMBEDDED, None)
 
 
-def run_sql(engine: EmbeddedEngine, query: str | exp.Expr, tables: Mapping[str, object]) -> pa.Table:
+def run_sql(
+    engine: EmbeddedEngine, query: str | exp.Expr, tables: Mapping[str, lance.LanceDataset | pa.Table]
+) -> pa.Table:
     for name, table in tables.items():
         engine.add(name, table)
     return engine.query(query)

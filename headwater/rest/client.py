@@ -70,12 +70,12 @@ NATIVE_PREFIXES = ("tls.", "dynamic_context_provider.")
 Answer = TypeVar("Answer")
 
 
-class CompleteRestNamespace(RestNamespace):  # type: ignore[misc]
+class CompleteRestNamespace(RestNamespace):
     """A catalog behind a REST server, with every operation. pylance takes it as a `namespace_client`."""
 
     def __init__(self, **properties: str) -> None:
         headers = headers_of(properties)
-        super().__init__(**native(properties, headers))
+        super().__init__(**native(properties, headers))  # type: ignore[no-untyped-call]
         self._delimiter = properties.get("delimiter", DELIMITER)
         client = ApiClient(Configuration(host=properties["uri"].rstrip("/"), retries=False))
         client.default_headers.update(headers)

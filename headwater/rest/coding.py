@@ -163,7 +163,7 @@ def read_params(route: Route, query: Mapping[str, list[str]], headers: Mapping[s
     return found
 
 
-def _value(param: Param, values: list[str]) -> Any:
+def _value(param: Param, values: list[str]) -> object:
     text = values[-1]
     if param.kind is ParameterKind.TEXT:
         return text

@@ -192,7 +192,7 @@ class Dispatcher:
         if SessionKind.TRANSACTION not in call.route.sessions or AT in call.headers:
             raise InvalidInputError(f"{call.operation} cannot be part of a transaction: leave {TRANSACTION} out.")
 
-    def _within(self, call: Call) -> Any:
+    def _within(self, call: Call) -> object:
         """One operation of a transaction: what it reads is known when it ends."""
         assert self._abilities.transactions is not None
         sent = call.body.view.nbytes if isinstance(call.body, BodySpool) else len(call.body)
@@ -335,7 +335,7 @@ class Dispatcher:
         response = getattr(self._namespace, call.route.method)(call.request)
         return self._with_delimiter(response, call) if operation == "ListAllTables" else response
 
-    def _list_of_root(self, call: Call) -> Any:
+    def _list_of_root(self, call: Call) -> object:
         """`/v1/namespace/./table/list` arrives as `/v1/namespace/table/list`: the root's tables, if it must be so.
 
         It is so when the request has a parameter that only ListTables has, or there is no namespace `table`.
@@ -352,7 +352,7 @@ class Dispatcher:
             return self._visible(tables)
         return self._namespace.list_tables(tables.request)
 
-    def _visible(self, call: Call) -> Any:
+    def _visible(self, call: Call) -> object:
         return list_visible(self._namespace, call, self._abilities)
 
     def _with_delimiter(self, response: Any, call: Call) -> Any:
@@ -370,7 +370,7 @@ class Dispatcher:
         if call.holding is not None:
             call.holding.grow_to(size)
 
-    def _extend(self, call: Call) -> Any:
+    def _extend(self, call: Call) -> object:
         call.accept = lambda size: self._accept(call, size)
         return self._extensions[call.route.operation](self._namespace, call)
 

@@ -75,7 +75,7 @@ def _capabilities(namespace: LanceNamespace, call: Call) -> dict[str, object]:
     }
 
 
-def _caller(namespace: LanceNamespace, call: Call) -> dict[str, Any]:
+def _caller(namespace: LanceNamespace, call: Call) -> dict[str, object]:
     grants = [
         {"role": role_of(g.permissions), "permissions": names_of(g.permissions), "scope": list(g.scope.names)}
         for g in call.asker.grants
@@ -83,7 +83,7 @@ def _caller(namespace: LanceNamespace, call: Call) -> dict[str, Any]:
     return {"name": call.asker.name, "grants": grants}
 
 
-def _describe_exact(namespace: LanceNamespace, call: Call) -> Any:
+def _describe_exact(namespace: LanceNamespace, call: Call) -> object:
     try:
         return describe_exact(namespace, list(call.id.names))
     except LanceNamespaceError:
@@ -117,7 +117,7 @@ def _handler(row: Verb) -> Handler:
     """Return a handler that answers a call by a verb, as far as the caller may see the answer."""
     project, check = _PROJECTIONS.get(row.operation), _check_undo if row.operation == "UndoTransaction" else None
 
-    def handle(namespace: LanceNamespace, call: Call) -> Any:
+    def handle(namespace: LanceNamespace, call: Call) -> object:
         session = session_of(namespace, call)
         if check is not None:
             check(session, call)

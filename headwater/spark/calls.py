@@ -9,7 +9,7 @@ import json
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import nullcontext
-from typing import Any, TypeVar
+from typing import Any, Protocol, TypeVar
 
 import msgspec
 import pyarrow as pa
@@ -25,7 +25,7 @@ from headwater.spark.jobs import JOBS
 from headwater.spark.protocol import Append, Commit
 from headwater.spark.stream import commit_batch
 from headwater.spark.stream_writes import catalog_at, check_reads, commit_created, commit_events, land_batch
-from headwater.spark.wire_values import Range, WireScan, table_of
+from headwater.spark.wire_values import Json, Range, WireScan, WireTable, table_of
 from headwater.tables.commit.committer import (
     TableCommitter,
     commit_delta,
@@ -43,8 +43,6 @@ from headwater.tables.translate import NoDataError, translating
 from headwater.tables.write.data_files import write
 from headwater.work import HERE, Runner, Task
 from headwater.work.tasks import named
-
-Json = dict[str, Any]
 
 STREAM_JOBS = {
     "publish": "headwater.pipeline.procedures:publish_tables",
@@ -125,11 +123,11 @@ def _count(call: protocol.Count) -> int:
 
 def _partitions(call: protocol.Partitions) -> list[list[str | None]]:
     """Return the values of each partition, sorted, NULL first: of a stream table, those of its change log now."""
-    table, fold = call.table, call.table.fold
-    if fold is None:
+    table = call.table
+    if not table.is_stream:
         return list_partitions(table.handle())
-    objects = catalog_at(fold.lake).objects(table.id)
-    found = [list(each.values.values()) for each in objects if each.values and each.key.startswith(f"{fold.id}/")]
+    objects, own = catalog_at(table.log.lake).objects(table.id), f"{table.log.id}/"
+    found = [list(each.values.values()) for each in objects if each.values and each.key.startswith(own)]
     return sorted(found, key=lambda values: [(value is not None, value or "") for value in values])
 
 
@@ -146,7 +144,7 @@ def _append(call: protocol.Append) -> int:
 
 
 def _commit_staged(call: protocol.CommitStaged) -> int:
-    if call.table.fold is not None and call.table.fold.new is not None:
+    if call.table.is_new_stream:
         return commit_created(call)
     table, schema = call.table.writable(), schema_from(call.arrow)
     if table.version is None:
@@ -160,7 +158,7 @@ def _commit_delta(call: protocol.CommitDelta) -> int:
 
 
 def _commit_batch(call: protocol.CommitBatch) -> int:
-    if call.table.fold is not None:
+    if call.table.is_stream:
         return land_batch(call.table, call.stream, call.batch, call.fragments, call.truncate)
     table = call.table.writable()
     return commit_batch(connection(call), table, call.stream, call.batch, call.fragments, call.truncate)
@@ -180,67 +178,106 @@ def _delete_where(call: protocol.DeleteWhere) -> int:
     return delete_where(connection(call).committer, call.table.writable(), call.filter, call.prune)
 
 
-# Streams: of versions of a Lance table, or of positions of a stream table's log ---------------------------------------
+# Streams and changes: a source is the versions of a Lance table, or the log of a stream table -------------------------
+
+
+class ChangeSource(Protocol):
+    """A table whose changes a query follows, or reads between two moments."""
+
+    def initial(self, call: protocol.StreamInitial) -> stream.Offset: ...
+
+    def newest(self, call: protocol.StreamCall) -> int: ...
+
+    def latest(self, call: protocol.StreamLatest) -> stream.Offset: ...
+
+    def plan(self, call: protocol.StreamPlan) -> Sequence[AnyPart]: ...
+
+    def protect(self, call: protocol.StreamCall, offset: stream.Offset) -> None:
+        """The query has read up to here: keep this version and all after it."""
+
+    def plan_changes(self, call: protocol.ChangesPlan) -> Sequence[AnyPart]: ...
+
+
+class LanceVersions:
+    """The versions of a Lance table."""
+
+    def initial(self, call: protocol.StreamInitial) -> stream.Offset:
+        table = _newest(call, call.table.handle())
+        return stream.marked(table, stream.initial(table.open(), call.options))
+
+    def newest(self, call: protocol.StreamCall) -> int:
+        return int(connection(call).open(call.table.handle()).version)
+
+    def latest(self, call: protocol.StreamLatest) -> stream.Offset:
+        newest, table = call.last or self.newest(call), call.table.handle()
+        stream.check_same(table, newest, call.start)
+        limits = (call.max_versions, call.max_rows)
+        end = stream.latest(table, newest, call.start, call.options, *limits, changes=call.changes)
+        return stream.marked(table, end, call.start)
+
+    def plan(self, call: protocol.StreamPlan) -> Sequence[AnyPart]:
+        start, end, table = call.start, call.end, call.table.handle()
+        stream.check_same(table, end["version"], start, end)
+        if call.scan.changes:
+            return feed.plan(table.at(end["version"]), start["version"] + 1, end["version"], call.parallelism)
+        skip = stream.option(call.options, "skipChangeCommits") == "true"
+        return stream.plan(table, start, end, call.parallelism, skip, call.scan.prune)
+
+    def protect(self, call: protocol.StreamCall, offset: stream.Offset) -> None:
+        """A version that another client cleaned up meanwhile cannot be tagged: the tag stays, and keeps more."""
+        if offset["version"] < 1 or stream.option(call.options, "protect") == "false":
+            return
+        table = call.table.handle()
+        try:
+            table.at(offset["version"]).open()
+        except (TableVersionNotFoundError, NoDataError):
+            return
+        tag = stream.tag_of(stream.CONSUMER, call.checkpoint)
+        stream.move_tag(connection(call).open(table), tag, offset["version"])
+
+    def plan_changes(self, call: protocol.ChangesPlan) -> Sequence[AnyPart]:
+        table = call.table.handle()
+        first, last = feed.bounds(table, msgspec.to_builtins(call.range))
+        return feed.plan(table, first, last, call.parallelism)
+
+
+class LogPositions:
+    """The positions of a stream table's log, in this process or behind a server."""
+
+    def initial(self, call: protocol.StreamInitial) -> stream.Offset:
+        return following.initial(call.table, call.options, call.changes)
+
+    def newest(self, call: protocol.StreamCall) -> int:
+        return following.newest(call.table)
+
+    def latest(self, call: protocol.StreamLatest) -> stream.Offset:
+        limits = (call.max_versions, call.max_rows)
+        return following.latest(call.table, call.start, call.options, call.changes, call.last, *limits)
+
+    def plan(self, call: protocol.StreamPlan) -> Sequence[AnyPart]:
+        return following.plan(call.table, call.start, call.end, call.options, call.changes, call.parallelism)
+
+    def protect(self, call: protocol.StreamCall, offset: stream.Offset) -> None:
+        following.protect(call.table, call.checkpoint, call.options, offset)
+
+    def plan_changes(self, call: protocol.ChangesPlan) -> Sequence[AnyPart]:
+        return following.plan_changes(call.table, call.range, call.parallelism)
+
+
+def _source(table: WireTable) -> ChangeSource:
+    return LogPositions() if table.is_stream else LanceVersions()
 
 
 def _stream_initial(call: protocol.StreamInitial) -> stream.Offset:
-    if call.table.fold is not None:
-        start = following.initial(call.table, call.options, call.changes)
-    else:
-        table = _newest(call, call.table.handle())
-        start = stream.marked(table, stream.initial(table.open(), call.options))
-    _protect(call, start)
+    source = _source(call.table)
+    start = source.initial(call)
+    source.protect(call, start)
     return start
 
 
-def _stream_newest(call: protocol.StreamCall) -> int:
-    if call.table.fold is not None:
-        return following.newest(call.table)
-    return int(connection(call).open(call.table.handle()).version)
-
-
-def _stream_latest(call: protocol.StreamLatest) -> stream.Offset:
-    limits = (call.max_versions, call.max_rows)
-    if call.table.fold is not None:
-        return following.latest(call.table, call.start, call.options, call.changes, call.last, *limits)
-    newest = call.last or _stream_newest(call)
-    table = call.table.handle()
-    stream.check_same(table, newest, call.start)
-    end = stream.latest(table, newest, call.start, call.options, *limits, changes=call.changes)
-    return stream.marked(table, end, call.start)
-
-
-def _stream_plan(call: protocol.StreamPlan) -> Sequence[AnyPart]:
-    start, end, table = call.start, call.end, call.table.handle()
-    if call.table.fold is not None:
-        return following.plan(call.table, start, end, call.options, call.changes, call.parallelism)
-    stream.check_same(table, end["version"], start, end)
-    if call.scan.changes:
-        return feed.plan(table.at(end["version"]), start["version"] + 1, end["version"], call.parallelism)
-    skip = stream.option(call.options, "skipChangeCommits") == "true"
-    return stream.plan(table, start, end, call.parallelism, skip, call.scan.prune)
-
-
-def _protect(call: protocol.StreamCall, offset: stream.Offset) -> None:
-    """The query has read up to here: keep this version and all after it.
-
-    A version that another client cleaned up meanwhile cannot be tagged: the tag stays where it is, and keeps more.
-    """
-    if call.table.fold is not None:
-        following.protect(call.table, call.checkpoint, call.options, offset)
-        return
-    if offset["version"] < 1 or stream.option(call.options, "protect") == "false":
-        return
-    table = call.table.handle()
-    try:
-        table.at(offset["version"]).open()
-    except (TableVersionNotFoundError, NoDataError):
-        return
-    tag = stream.tag_of(stream.CONSUMER, call.checkpoint)
-    stream.move_tag(connection(call).open(table), tag, offset["version"])
-
-
-# Changes and jobs ----------------------------------------------------------------------------------------------------
+def _changes_plan(call: protocol.ChangesPlan) -> Sequence[AnyPart]:
+    _check_order(call.range)
+    return _source(call.table).plan_changes(call)
 
 
 def _check_order(asked: Range) -> None:
@@ -256,13 +293,7 @@ def _check_order(asked: Range) -> None:
         raise InvalidInputError(f"There are no changes from {told}: the range ends before it begins. Turn it around.")
 
 
-def _changes_plan(call: protocol.ChangesPlan) -> Sequence[AnyPart]:
-    _check_order(call.range)
-    if call.table.fold is not None:
-        return following.plan_changes(call.table, call.range, call.parallelism)
-    table = call.table.handle()
-    first, last = feed.bounds(table, msgspec.to_builtins(call.range))
-    return feed.plan(table, first, last, call.parallelism)
+# Jobs ----------------------------------------------------------------------------------------------------------------
 
 
 def _job_plan(call: protocol.JobPlan) -> Json:
@@ -277,7 +308,7 @@ def _job_plan(call: protocol.JobPlan) -> Json:
     return {"table": table.to_json(), "tasks": tasks}
 
 
-def _job_run(call: protocol.JobRun) -> Any:
+def _job_run(call: protocol.JobRun) -> object:
     table = call.table.handle()
     with translating(table, f"run {call.job} on"):
         return JOBS[call.job].run(table, call.task)
@@ -322,10 +353,10 @@ CALLS: dict[type[protocol.WorkerCall], Callable[[Any], Any]] = {
     protocol.CommitEvents: commit_events,
     protocol.CommitBatch: _commit_batch,
     protocol.StreamInitial: _stream_initial,
-    protocol.StreamNewest: _stream_newest,
-    protocol.StreamLatest: _stream_latest,
-    protocol.StreamPlan: _stream_plan,
-    protocol.StreamDone: lambda call: _protect(call, call.end),
+    protocol.StreamNewest: lambda call: _source(call.table).newest(call),
+    protocol.StreamLatest: lambda call: _source(call.table).latest(call),
+    protocol.StreamPlan: lambda call: _source(call.table).plan(call),
+    protocol.StreamDone: lambda call: _source(call.table).protect(call, call.end),
     protocol.ChangesPlan: _changes_plan,
     protocol.JobPlan: _job_plan,
     protocol.JobRun: _job_run,

@@ -62,6 +62,7 @@ from headwater.streams.definition import Definition
 from headwater.tables.columns import alter as columns
 from headwater.tables.columns.alter import COMMENT, Alteration, FieldPath, column_at, fields_of
 from headwater.tables.commit.committer import TableCommitter
+from headwater.tables.commit.history import timestamps
 from headwater.tables.handle import TableHandle, shared_session
 from headwater.tables.partitions import partitioned, partitioning
 from headwater.tables.scan.table_scan import SMALL_ROWS
@@ -255,7 +256,7 @@ def _staged(table: TableHandle, arrow: pa.Schema) -> dict[str, object]:
     }
 
 
-def describe(table: TableHandle, dataset: lance.LanceDataset) -> dict[str, Any]:
+def describe(table: TableHandle, dataset: lance.LanceDataset) -> dict[str, object]:
     schema = dataset.schema
     stats = [fragment.metadata for fragment in dataset.get_fragments()]
     properties = {key.decode(): value.decode() for key, value in (schema.metadata or {}).items()}
@@ -315,7 +316,7 @@ def filterable(schema: pa.Schema) -> dict[str, str]:
     return found
 
 
-def _filterable(path: str, field: Any, found: dict[str, str]) -> None:
+def _filterable(path: str, field: pa.Field[pa.DataType], found: dict[str, str]) -> None:
     kind = field.type
     if "." in field.name or "`" in field.name:
         return
@@ -360,7 +361,7 @@ def _travel(table: TableHandle, dataset: lance.LanceDataset, version: str) -> la
 
 def _travel_to(table: TableHandle, dataset: lance.LanceDataset, micros: int) -> lance.LanceDataset:
     wanted = dt.datetime.fromtimestamp(micros / 1_000_000, dt.UTC)
-    known = [row["version"] for row in dataset.versions() if row["timestamp"].astimezone(dt.UTC) <= wanted]
+    known = [version for version, time in timestamps(dataset).items() if time <= wanted]
     if not known:
         raise TableVersionNotFoundError(f"The table {table.name!r} has no version as old as {wanted.isoformat()}.")
     return dataset.checkout_version(max(known))

@@ -26,6 +26,7 @@ from headwater.imports import when_used
 from headwater.spark.failures import SEND, failure, naming_failures
 from headwater.spark.java_runtime import require_java
 from headwater.spark.session import own_settings
+from headwater.spark.wire_values import Json
 from headwater.store import is_local, open_store
 from headwater.store.seam import OWN_FOLDER
 from headwater.streams.serving.serving_copy import CatalogLocation
@@ -37,7 +38,6 @@ if TYPE_CHECKING:
 
 pyspark = when_used("pyspark")
 Say = Callable[[str], None]
-Json = dict[str, Any]
 INSIDE = {
     "spark.sql.ansi.enabled": "true",
     "spark.sql.session.timeZone": "UTC",

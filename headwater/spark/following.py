@@ -20,7 +20,7 @@ from headwater.errors import InvalidInputError, InvalidTableStateError, TableVer
 from headwater.metastore import Delta, Snapshot
 from headwater.names import format_name
 from headwater.spark.fresh import check_readable, lake_of, sent, shares_for
-from headwater.spark.served_streams import FollowedAfar, is_afar, server_of, stream_of
+from headwater.spark.served_streams import FollowedAfar, server_of, stream_of
 from headwater.spark.stream import CONSUMER, option
 from headwater.spark.wire_values import Offset, Range, WireScan, WireTable
 from headwater.streams.definition import Definition
@@ -121,12 +121,12 @@ AnyLog = Followed | FollowedAfar
 
 def log_of(table: WireTable, slot: int | None = None) -> AnyLog:
     """The log of a table now, or at a slot."""
-    if is_afar(table):
+    if table.is_served:
         return FollowedAfar(server_of(table), stream_of(server_of(table), table))
     found = lake_of(table)
     snapshot = found.metastore.now() if slot is None else found.metastore.at(slot)
     stream = open_stream(snapshot, table.id)
-    if table.fold is not None and table.fold.id not in ("", stream.id):
+    if table.log.id not in ("", stream.id):
         raise another(stream.name)
     return Followed(found, snapshot, stream)
 
@@ -244,9 +244,8 @@ def _skips(options: Options) -> bool:
 
 def _of(table: WireTable, offset: Offset) -> Offset:
     """The offset with a number that tells its table from one that gets the name later."""
-    assert table.fold is not None
-    digest = hashlib.blake2b(table.fold.id.encode(), digest_size=6).digest()
-    return {**offset, TABLE: int.from_bytes(digest)} if table.fold.id else offset
+    digest = hashlib.blake2b(table.log.id.encode(), digest_size=6).digest()
+    return {**offset, TABLE: int.from_bytes(digest)} if table.log.id else offset
 
 
 def _check_same(table: WireTable, start: Offset) -> None:

@@ -11,7 +11,7 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from functools import lru_cache
 from itertools import product
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
@@ -41,6 +41,9 @@ from headwater.tables.scan.prune import pruned
 from headwater.tables.scan.table_scan import SMALL_ROWS, Extent, batch_rows, divide
 from headwater.types import convert_batch, wire_schema
 
+if TYPE_CHECKING:
+    from lance.fragment import FragmentMetadata
+
 LAKE = "lake"
 """The option of a session's catalog that says where its metastore is, for reading stream tables fresh."""
 
@@ -65,8 +68,7 @@ def opened(option: str) -> Lake:
 
 def lake_of(table: WireTable) -> Lake:
     """The metastore that a stream table of a session is in."""
-    assert table.fold is not None
-    return opened(table.fold.lake)
+    return opened(table.log.lake)
 
 
 class Streams:
@@ -145,8 +147,7 @@ def schema_of(definition: Definition) -> pa.Schema:
 
 
 def _view(scan: WireScan) -> tuple[Lake, PositionView]:
-    found, fold = lake_of(scan.table), scan.table.fold
-    assert fold is not None
+    found, fold = lake_of(scan.table), scan.table.log
     snapshot = found.metastore.at(fold.slot)
     return found, view_at(snapshot, open_stream(snapshot, scan.table.id), fold.position)
 
@@ -196,14 +197,14 @@ def plan(scan: WireScan, parallelism: int, by_partition: bool = False) -> Sequen
     return [*(Tail(number, count) for number in range(count)), *divide(extents, parallelism, splittable=False)]
 
 
-def _fragments(found: Lake, view: PositionView) -> list[Any]:
+def _fragments(found: Lake, view: PositionView) -> list[FragmentMetadata]:
     if view.base is None:
         return []
     dataset = open_version(found, view.stream, view.base.version, view.base.manifest)
     return [fragment.metadata for fragment in dataset.get_fragments()]
 
 
-def _buckets(found: Lake, view: PositionView, metadata: Sequence[object]) -> dict[Any, set[int]] | None:
+def _buckets(found: Lake, view: PositionView, metadata: Sequence[FragmentMetadata]) -> dict[Any, set[int]] | None:
     """The buckets of a table and the fragments of each; None: not all fragments tell theirs, or it is in none."""
     if not view.stream.definition.buckets:
         return None

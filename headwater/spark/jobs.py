@@ -20,12 +20,12 @@ from headwater.clock import SystemClock
 from headwater.errors import InvalidInputError
 from headwater.spark.catalog import Connection, schema_from
 from headwater.spark.stream import unread_from
+from headwater.spark.wire_values import Json
 from headwater.tables import indices
 from headwater.tables.columns.alter import commit_column, fill_fragment
 from headwater.tables.commit import compaction as compact
+from headwater.tables.commit.history import timestamps
 from headwater.tables.handle import TableHandle
-
-Json = dict[str, Any]
 
 
 @dataclass(frozen=True)
@@ -48,7 +48,7 @@ def _plan_compact(table: TableHandle, arguments: Json, parallelism: int) -> list
     return compact.plan(table, arguments.get("target_rows") or 1 << 20)
 
 
-def _commit_compact(connection: Connection, table: TableHandle, arguments: Json, results: list[Any]) -> Json:
+def _commit_compact(connection: Connection, table: TableHandle, arguments: Json, results: list[object]) -> Json:
     dataset = connection.open(table)
     names = ("fragments_removed", "fragments_added", "files_removed", "files_added")
     if not results:
@@ -125,7 +125,7 @@ def _no_tasks(table: TableHandle, arguments: Json, parallelism: int) -> list[Jso
     return []
 
 
-def _cleanup(connection: Connection, table: TableHandle, arguments: Json, results: list[Any]) -> Json:
+def _cleanup(connection: Connection, table: TableHandle, arguments: Json, results: list[object]) -> Json:
     """Versions older than so many hours go, except tagged ones and those a stream has not read.
 
     `leftovers` also removes files of jobs that never committed, whatever their age: only when no job is running.
@@ -149,20 +149,16 @@ def _cleanup(connection: Connection, table: TableHandle, arguments: Json, result
 
 def _older(dataset: lance.LanceDataset, age: dt.timedelta, unread: int) -> list[int]:
     limit = dt.datetime.fromtimestamp(SystemClock().now_ms() / 1000, dt.UTC) - age
-    return [
-        row["version"]
-        for row in dataset.versions()
-        if row["version"] < unread and row["timestamp"].astimezone(dt.UTC) < limit
-    ]
+    return [version for version, time in timestamps(dataset).items() if version < unread and time < limit]
 
 
-def _rollback(connection: Connection, table: TableHandle, arguments: Json, results: list[Any]) -> Json:
+def _rollback(connection: Connection, table: TableHandle, arguments: Json, results: list[object]) -> Json:
     dataset = connection.open(table).checkout_version(int(arguments["version"]))
     dataset.restore()
     return {"version": dataset.version}
 
 
-def _drop_index(connection: Connection, table: TableHandle, arguments: Json, results: list[Any]) -> Json:
+def _drop_index(connection: Connection, table: TableHandle, arguments: Json, results: list[object]) -> Json:
     dataset = connection.open(table)
     indices.drop(table, dataset, arguments["name"])
     return {"version": dataset.version}

@@ -22,7 +22,7 @@ from headwater.errors import InvalidInputError
 from headwater.imports import when_used
 from headwater.names import parse_name
 from headwater.spark.access_file import ACCESS_FILE, ENVIRONMENT, options_of, read_access
-from headwater.spark.wire_values import table_of
+from headwater.spark.wire_values import Json, table_of
 from headwater.streams.serving.user_functions import Iterating
 from headwater.tables.columns.alter import fill_fragment
 from headwater.types import arrow_type, convert
@@ -31,7 +31,6 @@ from headwater.work import Task, runner_of
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-Json = dict[str, Any]
 calls = when_used("headwater.spark.calls")
 sql_types = when_used("pyspark.sql.types")
 REDACTED = "(redacted)"
@@ -143,7 +142,9 @@ def function_of(value: Any) -> Function:
     return Function(value.func, _SPARK_KINDS[kind])
 
 
-def filler(function: Function, columns: list[str], field: Any) -> Callable[[pa.RecordBatch], pa.RecordBatch]:
+def filler(
+    function: Function, columns: list[str], field: pa.Field[pa.DataType]
+) -> Callable[[pa.RecordBatch], pa.RecordBatch]:
     """The function over the batches of one fragment, in order; an iterator of Spark's lives that long."""
     answers = _answers(function)
 

@@ -12,7 +12,6 @@ import datetime as dt
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property, lru_cache
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -32,7 +31,7 @@ from headwater.names import ObjectId, format_name
 from headwater.rest.client import CompleteRestNamespace, connect_rest
 from headwater.rest.remote_streams import RemoteStream, create_remote
 from headwater.spark.protocol import CommitEvents, CommitStaged
-from headwater.spark.wire_values import Fold, WireScan, WireTable, is_server
+from headwater.spark.wire_values import Fold, Json, WireScan, WireTable
 from headwater.streams.definition import Definition, from_properties
 from headwater.streams.log.statements import KINDS, StatementRows, changed
 from headwater.streams.reading.change_feed import INSERT
@@ -56,10 +55,7 @@ def asked(option: str) -> CompleteRestNamespace:
 
 def served(scan: WireScan) -> RemoteStream | None:
     """The stream table of a scan, if a server folds it."""
-    fold = scan.table.fold
-    if fold is None or not is_server(fold.lake):
-        return None
-    return asked(fold.lake).stream_table(ObjectId(tuple(scan.table.id)), lambda: None).expect(fold.id or None)
+    return stream_of(server_of(scan.table), scan.table) if scan.table.is_served else None
 
 
 class ServedStreams:
@@ -103,16 +99,14 @@ def _at_time(server: CompleteRestNamespace, id: ObjectId, time: dt.datetime) -> 
 
 
 def count_served(stream: RemoteStream, scan: WireScan) -> int:
-    assert scan.table.fold is not None
     if scan.filter is None:
-        return stream.count(scan.table.fold.position)
+        return stream.count(scan.table.log.position)
     first = stream.definition.schema.names[:1]
-    return stream.to_arrow(first, scan.filter, None, scan.table.fold.position).num_rows
+    return stream.to_arrow(first, scan.filter, None, scan.table.log.position).num_rows
 
 
 def read_served(stream: RemoteStream, scan: WireScan) -> pa.Table:
-    assert scan.table.fold is not None
-    return stream.to_arrow(list(scan.columns), scan.filter, scan.limit, scan.table.fold.position)
+    return stream.to_arrow(list(scan.columns), scan.filter, scan.limit, scan.table.log.position)
 
 
 class FollowedAfar:
@@ -173,23 +167,15 @@ class FollowedAfar:
 
 TASK_BYTES = 256 << 20
 """So many bytes of rows a task hands to the driver, which holds those of all."""
-Json = dict[str, Any]
-
-
-def is_afar(table: WireTable) -> bool:
-    """Return True if a server writes into the table."""
-    return table.fold is not None and is_server(table.fold.lake)
 
 
 def server_of(table: WireTable) -> CompleteRestNamespace:
-    assert table.fold is not None
-    return asked(table.fold.lake)
+    return asked(table.log.lake)
 
 
 def stream_of(server: CompleteRestNamespace, table: WireTable) -> RemoteStream:
     """The table that a statement has found, and no other that got its name since."""
-    expected = table.fold.id if table.fold is not None else ""
-    return named(server, table).expect(expected or None)
+    return named(server, table).expect(table.log.id or None)
 
 
 def named(server: CompleteRestNamespace, table: WireTable) -> RemoteStream:
@@ -199,10 +185,9 @@ def named(server: CompleteRestNamespace, table: WireTable) -> RemoteStream:
 
 def definition_of(table: WireTable) -> Definition:
     """Of a table that is there, or that the statement will create."""
-    assert table.fold is not None
-    if table.fold.new is None:
+    if table.log.new is None:
         return stream_of(server_of(table), table).definition
-    found = from_properties(table.fold.new.properties)
+    found = from_properties(table.log.new.properties)
     assert found is not None
     return found
 
@@ -230,13 +215,12 @@ def taken_rows(table: WireTable, parts: Iterable[pa.Table], given: Sequence[str]
 
 def send_statement(call: CommitEvents) -> int:
     """All that the tasks of a statement wrote; the newest position."""
-    assert call.table.fold is not None
     server = server_of(call.table)
     given = {"deleted": call.deleted, "upserted": call.upserted, "inserted": call.inserted}
     parts = [StatementRows(kind, rows) for kind in KINDS if (rows := unpacked(given[kind])) is not None]
     if not parts:
         return stream_of(server, call.table).position
-    position = call.table.fold.position if call.has_read else None
+    position = call.table.log.position if call.has_read else None
     others = [table for table in call.reads if table.id != call.table.id]
     if not others:
         return stream_of(server, call.table).apply(parts, position)
@@ -274,10 +258,10 @@ def check_reads_of(inside: CompleteRestNamespace, reads: Sequence[WireTable]) ->
     """Every table that a statement has read is as it was then, and the transaction relies on that."""
     for table in reads:
         try:
-            found = stream_of(inside, table).position if table.fold is not None else _version(inside, table)
+            found = stream_of(inside, table).position if table.is_stream else _version(inside, table)
         except (TableNotFoundError, NamespaceNotFoundError, ConcurrentModificationError):
             raise changed(format_name(table.id)) from None
-        if found != (table.fold.position if table.fold is not None else table.version):
+        if found != (table.log.position if table.is_stream else table.version):
             raise changed(format_name(table.id))
 
 

@@ -38,13 +38,13 @@ from headwater.errors import TableNotFoundError
 from headwater.imports import when_used
 from headwater.names import format_name, parse_name
 from headwater.spark.access_file import ACCESS_FILE, ENVIRONMENT
+from headwater.spark.wire_values import Json
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
 calls = when_used("headwater.spark.calls")
 expressions = when_used("headwater.tables.expressions")
-Json = dict[str, Any]
 
 
 @dataclass

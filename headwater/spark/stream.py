@@ -130,7 +130,7 @@ def _through_snapshot(table: TableHandle, start: Offset, max_versions: int | Non
 
 
 def plan(
-    table: TableHandle, start: Offset, end: Offset, parallelism: int, skip: bool, prune: dict[str, Any] | None = None
+    table: TableHandle, start: Offset, end: Offset, parallelism: int, skip: bool, prune: dict[str, object] | None = None
 ) -> list[Fragments]:
     """The parts of the batch between two offsets; each names the version it is read at."""
     parts: list[Fragments] = []
@@ -204,7 +204,12 @@ def committed_batch(dataset: lance.LanceDataset, stream: str) -> int:
 
 
 def commit_batch(
-    connection: Connection, table: TableHandle, stream: str, batch: int, fragments: list[dict[str, Any]], truncate: bool
+    connection: Connection,
+    table: TableHandle,
+    stream: str,
+    batch: int,
+    fragments: list[dict[str, object]],
+    truncate: bool,
 ) -> int:
     """Commit a batch once. The answer is the version it is in, or the newest one when it was there already."""
     newest = connection.open(table)

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from typing import Any
 from urllib.parse import unquote
 
 import msgspec
@@ -40,8 +39,8 @@ from headwater.spark.protocol import (
     RenameColumn,
     SetProperty,
 )
-from headwater.spark.served_streams import asked, is_afar, send_batch, send_created, send_statement, taken_rows
-from headwater.spark.wire_values import SERVER, Fold, NewStream, WireTable, is_server
+from headwater.spark.served_streams import asked, send_batch, send_created, send_statement, taken_rows
+from headwater.spark.wire_values import SERVER, Fold, Json, NewStream, WireTable, is_server
 from headwater.streams.definition import Definition, define, from_properties, to_properties
 from headwater.streams.layout import LANCE
 from headwater.streams.log.landing import APPEND, UPSERT, BatchOrigin, rows_so_far
@@ -60,8 +59,6 @@ FILE = "file://"
 ATTEMPTS = 100
 """How often a statement that has read nothing is begun anew, when others land first."""
 
-Json = dict[str, Any]
-
 
 def write_events(
     table: WireTable, reader: pa.RecordBatchReader, given: Sequence[str] | None, deletes: bool = False
@@ -71,7 +68,7 @@ def write_events(
 
     `given`: the columns that the statement names; the others stay as they are, which is not NULL.
     """
-    if is_afar(table):
+    if table.is_served:
         return taken_rows(table, chunks(reader), given)
     found, stream, sofar = _opened(table)
     store, clock = found.metastore.store, found.metastore.clock
@@ -84,7 +81,7 @@ def write_events(
     return made
 
 
-def _written(table: WireTable, parts: Sequence[Json], deletes: bool = False) -> list[Mapping[str, Any]]:
+def _written(table: WireTable, parts: Sequence[Json], deletes: bool = False) -> list[Mapping[str, object]]:
     """On the driver: what tasks wrote, and the rows that they handed over, which are written here."""
     found, stream, sofar = _opened(table)
     store, clock = found.metastore.store, found.metastore.clock
@@ -93,9 +90,7 @@ def _written(table: WireTable, parts: Sequence[Json], deletes: bool = False) -> 
 
 def _opened(table: WireTable) -> tuple[Lake, Stream, int]:
     """A stream table as the statement found it, or as it will create it, and about how many rows it has."""
-    fold = table.fold
-    assert fold is not None
-    found = lake_of(table)
+    fold, found = table.log, lake_of(table)
     if fold.new is None:
         snapshot = found.metastore.at(fold.slot)
         stream = open_stream(snapshot, table.id)
@@ -110,11 +105,10 @@ def commit_events(call: CommitEvents) -> int:
 
     A statement that has read is tried once. One that has not goes on top of whatever is newest.
     """
-    if is_afar(call.table):
+    if call.table.is_served:
         return send_statement(call)
     found, stream, _ = _opened(call.table)
-    assert call.table.fold is not None
-    position = call.table.fold.position if call.has_read else None
+    position = call.table.log.position if call.has_read else None
     deleted = _written(call.table, call.deleted, deletes=True)
     statement = Statement(deleted, _written(call.table, call.upserted), _written(call.table, call.inserted), position)
 
@@ -132,12 +126,11 @@ def commit_events(call: CommitEvents) -> int:
 
 def commit_created(call: CommitStaged) -> int:
     """CREATE TABLE ... AS SELECT: the table with its first rows, in one transaction or not at all."""
-    if is_afar(call.table):
+    if call.table.is_served:
         return send_created(call)
     found, stream, _ = _opened(call.table)
-    assert call.table.fold is not None
-    assert call.table.fold.new is not None
-    key, rows = call.table.fold.new.id, _written(call.table, call.fragments)
+    assert call.table.log.new is not None
+    key, rows = call.table.log.new.id, _written(call.table, call.fragments)
 
     def work(tx: Transaction) -> None:
         check_reads(tx, found.uri, call.reads)
@@ -157,11 +150,11 @@ def check_reads(tx: Transaction, root: str, reads: Sequence[WireTable]) -> None:
     for table in reads:
         name = format_name(table.id)
         try:
-            if table.fold is not None:
+            if table.is_stream:
                 stream = open_in(tx, table.id)
-                if table.fold.id not in ("", stream.id):
+                if table.log.id not in ("", stream.id):
                     raise changed(name)
-                check_position(tx, stream, table.fold.position)
+                check_position(tx, stream, table.log.position)
                 continue
             copy, newest = tx.get_stream(table.id, format=LANCE), tx.newest_delta(table.id, format=LANCE)
         except (TableNotFoundError, NamespaceNotFoundError):
@@ -182,7 +175,7 @@ def is_at(uri: str, root: str, location: str) -> bool:
 
 def prepare_batch(table: WireTable, query: str, reader: pa.RecordBatchReader) -> list[Json]:
     """On an executor: the rows of a task as files of the log, and what their commit needs; few rows as they are."""
-    if is_afar(table):
+    if table.is_served:
         return [packed(rows) for rows in chunks(reader)]
     metastore = lake_of(table).metastore
     snapshot = metastore.now()
@@ -213,7 +206,7 @@ def land_batch(table: WireTable, query: str, batch: int, prepared: list[Json], t
             f"{format_name(table.id)} is a stream table: its log cannot be replaced, so outputMode('complete') is "
             "refused. Use 'update' with a table that has the grouping columns as keys."
         )
-    if is_afar(table):
+    if table.is_served:
         return send_batch(table, _source(query), batch, prepared)
     metastore = lake_of(table).metastore
     before = metastore.now()
@@ -282,14 +275,14 @@ def catalog_at(lake: str | None) -> Catalog:
 
 
 def create_stream(
-    lake: str | None, id: list[str], schema: pa.Schema, properties: dict[str, str], partitions: list[dict[str, Any]]
+    lake: str | None, id: list[str], schema: pa.Schema, properties: dict[str, str], partitions: list[dict[str, object]]
 ) -> None:
     catalog_at(lake).create_stream_table(id, *_described(schema, properties, partitions))
 
 
 def _described(
-    schema: pa.Schema, properties: dict[str, str], partitions: list[dict[str, Any]]
-) -> tuple[pa.Schema, str, str, list[dict[str, Any]], dict[str, str]]:
+    schema: pa.Schema, properties: dict[str, str], partitions: list[dict[str, object]]
+) -> tuple[pa.Schema, str, str, list[dict[str, object]], dict[str, str]]:
     """`keys` and `sequence` are properties, 'a,b'; the others are those of docs/streams.md."""
     kept = dict(properties)
     keys, sequence = (kept.pop(name, "") for name in MARKS)

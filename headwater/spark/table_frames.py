@@ -19,7 +19,7 @@ from headwater.imports import when_used
 from headwater.spark import fresh
 from headwater.spark.calls import read_part
 from headwater.spark.catalog import describe, describe_folded, describe_log
-from headwater.spark.wire_values import Fold, WireScan, WireTable
+from headwater.spark.wire_values import Fold, Json, WireScan, WireTable
 from headwater.streams.log.log_files import Share
 from headwater.streams.reading.position_views import view_at
 from headwater.streams.stream_lookup import open_stream
@@ -31,7 +31,6 @@ from headwater.work.runners import of_jar
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-Json = dict[str, Any]
 sql_types = when_used("pyspark.sql.types")
 arrow_types = when_used("pyspark.sql.pandas.types")
 classic = when_used("pyspark.sql.classic.dataframe")

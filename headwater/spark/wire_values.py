@@ -67,13 +67,34 @@ class WireTable(Message, frozen=True):
     fold: Fold | None = None
 
     @property
+    def is_stream(self) -> bool:
+        """True for a stream table, whose rows are those of a log; False for a Lance table."""
+        return self.fold is not None
+
+    @property
+    def log(self) -> Fold:
+        """The log of a stream table. A Lance table has none: ask `is_stream` first."""
+        assert self.fold is not None
+        return self.fold
+
+    @property
+    def is_served(self) -> bool:
+        """True for a stream table that a server folds and writes."""
+        return self.fold is not None and is_server(self.fold.lake)
+
+    @property
+    def is_new_stream(self) -> bool:
+        """True for a stream table that the statement creates."""
+        return self.fold is not None and self.fold.new is not None
+
+    @property
     def is_folded(self) -> bool:
         """True if its rows come from a fold, and not from the Lance dataset alone."""
         return self.fold is not None and self.fold.fresh
 
     def refused(self) -> InvalidInputError:
         name = format_name(self.id)
-        if self.fold is not None and self.fold.keyed:
+        if self.is_stream and self.log.keyed:
             return InvalidInputError(
                 f"{name} is a stream table: its rows come from its change log, which nothing may replace. Change them "
                 "with INSERT, UPDATE, DELETE and MERGE, or land changes with headwater.pipeline.ingest(spark, catalog, "
@@ -86,7 +107,7 @@ class WireTable(Message, frozen=True):
 
     def writable(self) -> TableHandle:
         """The handle of a table whose rows a statement may change: error 13 for a stream table."""
-        if self.fold is not None:
+        if self.is_stream:
             raise self.refused()
         return self.handle()
 

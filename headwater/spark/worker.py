@@ -33,12 +33,12 @@ from headwater.spark import following, fresh, protocol
 from headwater.spark.calls import answer, commit_job, read_rows
 from headwater.spark.protocol import encode
 from headwater.spark.stream_writes import prepare_batch, write_events
+from headwater.spark.wire_values import Json
 from headwater.tables.scan import table_scan as scans
 from headwater.tables.scan.parts import Piece, Positions, kept
 from headwater.tables.write.data_files import rewrite, write
 from headwater.work import JarRunner, Task
 
-Json = dict[str, Any]
 MAX_FRAME = 1 << 30
 OTHER_VERSION = (
     "The jar and the Python package `headwater` of this worker do not speak the same protocol ({reason}): install the "
@@ -168,15 +168,15 @@ def _write(wire: Wire, call: protocol.Write | protocol.TakeRows) -> None:
     wire.send(done)
 
 
-def _written(call: protocol.Write | protocol.TakeRows, reader: pa.RecordBatchReader) -> Any:
+def _written(call: protocol.Write | protocol.TakeRows, reader: pa.RecordBatchReader) -> object:
     if isinstance(call, protocol.TakeRows):
         return Task.unpacked(call.task).run(reader)
     query = call.query
-    if query is not None and call.table.fold is not None:
+    if query is not None and call.table.is_stream:
         return prepare_batch(call.table, query, reader)
     if call.row_ids:
         return rewrite(call.table.writable(), reader)
-    if call.table.fold is not None:
+    if call.table.is_stream:
         return write_events(call.table, reader, call.given, call.deletes)
     return write(call.table.writable(), reader, call.arrow)
 

@@ -224,11 +224,11 @@ class QuarantineQueue(StreamReads):
         return {pairs[place][0].place for place in np.flatnonzero(passed).tolist()} - stands, stands
 
 
-def _by_key(keys: Sequence[str], rows: pa.Table) -> dict[tuple[Any, ...], dict[str, object]]:
+def _by_key(keys: Sequence[str], rows: pa.Table) -> dict[tuple[object, ...], dict[str, object]]:
     return {tuple(row[name] for name in keys): row for row in rows.to_pylist()}
 
 
-def _values(row: WaitingRow, definition: Definition) -> dict[str, Any] | None:
+def _values(row: WaitingRow, definition: Definition) -> dict[str, object] | None:
     """Return the values of a row, or None if its text does not tell them: that of bytes is their digits."""
     try:
         found, _ = json_rows(row.told["row"], definition)
@@ -240,7 +240,7 @@ def _values(row: WaitingRow, definition: Definition) -> dict[str, Any] | None:
     return None if any(found[0].get(name) is not None for name in unsure) else dict(found[0])
 
 
-def _has_bytes(kind: Any) -> bool:
+def _has_bytes(kind: pa.DataType) -> bool:
     if pa.types.is_nested(kind):
         return any(_has_bytes(kind.field(place).type) for place in range(kind.num_fields))
     return bool(pa.types.is_binary(kind) or pa.types.is_large_binary(kind) or pa.types.is_fixed_size_binary(kind))

@@ -25,6 +25,7 @@ from headwater.table_refs import branch_of, check_version
 from headwater.tables.translate import is_unanswered, named_error, translating
 
 if TYPE_CHECKING:
+    from lance.fragment import LanceFragment
     from lance_namespace import LanceNamespace
 
 
@@ -83,6 +84,14 @@ def shared_session() -> lance.Session:
     An open still asks whether the manifest is the one it was: one dropped and made again is not served from memory.
     """
     return lance.Session()
+
+
+def fragment_of(dataset: lance.LanceDataset, number: int) -> LanceFragment:
+    """Return a fragment of a dataset. Raise InvalidTableState (19) if it has none of that number."""
+    found = dataset.get_fragment(number)
+    if found is None:
+        raise InvalidTableStateError(f"Version {dataset.version} of the table has no fragment {number}: look again.")
+    return found
 
 
 class UnreadRowsWarning(UserWarning):
@@ -219,17 +228,27 @@ class TableHandle:
         return dataset
 
     def _open(self, version: int | str | None, branch: str | None, scattered: bool) -> lance.LanceDataset:
-        how: dict[str, object] = {"session": self.session, "block_size": SCATTERED_BYTES if scattered else None}
+        block, options = SCATTERED_BYTES if scattered else None, self.storage_options or None
         if self.client is None:
-            how["storage_options"] = self.storage_options or None
+            dataset = lance.dataset(
+                self.uri,
+                version=version if branch is None else None,
+                session=self.session,
+                block_size=block,
+                storage_options=options,
+            )
             if branch is None:
-                return lance.dataset(self.uri, version=version, **how)
-            dataset = lance.dataset(self.uri, **how)
+                return dataset
         else:
             self._asked[:] = [CommitClient(self.client)]
-            dataset = lance.dataset(namespace_client=self._asked[0], table_id=list(self.id.names), **how)
+            dataset = lance.dataset(
+                namespace_client=self._asked[0],  # type: ignore[arg-type]  # pylance calls few of its methods
+                table_id=list(self.id.names),
+                session=self.session,
+                block_size=block,
+            )
         if branch is not None:
-            return dataset.checkout_version((branch, version))
+            return dataset.checkout_version((branch, version))  # type: ignore[arg-type]  # a tag is taken too
         return dataset if version is None else dataset.checkout_version(version)
 
     def _not_opened(self, error: Exception, version: int | str | None, branch: str | None) -> LanceNamespaceError:
@@ -243,7 +262,7 @@ class TableHandle:
             )
         return found
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> dict[str, object]:
         return {
             "id": list(self.id.names),
             "uri": self.uri,

@@ -237,7 +237,7 @@ def commit_pieces(
     return len(segments)
 
 
-def _merged(table: TableHandle, built: list[object]) -> list[object]:
+def _merged(table: TableHandle, built: list[Index]) -> list[Index]:
     """Merge segments into one, because a lookup reads every segment.
 
     A large table keeps its segments: the driver alone would merge for longer than the executors built.

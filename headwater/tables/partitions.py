@@ -63,7 +63,7 @@ class PartitionField:
         """The name in SHOW PARTITIONS: `region`, `ts_days`, `id_bucket`."""
         return self.column if self.transform == "identity" else f"{self.column}_{self.transform}"
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> dict[str, object]:
         return {"column": self.column, "transform": self.transform, "width": self.width, "name": self.name}
 
 
@@ -81,7 +81,7 @@ class NamedValue:
 # PARTITIONED BY ------------------------------------------------------------------------------------------------------
 
 
-def allows(transform: str, kind: Any) -> bool:
+def allows(transform: str, kind: pa.DataType) -> bool:
     """Return True if the transform fits the type: values of the type must compare in Spark as they do here."""
     whole, text = pa.types.is_signed_integer(kind), pa.types.is_string(kind) or pa.types.is_large_string(kind)
     date, moment = kind == pa.date32(), pa.types.is_timestamp(kind) and kind.unit == "us"
@@ -244,7 +244,7 @@ def _parse_part(text: str) -> NamedValue | None:
         return None
 
 
-def _parse_value(kind: str, rest: str) -> Any:
+def _parse_value(kind: str, rest: str) -> object:
     if kind == "n":
         return None
     if kind == "b":

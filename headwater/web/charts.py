@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import datetime
-from typing import Any
 
 import pyarrow as pa
 from markupsafe import Markup
@@ -158,7 +157,7 @@ def _ticks(points: Sequence[tuple[str, float]], scale: Scale) -> Markup:
     return Markup("").join((*sides, *below))
 
 
-def _label(value: Any) -> str:
+def _label(value: object) -> str:
     if isinstance(value, datetime):
         return value.isoformat(" ", "seconds")
     return "NULL" if value is None else str(value)[:80]

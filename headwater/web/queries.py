@@ -7,7 +7,6 @@ import math
 import shlex
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any
 from urllib.parse import quote
 
 import pyarrow as pa
@@ -49,7 +48,7 @@ class Query:
     def is_search(self) -> bool:
         return bool(self.text or self.near or self.like is not None)
 
-    def address(self, **change: object) -> dict[str, Any]:
+    def address(self, **change: object) -> dict[str, object]:
         told = {
             "filter": self.filter,
             "text": self.text,

@@ -86,7 +86,7 @@ def _shown(visit: Visit, action: FormAction, id: ObjectId, answer: Mapping[str, 
     return visit.links.table(id, view="versions")
 
 
-def _group(visit: Visit) -> dict[str, Any]:
+def _group(visit: Visit) -> dict[str, object]:
     """Return the reason and source of quarantined rows that a form names; all rows without them."""
     return {name: visit.form.get(name) or None for name in ("reason", "source")}
 
@@ -246,7 +246,7 @@ class Site:
         values = {"visit": visit, "message": clean(str(error)), "status": status, "code": code, "tree": None}
         return Reply(status, self._render("error.html", values), HTML, code)
 
-    def _render(self, template: str, values: dict[str, Any]) -> bytes:
+    def _render(self, template: str, values: dict[str, object]) -> bytes:
         return self._templates.get_template(template).render(values).encode()
 
     # Signing in

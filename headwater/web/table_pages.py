@@ -305,7 +305,7 @@ def _read(rows: ComparedRows) -> pa.Table:
     return read_file(bytes.fromhex(rows.arrow)).read_all()
 
 
-def _cells(rows: ComparedRows) -> dict[str, Any]:
+def _cells(rows: ComparedRows) -> dict[str, object]:
     table = _read(rows)
     values = table.to_pylist()
     return {

@@ -228,7 +228,7 @@ class Channel:
         return b"".join(parts)
 
 
-def _decode(body: bytes) -> Any:
+def _decode(body: bytes) -> object:
     """Return the value of a message, which the other end has encoded without white space."""
     return _raw_decode(body.decode())[0]
 

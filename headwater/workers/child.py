@@ -200,7 +200,7 @@ def _send_stream(channel: Channel, begun: list[Chunk], rest: Iterator[Chunk]) ->
     channel.send({"error": failure(problem[0])} if problem else {"ok": None})
 
 
-def _body(channel: Channel, kind: str | None, chunks: Iterator[bytes]) -> Any:
+def _body(channel: Channel, kind: str | None, chunks: Iterator[bytes]) -> object:
     if kind == "file":
         file = channel.receive_file()
         try:

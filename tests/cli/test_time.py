@@ -8,6 +8,7 @@ import time
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -122,9 +123,10 @@ def test_a_transaction_is_taken_back(lake: Cli, people: str) -> None:
 
 def test_of_transactions_that_share_a_slot_one_is_named_by_its_id() -> None:
     entries = [LogEntry(5, n, datetime.now(UTC), f"work {n}", "", f"id-{n}", ()) for n in range(2)]
+    catalog: Any = SimpleNamespace(log=lambda *after: iter(entries))
     with pytest.raises(InvalidInputError, match=r"2 transactions.*id-0 \(work 0\); id-1 \(work 1\)"):
-        find_transaction(SimpleNamespace(log=lambda *after: iter(entries)), "5")
-    assert find_transaction(SimpleNamespace(log=lambda *after: iter(entries)), "id-1") == entries[1]
+        find_transaction(catalog, "5")
+    assert find_transaction(catalog, "id-1") == entries[1]
 
 
 def test_an_object_gets_another_name_beside_its_own_near_and_behind_a_server(

@@ -63,7 +63,8 @@ def test_an_index_is_created_and_listed(table: TableHandle, request_: CreateTabl
     ]
     if request_.name:
         assert found[0].index_name == request_.name
-    assert answer.transaction_id == lance.dataset(table.uri).read_transaction(2).uuid
+    assert (written := lance.dataset(table.uri).read_transaction(2)) is not None
+    assert answer.transaction_id == written.uuid
 
 
 def test_a_scalar_index_may_be_asked_for_by_its_own_operation(table: TableHandle) -> None:

@@ -168,7 +168,8 @@ def test_restoring_makes_an_old_version_the_newest(table: TableHandle) -> None:
     answer = data.restore_table(table, RestoreTableRequest(id=ID, version=1))
     dataset = lance.dataset(table.uri)
     assert (dataset.version, dataset.count_rows()) == (3, ROWS)
-    assert answer.transaction_id == dataset.read_transaction(3).uuid
+    assert (written := dataset.read_transaction(3)) is not None
+    assert answer.transaction_id == written.uuid
     with pytest.raises(TableVersionNotFoundError):
         data.restore_table(table, RestoreTableRequest(id=ID, version=99))
     with pytest.raises(TableBranchNotFoundError):

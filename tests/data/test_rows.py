@@ -48,7 +48,8 @@ def test_inserted_rows_are_found_and_the_answer_tells_version_rows_and_transacti
     assert (ours.version, ours.num_inserted_rows) == (theirs.version, theirs.num_inserted_rows) == (2, 5)
     dataset = lance.dataset(table.uri)
     assert dataset.count_rows() == ROWS + 5
-    assert ours.transaction_id == dataset.read_transaction(2).uuid
+    assert (written := dataset.read_transaction(2)) is not None
+    assert ours.transaction_id == written.uuid
 
 
 @pytest.mark.parametrize("mode", ["Overwrite", "overwrite", "OVERWRITE"])

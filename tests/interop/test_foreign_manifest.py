@@ -45,7 +45,7 @@ def write_manifest(root: Path, field: Any, values: Any) -> None:
 
 def column(root: Path, name: str) -> dict[str, Any]:
     table = lance.dataset(root / "__manifest").to_table()
-    return dict(zip(table["object_id"].to_pylist(), table[name], strict=True))
+    return dict(zip(map(str, table["object_id"].to_pylist()), table[name], strict=True))
 
 
 @pytest.mark.parametrize("kind", COLUMNS)

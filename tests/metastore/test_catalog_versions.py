@@ -214,7 +214,7 @@ def test_processes_append_while_the_table_and_its_namespace_are_renamed(catalog:
             here = there
         time.sleep(0.05)
     assert [writer.exitcode for writer in writers] == [0] * 3
-    found = lance.dataset(namespace_client=reopened(catalog), table_id=[here, "t"]).to_table().column("a").to_pylist()
+    found = lance.dataset(namespace_client=reopened(catalog), table_id=[here, "t"]).to_table().column("a").to_numpy()
     expected = [1, 2, 3, *(first + number for first in (100, 200, 300) for number in range(4))]
     assert sorted(found) == sorted(expected)
     assert catalog.metastore.verify() == []

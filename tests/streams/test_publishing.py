@@ -61,7 +61,7 @@ def _row_ids(table: StreamTable) -> dict[int, int]:
 
     stream, _ = table.opened()
     found = lance.dataset(f"{table._lake().uri}/{stream.serving}").scanner(columns=["id"], with_row_id=True).to_table()
-    return dict(zip(found["id"].to_pylist(), found["_rowid"].to_pylist(), strict=True))
+    return dict(zip(found["id"].to_numpy().tolist(), found["_rowid"].to_numpy().tolist(), strict=True))
 
 
 def test_a_replayed_row_is_not_written_again(metastore: Metastore) -> None:

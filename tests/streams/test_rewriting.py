@@ -16,7 +16,7 @@ from lance.optimize import Compaction
 
 from headwater.names import ObjectId
 from headwater.streams.serving.compaction import is_plain, live_rows_of
-from headwater.tables.handle import TableHandle
+from headwater.tables.handle import TableHandle, fragment_of
 from headwater.tables.scan.prune import live_batches
 
 TOLD = ["id", "v", "_rowid", "_row_created_at_version", "_row_last_updated_at_version"]
@@ -37,7 +37,7 @@ def compacted(folder: Path, ours: bool) -> Any:
     dataset = lance.dataset(folder)
     groups, numbers = [], count(100)
     for task in Compaction.plan(dataset, OPTIONS).tasks:
-        old = [dataset.get_fragment(each.id).metadata for each in task.fragments]
+        old = [fragment_of(dataset, each.id).metadata for each in task.fragments]
         if ours:
             found = live_rows_of(dataset, old, TableHandle(ObjectId(("t",)), str(folder)), (), 300)
             assert found is not None

@@ -88,11 +88,13 @@ def test_pylance_reads_validates_and_explains_what_we_wrote(tmp_path: Path) -> N
     catalog(tmp_path).drop_namespace(api.DropNamespaceRequest(id=["b"]))
     dataset = lance.dataset(str(tmp_path / "__manifest"))
     dataset.validate()
-    assert sorted(dataset.to_table().column("object_id").to_pylist()) == ["a", "c"]
+    assert sorted(map(str, dataset.to_table().column("object_id").to_pylist())) == ["a", "c"]
     newest = manifest(tmp_path / "__manifest", dataset.version)
     assert newest.transaction is not None
     assert CHANGES in newest.transaction.properties
     transaction = dataset.read_transaction(dataset.version)
+    assert transaction is not None
+    assert isinstance(transaction.operation, lance.LanceOperation.Update)
     assert transaction.read_version == newest.transaction.read_version == dataset.version - 1
     assert list(transaction.operation.removed_fragment_ids) == list(newest.transaction.removed)
     assert [item["version"] for item in dataset.versions()] == list(range(1, dataset.version + 1))

@@ -42,9 +42,9 @@ def rows(values: Rows) -> pa.Table:
 
 def found(namespace: Any) -> Rows:
     table = lance.dataset(namespace_client=namespace, table_id=ID).to_table()
-    ids = table["id"].to_pylist()
+    ids = table["id"].to_numpy().tolist()
     assert len(ids) == len(set(ids)), f"twice: {sorted(ids)}"
-    return dict(zip(ids, table["v"].to_pylist(), strict=True))
+    return dict(zip(ids, table["v"].to_numpy().tolist(), strict=True))
 
 
 class Interposed:

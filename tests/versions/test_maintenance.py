@@ -20,6 +20,7 @@ from headwater.names import ObjectId
 from headwater.namespace.directory import DirectoryNamespace
 from headwater.namespace.versions.file_removal import free_files
 from headwater.namespace.versions.ranges import DAY_MS, KeepPolicy, choose_outdated
+from headwater.tables.commit.history import timestamps
 from headwater.tables.layout import manifest_name
 from tests.versions.samples import (
     KINDS,
@@ -175,7 +176,7 @@ def test_optimize_merges_fragments_keeps_the_index_whole_and_frees_disk(catalog:
 
 def test_the_time_of_a_version_is_that_of_its_commit(catalog: DirectoryNamespace, tmp_path: Path) -> None:
     make(catalog, versions=3)
-    told = {item["version"]: item["timestamp"].timestamp() for item in opened(catalog).versions()}
+    told = {version: time.timestamp() for version, time in timestamps(opened(catalog)).items()}
     shutil.copytree(tmp_path / "lake", tmp_path / "copy")  # does not keep the times of files
     for path in (tmp_path / "copy").rglob("*"):
         os.utime(path, (1, 1))

@@ -84,7 +84,7 @@ def test_plain_pylance_commits_through_the_catalog(catalog: DirectoryNamespace) 
     dataset.delete("a = 1")
     dataset.update({"a": "a + 10"})
     assert numbers(catalog) == [5, 4, 3, 2, 1]
-    assert sorted(opened(again(catalog)).to_table()["a"].to_pylist()) == [12, 13]
+    assert sorted(opened(again(catalog)).to_table()["a"].to_numpy().tolist()) == [12, 13]
     assert opened(catalog, version=3).count_rows() == 3
     lance.write_dataset(rows(7), namespace_client=catalog, table_id=["t"], mode="overwrite")
     assert opened(again(catalog)).to_table()["a"].to_pylist() == [7]
@@ -163,8 +163,8 @@ def test_a_version_written_behind_the_catalog_does_not_stop_its_writers(catalog:
     lance.write_dataset(rows(98), folder, mode="append")
     append(catalog, value=4)
     assert numbers(catalog) == [2, 1]
-    assert sorted(opened(again(catalog)).to_table()["a"].to_pylist()) == [1, 2, 3, 4]
-    assert sorted(lance.dataset(folder).to_table()["a"].to_pylist()) == [1, 2, 3, 4]
+    assert sorted(opened(again(catalog)).to_table()["a"].to_numpy().tolist()) == [1, 2, 3, 4]
+    assert sorted(lance.dataset(folder).to_table()["a"].to_numpy().tolist()) == [1, 2, 3, 4]
     assert {item.kind for item in catalog.verify()} == {"unrecorded_version"}
 
 

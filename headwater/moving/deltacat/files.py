@@ -244,7 +244,7 @@ def _missing(field: Any, rows: int) -> Any:
     return pa.array([value] * rows, field.type)
 
 
-def _id(field: Any) -> bytes | None:
+def _id(field: pa.Field[pa.DataType]) -> bytes | None:
     found: bytes | None = (field.metadata or {}).get(FIELD_ID)
     return None if found in (None, b"-1") else found
 

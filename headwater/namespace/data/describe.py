@@ -9,6 +9,7 @@ zones and decimals.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import pyarrow as pa
 from lance_namespace import (
@@ -100,8 +101,9 @@ def get_table_stats(table: TableHandle, request: GetTableStatsRequest) -> GetTab
 def statistics(dataset: lance.LanceDataset) -> GetTableStatsResponse:
     """Return the numbers of rows, bytes, fragments and indices of one version of a table."""
     lengths = sorted(fragment.metadata.num_rows for fragment in dataset.get_fragments())
+    fields: Any = dataset.stats.data_stats().fields  # a list, which its type does not say
     return GetTableStatsResponse(
-        total_bytes=sum(field.bytes_on_disk for field in dataset.stats.data_stats().fields),
+        total_bytes=sum(field.bytes_on_disk for field in fields),
         num_rows=sum(lengths),
         num_indices=len(dataset.describe_indices()),
         fragment_stats=FragmentStats(

@@ -92,7 +92,7 @@ def check_tokenizer(name: str) -> None:
         )
 
 
-def options_of(kind: str, request: CreateTableIndexRequest) -> dict[str, Any]:
+def options_of(kind: str, request: CreateTableIndexRequest) -> dict[str, object]:
     """The options that were given and that this type of index has, as pylance names them."""
     if kind not in indices.VECTOR:
         names = dict(zip(FULL_TEXT_OPTIONS, FULL_TEXT_OPTIONS, strict=True)) if kind in indices.FULL_TEXT else {}

@@ -139,14 +139,14 @@ def make_scanner(table: TableHandle, query: Query, branch: str | None) -> lance.
         return dataset.scanner(**options)
 
 
-def _plan(table: TableHandle, query: Query, branch: str | None) -> tuple[lance.LanceDataset, dict[str, object]]:
+def _plan(table: TableHandle, query: Query, branch: str | None) -> tuple[lance.LanceDataset, dict[str, Any]]:
     """The table's data, and the options of the scan that a query asks for."""
     skip = _count("offset", query.offset) or 0
     count = _count("k", query.k)
     where = check_sql("filter", query.filter)
     _check_search(query)
     dataset = table.open(query.version, branch)
-    options: dict[str, object] = {
+    options: dict[str, Any] = {
         "columns": _columns(dataset.schema, query.columns),
         "filter": where,
         "prefilter": bool(query.prefilter),
@@ -171,7 +171,7 @@ def _plan(table: TableHandle, query: Query, branch: str | None) -> tuple[lance.L
 
 def _nearest(
     dataset: lance.LanceDataset, query: Query, vectors: list[list[float]], count: int, skip: int
-) -> dict[str, object]:
+) -> dict[str, Any]:
     column, field = vector_column(dataset.schema, query.vector_column)
     check_dimension(column, field, vectors)
     many = len(vectors) > 1 and not is_multivector(field.type)
@@ -220,7 +220,7 @@ def vector_column(schema: pa.Schema, path: str | None) -> tuple[str, pa.Field[An
     return candidates[0].name, candidates[0]
 
 
-def check_dimension(column: str, field: pa.Field[Any], vectors: list[list[float]]) -> None:
+def check_dimension(column: str, field: pa.Field[pa.DataType], vectors: list[list[float]]) -> None:
     size = dimension(field.type)
     if size is None:
         raise InvalidInputError(f"The column {column!r} holds no vectors: it is {field.type}.")

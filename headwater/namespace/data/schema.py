@@ -62,7 +62,7 @@ def text_metadata(metadata: dict[bytes, bytes] | None) -> dict[str, str] | None:
     return {key.decode(errors="replace"): value.decode(errors="replace") for key, value in metadata.items()}
 
 
-def _field(field: pa.Field[Any]) -> JsonArrowField:
+def _field(field: pa.Field[pa.DataType]) -> JsonArrowField:
     metadata, kind = text_metadata(field.metadata) or {}, field.type
     if isinstance(kind, pa.BaseExtensionType):
         metadata = {"ARROW:extension:name": kind.extension_name, **metadata}
@@ -149,20 +149,20 @@ def _lance_type(name: str) -> pa.DataType:
         raise InvalidInputError(f"The data type {name[:80]!r} is not known.") from None
 
 
-def _one_child(data: dict[str, object], depth: int) -> pa.Field[Any]:
+def _one_child(data: dict[str, object], depth: int) -> pa.Field[pa.DataType]:
     fields = data.get("fields")
     if not isinstance(fields, list) or len(fields) != 1:
         raise InvalidInputError(f"The data type {str(data['type'])[:80]!r} needs one entry in fields: its item.")
     return _child(fields[0], depth)
 
 
-def _child(data: object, depth: int) -> pa.Field[Any]:
+def _child(data: object, depth: int) -> pa.Field[pa.DataType]:
     if not isinstance(data, dict) or not isinstance(data.get("name"), str):
         raise InvalidInputError("Each of the fields of a data type has a name and a type.")
     return pa.field(data["name"], type_from_json(data.get("type"), depth + 1), bool(data.get("nullable", True)))
 
 
-def _length(data: dict[str, Any]) -> int:
+def _length(data: dict[str, object]) -> int:
     length = data.get("length")
     if isinstance(length, bool) or not isinstance(length, int) or not 1 <= length <= MAX_LENGTH:
         raise InvalidInputError(f"The data type {str(data['type'])[:80]!r} needs a length, at least 1.")

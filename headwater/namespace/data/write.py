@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from datetime import timedelta
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 from lance_namespace import (
@@ -30,6 +31,9 @@ from headwater.tables.translate import translating
 from headwater.tables.write.arrow import Counted
 from headwater.tables.write.input_rows import fit, fit_new
 from headwater.types import written_schema
+
+if TYPE_CHECKING:
+    from lance.dataset import MergeInsertBuilder
 
 MAX_TIMEOUT = timedelta(hours=24)
 _DURATION = re.compile(r"(\d+(?:\.\d+)?)\s*(ms|s|m|h)?")
@@ -115,7 +119,7 @@ def _merge_key(target: pa.Schema, source: pa.Schema, path: str) -> str:
 
 def _merge_builder(
     dataset: lance.LanceDataset, request: MergeInsertIntoTableRequest, on: list[str]
-) -> lance.dataset.MergeInsertBuilder:
+) -> MergeInsertBuilder:
     builder = dataset.merge_insert(on)
     update_if, delete_if = request.when_matched_update_all_filt, request.when_not_matched_by_source_delete_filt
     if update_if is not None or request.when_matched_update_all:
@@ -149,7 +153,7 @@ def update_table(table: TableHandle, request: UpdateTableRequest) -> UpdateTable
     dataset = table.open(branch=request.branch)
     updates = {require_field(dataset.schema, path)[0]: expression for path, expression in pairs}
     with translating(table, "update"):
-        done = dict(dataset.update(updates, where=where))
+        done = dataset.update(updates, where=where)
         return UpdateTableResponse(
             transaction_id=transaction_id(dataset),
             updated_rows=done["num_rows_updated"],

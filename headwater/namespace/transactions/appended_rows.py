@@ -126,7 +126,7 @@ def restore_version(inside: RegisteredNamespace, id: ObjectId, version: int) -> 
         handle.open(version).restore()
 
 
-def fields_of(dataset: Any) -> str:
+def fields_of(dataset: lance.LanceDataset) -> str:
     """The columns by id, name and type. Not their metadata, nor the table's: Lance tells those in any order."""
     columns = [(each.name, str(each.type), each.nullable) for each in dataset.schema]
     return f"{columns} {_ids(dataset.lance_schema.fields())}"

@@ -27,7 +27,7 @@ Decide = Callable[[Mapping[str, Any], Any], Any]
 """From the message around a `storage_options` and its value to the value that is sent instead."""
 
 
-def find_options(message: object) -> Iterator[Any]:
+def find_options(message: object) -> Iterator[object]:
     """Each `storage_options` of a message."""
     if isinstance(message, BaseModel):
         values: Any = [(name, getattr(message, name)) for name in _branches(type(message))]
@@ -43,7 +43,7 @@ def find_options(message: object) -> Iterator[Any]:
         yield from find_options(value)
 
 
-def replace_options(message: object, decide: Decide) -> Any:
+def replace_options(message: object, decide: Decide) -> object:
     """The message with every `storage_options` decided anew; what does not change is not copied."""
     if isinstance(message, BaseModel):
         fields = {name: getattr(message, name) for name in _branches(type(message))}
@@ -116,7 +116,7 @@ def check_request(request: object) -> None:
             _check_option(str(key), str(value))
 
 
-def without_headers(request: object) -> Any:
+def without_headers(request: object) -> object:
     """A request whose context sets no headers: over a catalog that is a server itself they would become ours."""
     context = getattr(request, "context", None)
     if not isinstance(request, BaseModel) or not context:

@@ -326,7 +326,7 @@ def _fragment(message: bytes) -> Fragment:
     return Fragment(id, message, tuple(sorted(rows)), columns, deletions, ids, updated, known)
 
 
-def _file(message: bytes) -> dict[int, tuple[Any, ...]]:
+def _file(message: bytes) -> dict[int, tuple[object, ...]]:
     """Of each field in a data file: the file, and the column in it."""
     fields: list[int] = []
     places: list[int] = []

@@ -41,7 +41,7 @@ from headwater.retry import ATTEMPTS, retry
 from headwater.store import KeyNotFoundError, Store, create, probe, write_with
 from headwater.tables.commit.exact import OneCommit, claiming, commit_exactly, data_keys
 from headwater.tables.expressions import quoted
-from headwater.tables.handle import TableHandle
+from headwater.tables.handle import TableHandle, fragment_of
 from headwater.tables.layout import VERSIONS, has_version, manifest_name
 from headwater.tables.translate import first_line, is_panic, kind_of, message_of
 
@@ -117,6 +117,7 @@ class ManifestTable:
                 data_storage_version=FILE_FORMAT,
                 storage_options=self.storage_options or None,
             ).operation
+            assert isinstance(empty, lance.LanceOperation.Overwrite)
             operation = lance.LanceOperation.Overwrite(empty.new_schema, empty.fragments)
         except (OSError, ValueError, RuntimeError) as error:
             if has_version(self.store, MANIFEST):
@@ -193,7 +194,7 @@ class ManifestTable:
         for id, signature in manifest.fragments.items():
             found = known.get(id)
             if found is None or found.signature != signature:
-                rows = codec.from_arrow(dataset.get_fragment(id).to_table())
+                rows = codec.from_arrow(fragment_of(dataset, id).to_table())
                 found = ManifestFragment(signature, {codec.object_id(row): row for row in rows})
             fragments[id] = found
         snapshot = ManifestSnapshot(manifest, newest[1], codec, fragments, settings)
@@ -339,7 +340,7 @@ def _delete(dataset: lance.LanceDataset, dead: Mapping[int, Iterable[str]]) -> t
     emptied: list[int] = []
     for id, keys in dead.items():
         listed = ", ".join(quoted(key) for key in sorted(keys))
-        metadata = dataset.get_fragment(id).delete(f"object_id IN ({listed})")
+        metadata = fragment_of(dataset, id).delete(f"object_id IN ({listed})")
         if metadata is None:
             emptied.append(id)
         else:

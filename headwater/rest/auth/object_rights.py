@@ -203,7 +203,7 @@ class Projection:
 SCAN = 1000
 
 
-def list_visible(namespace: LanceNamespace, call: Call, can: CatalogAbilities) -> Any:
+def list_visible(namespace: LanceNamespace, call: Call, can: CatalogAbilities) -> object:
     """One page of ListNamespaces, ListTables or ListAllTables, holding only what the caller may see."""
     field = "namespaces" if call.route.operation == "ListNamespaces" else "tables"
     fetch = getattr(namespace, call.route.method)

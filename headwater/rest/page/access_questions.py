@@ -82,27 +82,27 @@ class AccessQuestions:
         record, text = create_key(store, self._clock, asked.role, asked.scope, asked.name, asked.expires_ms)
         return MadeKey(record.id, text, record.role, record.name)
 
-    def revoke_key(self, namespace: LanceNamespace, call: Call) -> dict[str, Any]:
+    def revoke_key(self, namespace: LanceNamespace, call: Call) -> dict[str, object]:
         store, id = self._store, call.request.name
         record = find_key(store, id)
         if record is not None:
             _hand_on(call.asker, _permissions(record, defined_roles(store)), f"the key {id}")
         return {"id": revoke_key(store, self._clock, id).id}
 
-    def define_role(self, namespace: LanceNamespace, call: Call) -> dict[str, Any]:
+    def define_role(self, namespace: LanceNamespace, call: Call) -> dict[str, object]:
         store, asked = self._store, call.request
         before = defined_roles(store).get(asked.name, NOTHING)
         _hand_on(call.asker, parse_role(asked.role, {}) | before, f"the role {asked.name!r}")
         return {"permissions": names_of(define_role(store, asked.name, asked.role))}
 
-    def remove_role(self, namespace: LanceNamespace, call: Call) -> dict[str, Any]:
+    def remove_role(self, namespace: LanceNamespace, call: Call) -> dict[str, object]:
         store, name = self._store, call.request.name
         _hand_on(call.asker, defined_roles(store).get(name, NOTHING), f"the role {name!r}")
         remove_role(store, name)
         return {"name": name}
 
 
-def no_keys(namespace: LanceNamespace, call: Call) -> Any:
+def no_keys(namespace: LanceNamespace, call: Call) -> object:
     """Answer for a server that takes no keys of a store. Raise UnsupportedOperation (0)."""
     raise UnsupportedOperationError(
         "This server takes no API keys of its catalog: there are none to manage. Its operator decides who may call it."

@@ -21,7 +21,7 @@ from headwater.namespace.abilities import abilities_of
 from headwater.rest.auth.object_rights import Projection
 from headwater.rest.call import Call
 from headwater.rest.extensions import HANDLERS, Handler
-from headwater.rest.page import lineage_questions, overview_questions, row_questions, sql_questions, table_questions
+from headwater.rest.page import lineage_questions, overview_questions, row_questions, table_questions
 from headwater.rest.page.access_questions import no_keys
 from headwater.rest.page.kept_facts import texts_of
 from headwater.rest.page.overview_facts import LogFacts, OverviewFacts
@@ -217,8 +217,8 @@ QUESTIONS: dict[str, Question] = {
         _question("PageSearch", NOTHING, search, SearchFacts),
         _question("PageServer", NOTHING, server, ServerFacts),
         _question("PageCatalogLineage", NOTHING, lineage_questions.catalog_lineage, LineageFacts),
-        _question("PageQueryTables", NOTHING, sql_questions.query_tables, QueryTables),
-        _question("PageQuery", Permission.SELECT, sql_questions.query, QueryFacts),
+        _question("PageQueryTables", NOTHING, row_questions.query_tables, QueryTables),
+        _question("PageQuery", Permission.SELECT, row_questions.query, QueryFacts),
         _question("PageEmbed", Permission.SELECT, row_questions.embed, EmbedFacts),
         _question("PageRuns", Permission.SELECT, row_questions.runs, RunFacts),
         _question("PageQuarantine", Permission.SELECT, row_questions.quarantine, QuarantineFacts),

@@ -323,7 +323,7 @@ def commits_of(metastore: Metastore) -> KeptCommits:
 LOOK_BACK = 50
 
 
-def lineage_of(snapshot: Snapshot, names: Sequence[str]) -> dict[str, Any]:
+def lineage_of(snapshot: Snapshot, names: Sequence[str]) -> dict[str, object]:
     """Return the lineage of the newest publish, with the sources of those before it; nothing for a table that
     was never published. A publish names what it took in itself: one that takes an undo in names no source."""
     try:

@@ -20,7 +20,7 @@ from headwater.rest.call import Call
 from headwater.rest.page.kept_facts import MadeTable, lineage_of, tables_of
 from headwater.rest.page.page_facts import Box, LineageFacts
 from headwater.rest.page.table_questions import unpublished
-from headwater.sql.column_lineage import Inputs, column_inputs
+from headwater.sql.spark_parser import Inputs, column_inputs
 from headwater.streams.definition import Definition
 from headwater.streams.stream_lookup import is_stream_table, open_stream
 from headwater.verbs.verb import metastore_of

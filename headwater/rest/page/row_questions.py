@@ -1,4 +1,4 @@
-"""Questions of the page about rows: a quarantine, the runs of pipelines, and two versions of a table side by side.
+"""Questions of the page about rows: a quarantine, runs of pipelines, a query, two versions of a table side by side.
 
 A comparison reads only the fragments in which two versions differ, up to a limit of rows. A row is identified by the
 keys of a stream table, else by its stable row id. Rows of a table with neither are compared by all their values.
@@ -7,6 +7,7 @@ keys of a stream table, else by its stable row id. Rows of a table with neither 
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -16,6 +17,7 @@ import pyarrow.compute as pc
 from lance_namespace import DescribeTableRequest, LanceNamespace, ListTableVersionsRequest
 
 from headwater.errors import InvalidInputError, LanceNamespaceError
+from headwater.imports import when_used
 from headwater.names import ObjectId
 from headwater.namespace.abilities import abilities_of
 from headwater.rest.call import Call
@@ -26,6 +28,8 @@ from headwater.rest.page.page_facts import (
     EmbedFacts,
     Moment,
     QuarantineFacts,
+    QueryFacts,
+    QueryTables,
     RejectedGroup,
     RejectedRow,
     RunFact,
@@ -46,6 +50,8 @@ from headwater.verbs.verb import metastore_of, require
 if TYPE_CHECKING:
     import lance
 
+queries = when_used("headwater.sql.embedded")
+MAX_RESULT_BYTES = 8 << 20
 _steps = msgspec.json.Decoder(list[RunStep])
 MAX_ROW_TEXT = 600
 ROWS_OF_GROUP = 20
@@ -224,5 +230,62 @@ def _shown(table: pa.Table, places: Any, limit: int) -> ComparedRows:
     return ComparedRows(len(places), to_file(some.to_reader()).hex())
 
 
-def _is_heavy(kind: Any) -> bool:
+def _is_heavy(kind: pa.DataType) -> bool:
     return bool(pa.types.is_nested(kind) or pa.types.is_binary(kind) or pa.types.is_large_binary(kind))
+
+
+# SQL: the page asks for the tables of a query first, and names them in the second question. The rights on each are
+# checked, and noted in the audit log, before anything is read.
+
+
+def query_tables(namespace: LanceNamespace, call: Call) -> QueryTables:
+    """Return the names of the tables that a query reads, as it writes them."""
+    return QueryTables(queries.tables_of(call.request.word))
+
+
+def query(namespace: LanceNamespace, call: Call) -> QueryFacts:
+    """Return the first rows of a query, or its plan if `details` is set. All tables are read at one commit."""
+    asked = call.request
+    if queries.tables_of(asked.word) != sorted(tuple(names) for names in asked.tables):
+        raise InvalidInputError("The query reads other tables than those that the rights were checked for.")
+    can = abilities_of(namespace)
+    slot = can.metastore.slot if can.metastore is not None else None
+    moment = _Moment(namespace if slot is None or can.at is None else can.at(slot))
+    if asked.details:
+        return QueryFacts(plan=queries.plan(asked.word, moment), slot=slot)
+    found = queries.run(asked.word, moment, True, asked.limit + 1, is_fixed=True)
+    if found.nbytes > MAX_RESULT_BYTES:
+        raise InvalidInputError(
+            f"The rows hold more than {MAX_RESULT_BYTES >> 20} MiB, more than a page shows: select fewer columns."
+        )
+    rows = found.slice(0, asked.limit)
+    return QueryFacts(to_file(rows.to_reader()).hex(), found.num_rows > asked.limit, slot=slot)
+
+
+@dataclass(frozen=True)
+class _Moment:
+    """A catalog at one commit, as the embedded engine reads it."""
+
+    namespace: LanceNamespace
+
+    def __getitem__(self, names: tuple[str, ...]) -> _Table:
+        return _Table(self.namespace, ObjectId(names))
+
+
+@dataclass(frozen=True)
+class _Table:
+    """A table of a query: the dataset of a plain table, the rows of a stream table."""
+
+    namespace: LanceNamespace
+    id: ObjectId
+
+    @property
+    def is_stream(self) -> bool:
+        session = abilities_of(self.namespace).session
+        return session is not None and is_stream_table(session.state(), self.id.names)
+
+    def dataset(self) -> Any:
+        return handle_of(self.namespace, self.id).open()
+
+    def to_arrow(self) -> pa.Table:
+        return require(abilities_of(self.namespace).stream, NO_STREAMS)(self.id).to_arrow()

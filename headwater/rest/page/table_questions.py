@@ -8,7 +8,7 @@ limited number of stream tables. Nothing is followed through a table that the ca
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -161,7 +161,7 @@ def versions(namespace: LanceNamespace, call: Call) -> VersionFacts:
     return VersionFacts(found, len(everything))
 
 
-def _ms(one: dict[str, object]) -> int | None:
+def _ms(one: Mapping[str, object]) -> int | None:
     time = one.get("timestamp")
     return int(time.astimezone(dt.UTC).timestamp() * 1000) if isinstance(time, dt.datetime) else None
 

@@ -101,7 +101,7 @@ def _read(
     definition: Definition,
     rules: Rules,
     file: DataFile,
-    wanted: list[Any] | None,
+    wanted: Sequence[object] | None,
     index: KeyIndex | None,
 ) -> TombstonesAndMarks:
     ids = {column.name: column.id for column in definition.columns}

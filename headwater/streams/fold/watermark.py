@@ -29,7 +29,7 @@ TICKS = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}
 SAFE = 1 << 61
 
 
-def parse_lateness(text: str, kind: Any) -> Any:
+def parse_lateness(text: str, kind: pa.DataType) -> object:
     """A table's `lateness` in the measure of its first sequence column: a duration for times, a number for numbers."""
     if pa.types.is_timestamp(kind):
         return round(parse_duration(text).total_seconds() * TICKS[kind.unit])
@@ -90,7 +90,7 @@ def high_of(column: Any) -> Watermark:
     return plain(measure(pa.chunked_array([pa.repeat(pc.max(column), 1)]))[0])
 
 
-def is_measured(kind: Any) -> bool:
+def is_measured(kind: pa.DataType) -> bool:
     """Return True if lateness can be measured by a column of this type."""
     times = pa.types.is_timestamp(kind) or pa.types.is_date(kind)
     return bool(times or pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind))

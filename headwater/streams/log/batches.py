@@ -165,7 +165,7 @@ def _with_wider(definition: Definition, data: Given, contract: str) -> tuple[Def
     return (evolve(definition, widen=wider) if wider else definition), tuple(wider)
 
 
-def _wide_enough(values: list[Any], kind: Any) -> Any:
+def _wide_enough(values: list[object], kind: pa.DataType) -> object:
     """Python numbers have no width: a column is widened for them only when one does not fit."""
     if not (pa.types.is_integer(kind) and kind.bit_width < 64):
         return None

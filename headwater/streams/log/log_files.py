@@ -27,10 +27,9 @@ from headwater.streams.definition import Definition, field_id, with_id
 from headwater.streams.fold.events import Events, Rules, Truncations, concat, decode_sequences
 from headwater.streams.fold.watermark import BatchJudgement, Watermark, encoded, high_of, is_measured
 from headwater.streams.layout import BATCH, DELETES, HIGH, KIND, PRESENT, READS, ROW, TRUNCATES, UPSERTS
-from headwater.streams.log.parquet_encoding import by_dictionary, encode
+from headwater.streams.log.parquet_encoding import as_stored, by_dictionary, encode, in_type
 from headwater.streams.rows.hashing import buckets_of, hash_rows
 from headwater.streams.rows.row_keys import order_of
-from headwater.types import convert
 
 Codes = npt.NDArray[np.int64]
 ROW_GROUP = 1 << 17
@@ -88,7 +87,7 @@ def encode_events(definition: Definition, events: Events, numbers: Codes, bucket
         if column.name not in needed and not mask.any():
             continue  # missing everywhere: a delete needs no more than key and sequence
         values = by_dictionary(events.rows.column(column.name))
-        values = _stored(values if places is None else values.take(places))
+        values = as_stored(values if places is None else values.take(places))
         columns.append(values)
         fields.append(_field(column.name, values.type, column.id))
         filled.append(column.id)
@@ -112,7 +111,7 @@ def encode_events(definition: Definition, events: Events, numbers: Codes, bucket
 
 
 @lru_cache(1024)
-def _field(name: str, kind: Any, id: int) -> Any:
+def _field(name: str, kind: pa.DataType, id: int) -> Any:
     """Return the field of a column in files of the log."""
     return with_id(pa.field(name, kind), id)
 
@@ -122,36 +121,6 @@ def highest_of(definition: Definition, rows: pa.Table) -> dict[str, object]:
     if not definition.sequence or not rows.num_rows or not is_measured(rows.column(definition.sequence[0]).type):
         return {}
     return {HIGH: encoded(high_of(rows.column(definition.sequence[0])))}
-
-
-def stored_type(kind: Any) -> Any:
-    """The type in which a file keeps values: lists of a fixed size as lists, at any depth.
-
-    pyarrow below 26 cannot read a fixed-size list with a NULL back from Parquet.
-    """
-    if pa.types.is_map(kind):
-        return pa.map_(kind.key_field, kind.item_field.with_type(stored_type(kind.item_type)))
-    if pa.types.is_struct(kind):
-        fields = [kind.field(place) for place in range(kind.num_fields)]
-        return pa.struct([field.with_type(stored_type(field.type)) for field in fields])
-    if pa.types.is_fixed_size_list(kind) or pa.types.is_list(kind):
-        return pa.list_(kind.value_field.with_type(stored_type(kind.value_type)))
-    if pa.types.is_large_list(kind):
-        return pa.large_list(kind.value_field.with_type(stored_type(kind.value_type)))
-    return kind
-
-
-def _stored(column: Any) -> Any:
-    kind = stored_type(column.type)
-    return column if kind == column.type else _as(column, kind)
-
-
-def _as(column: Any, kind: Any) -> Any:
-    """A column in another type: lists of a fixed size are cast by our own rule, which knows NULLs."""
-    is_nested: bool = pa.types.is_nested(kind)
-    if not is_nested:
-        return column.cast(kind)
-    return pa.chunked_array([convert(chunk, kind, exact=True) for chunk in column.chunks], kind)
 
 
 def bucket_count(rows: int, landed: int) -> int:
@@ -189,7 +158,7 @@ def _order(definition: Definition, events: Events, buckets: int) -> tuple[Codes,
     return order_of(columns, of), [[int(bucket), int(counts[bucket])] for bucket in np.flatnonzero(counts)]
 
 
-def _ranges(definition: Definition, events: Events) -> dict[str, Any]:
+def _ranges(definition: Definition, events: Events) -> dict[str, object]:
     """The lowest and highest first key, where it is a number or a short text."""
     if not definition.keys or not len(events):
         return {}
@@ -420,7 +389,7 @@ def read_file(
             present[field.name] = np.zeros(table.num_rows, bool)
             continue
         column: Any = table.column(name)
-        found.append(column if column.type == field.type else _as(column, field.type))
+        found.append(column if column.type == field.type else in_type(column, field.type))
         mark = f"{PRESENT}{ids[field.name]}"
         if mark in stored:
             present[field.name] = table.column(mark).to_numpy()

@@ -14,6 +14,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from headwater.streams.rows.row_keys import flat
+from headwater.types import convert
 
 SAMPLE, MANY = 4096, 1 << 14
 REPEATED = 4
@@ -34,6 +35,37 @@ def by_dictionary(column: Any) -> Any:
         return column
     coded = flat(column).dictionary_encode()
     return coded if len(coded.dictionary) * REPEATED <= len(column) else column
+
+
+def stored_type(kind: pa.DataType) -> Any:
+    """Return the type in which a file keeps values: lists of a fixed size as lists, at any depth.
+
+    pyarrow below 26 cannot read a fixed-size list with a NULL back from Parquet.
+    """
+    if pa.types.is_map(kind):
+        return pa.map_(kind.key_field, kind.item_field.with_type(stored_type(kind.item_type)))
+    if pa.types.is_struct(kind):
+        fields = [kind.field(place) for place in range(kind.num_fields)]
+        return pa.struct([field.with_type(stored_type(field.type)) for field in fields])
+    if pa.types.is_fixed_size_list(kind) or pa.types.is_list(kind):
+        return pa.list_(kind.value_field.with_type(stored_type(kind.value_type)))
+    if pa.types.is_large_list(kind):
+        return pa.large_list(kind.value_field.with_type(stored_type(kind.value_type)))
+    return kind
+
+
+def as_stored(column: Any) -> Any:
+    """Return a column in the type in which a file keeps its values."""
+    kind = stored_type(column.type)
+    return column if kind == column.type else in_type(column, kind)
+
+
+def in_type(column: Any, kind: Any) -> Any:
+    """Return a column in another type: lists of a fixed size are cast by our own rule, which knows NULLs."""
+    is_nested: bool = pa.types.is_nested(kind)
+    if not is_nested:
+        return column.cast(kind)
+    return pa.chunked_array([convert(chunk, kind, exact=True) for chunk in column.chunks], kind)
 
 
 def encode(table: pa.Table, parts: Sequence[int], group: int) -> bytes:
@@ -63,7 +95,7 @@ def _packing(schema: pa.Schema) -> dict[str, object]:
     }
 
 
-def _layout(kind: Any) -> str | None:
+def _layout(kind: pa.DataType) -> str | None:
     if pa.types.is_integer(kind) or pa.types.is_date32(kind) or pa.types.is_timestamp(kind) or pa.types.is_time(kind):
         return "DELTA_BINARY_PACKED"
     if pa.types.is_float32(kind) or pa.types.is_float64(kind):

@@ -71,7 +71,7 @@ class RejectedRows:
     file: DataFile
     properties: Mapping[str, Any]
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> dict[str, object]:
         told: dict[str, object] = msgspec.to_builtins(self)
         return told
 

@@ -300,7 +300,7 @@ def _check_has_keys(definition: Definition) -> None:
         raise InvalidInputError("A table without keys is an append-only log: its rows cannot be deleted.")
 
 
-def repeatable(what: object) -> Any:
+def repeatable(what: object) -> object:
     """Return the input of a delete in a form that can be read more than once; iterators and readers cannot."""
     if isinstance(what, pa.RecordBatchReader):
         return given(what)
@@ -342,7 +342,7 @@ def _shaped(definition: Definition, rows: Given) -> pa.Table:
     return shape(define(loose, definition.keys), Given(only, rows.length, kept)).events.rows
 
 
-def as_rows(definition: Definition, what: object) -> Any:
+def as_rows(definition: Definition, what: object) -> object:
     """Plain keys as rows: a value, any number of values, or of tuples where the key has several columns."""
     if isinstance(what, pa.ChunkedArray):
         what = what.to_pylist()

@@ -88,7 +88,7 @@ def _cast_nested(values: list[object], wanted: Any) -> tuple[object, Mask] | Non
     return _cast_structs(values, wanted) if types.is_struct(wanted) else None
 
 
-def _cast_lists(values: list[Any], wanted: Any) -> tuple[Any, Mask]:
+def _cast_lists(values: Sequence[object], wanted: Any) -> tuple[Any, Mask]:
     size = wanted.list_size if pa.types.is_fixed_size_list(wanted) else None
     lists, bad = _parts(values, lambda value: _items(value, size))
     items, wrong = cast_values([item for each in lists for item in each or ()], wanted.value_type)
@@ -109,7 +109,7 @@ def _cast_lists(values: list[Any], wanted: Any) -> tuple[Any, Mask]:
     return maker.from_arrays(_offsets(lists, maker), items, type=wanted, mask=_gone(keep)), bad
 
 
-def _cast_maps(values: list[Any], wanted: Any) -> tuple[Any, Mask]:
+def _cast_maps(values: Sequence[object], wanted: Any) -> tuple[Any, Mask]:
     pairs, bad = _parts(values, _pairs)
     keys, wrong_keys = cast_values([key for each in pairs for key, _ in each or ()], wanted.key_type)
     items, wrong = cast_values([item for each in pairs for _, item in each or ()], wanted.item_type)
@@ -121,7 +121,7 @@ def _cast_maps(values: list[Any], wanted: Any) -> tuple[Any, Mask]:
     return pa.MapArray.from_arrays(_offsets(pairs, pa.ListArray), keys, items, type=wanted, mask=_gone(keep)), bad
 
 
-def _cast_structs(values: list[Any], wanted: Any) -> tuple[Any, Mask]:
+def _cast_structs(values: Sequence[object], wanted: Any) -> tuple[Any, Mask]:
     fields = [wanted.field(place) for place in range(wanted.num_fields)]
     names = [field.name for field in fields]
     structs, bad = _parts(values, lambda value: _named(value, names))
@@ -134,7 +134,7 @@ def _cast_structs(values: list[Any], wanted: Any) -> tuple[Any, Mask]:
     return pa.StructArray.from_arrays(columns, fields=fields, mask=gone), bad
 
 
-def _parts(values: list[Any], read: Callable[[Any], object]) -> tuple[list[Any], Mask]:
+def _parts(values: Sequence[object], read: Callable[[Any], object]) -> tuple[list[Any], Mask]:
     """Values as `read` gives them, None where one is none or cannot be read, and where that was."""
     bad = np.zeros(len(values), bool)
     found: list[object] = []
@@ -175,7 +175,7 @@ def _offsets(lists: list[Any], maker: object) -> Any:
     return pa.array(ends, pa.int64() if maker is pa.LargeListArray else pa.int32())
 
 
-def _gone(keep: list[Any]) -> Any:
+def _gone(keep: Sequence[object]) -> Any:
     return pa.array([each is None for each in keep], pa.bool_()) if None in keep else None
 
 
@@ -202,7 +202,7 @@ def _has_infinite(array: Any) -> bool:
 # Values ---------------------------------------------------------------------------------------------------------------
 
 
-def _is_kept(values: list[Any], kinds: set[type], wanted: Any) -> bool:
+def _is_kept(values: Sequence[object], kinds: set[type], wanted: Any) -> bool:
     """Return True if Arrow takes such values whole, or fails: else each is looked at."""
     types = pa.types
     kinds = kinds - {type(None)}
@@ -225,7 +225,7 @@ def _is_small(value: Any) -> bool:
     return value is None or -60000 < value < 60000 or value != value or abs(value) == INFINITE
 
 
-def _may_lose(kind: Any) -> bool:
+def _may_lose(kind: pa.DataType) -> bool:
     """Return True if Arrow would lose something of a value of Python in the parts of a nested type."""
     if pa.types.is_struct(kind) or pa.types.is_integer(kind) or pa.types.is_temporal(kind):
         return True
@@ -255,7 +255,7 @@ def _value(value: Any, wanted: Any) -> Any:
     return found
 
 
-def _loses(value: Any, found: Any, kind: Any) -> bool:
+def _loses(value: Any, found: Any, kind: pa.DataType) -> bool:
     """Return True if Arrow changed a value. Rounding of floats to the precision of the type does not count."""
     types = pa.types
     if value is None or found is None:
@@ -315,7 +315,7 @@ def _parse_times(array: Any, wanted: Any) -> Any:
     raise failed
 
 
-def _is_text(kind: Any) -> bool:
+def _is_text(kind: pa.DataType) -> bool:
     return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind) or kind == pa.string_view())
 
 
@@ -352,7 +352,7 @@ def floats(value: object) -> Any:
     return as_float(value) if isinstance(value, Decimal) else value
 
 
-def has_decimals(kind: Any) -> bool:
+def has_decimals(kind: pa.DataType) -> bool:
     """Return whether values of this type have decimals in them, at any depth."""
     if pa.types.is_decimal(kind):
         return True

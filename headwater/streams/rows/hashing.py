@@ -105,11 +105,11 @@ def _values(array: Array) -> Hashes:
     return _nested(array)
 
 
-def _is_bytes(kind: Any) -> bool:
+def _is_bytes(kind: pa.DataType) -> bool:
     return bool(pa.types.is_binary(kind) or pa.types.is_large_binary(kind) or kind == pa.binary_view())
 
 
-def _is_text(kind: Any) -> bool:
+def _is_text(kind: pa.DataType) -> bool:
     return bool(
         _is_bytes(kind) or pa.types.is_string(kind) or pa.types.is_large_string(kind) or kind == pa.string_view()
     )

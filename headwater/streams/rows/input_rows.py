@@ -115,7 +115,7 @@ def without_rows(schema: pa.Schema) -> pa.Table:
     return pa.Table.from_batches([], schema)
 
 
-def from_table(table: Any) -> Given:
+def from_table(table: pa.Table) -> Given:
     columns: dict[str, Any] = {}
     for name, column in zip(table.schema.names, table.columns, strict=True):
         if name in columns:
@@ -152,7 +152,7 @@ def as_json(row: Mapping[str, object]) -> str:
     return text.encode(errors="backslashreplace").decode()  # half a pair of surrogates has no bytes
 
 
-def _flat(value: object) -> Any:
+def _flat(value: object) -> object:
     is_plain = value is None or isinstance(value, (str, int, float, bytes))
     return value if is_plain else f"({type(value).__name__})"
 
@@ -235,7 +235,7 @@ def _packed(name: str, value: object) -> bytes:
         raise InvalidInputError(f"A value of {name!r} cannot be sent: {error}.") from None
 
 
-def _unpacked(value: bytes | None) -> Any:
+def _unpacked(value: bytes | None) -> object:
     try:
         return msgspec.msgpack.decode(value or b"\xc0")
     except (msgspec.DecodeError, RecursionError):
@@ -268,7 +268,7 @@ def _type_text(kind: object) -> str:
     return ARROW + bytes(pa.schema([pa.field("x", kind)]).serialize()).hex()
 
 
-def _type(text: str) -> Any:
+def _type(text: str) -> object:
     if not text.startswith(ARROW):
         return text
     return read_type(text.removeprefix(ARROW))

@@ -42,7 +42,7 @@ TAKEN = 50
 
 
 def write_rows(
-    lake: Lake, stream: Stream, dataset: object, rows: pa.Table, ids: Codes | None
+    lake: Lake, stream: Stream, dataset: lance.LanceDataset | None, rows: pa.Table, ids: Codes | None
 ) -> list[FragmentMetadata]:
     """Rows as new fragments; of a table in buckets, each of one bucket, and those say which ids they keep."""
     if not rows.num_rows:
@@ -68,7 +68,7 @@ def _first(place: TableHandle) -> Iterator[None]:
 
 
 def _write_fragments(
-    lake: Lake, stream: Stream, dataset: object, rows: pa.Table, ids: Codes | None
+    lake: Lake, stream: Stream, dataset: lance.LanceDataset | None, rows: pa.Table, ids: Codes | None
 ) -> list[FragmentMetadata]:
     reader = pa.RecordBatchReader.from_batches(rows.schema, (aligned(batch) for batch in rows.to_batches()))
     fragments: list[FragmentMetadata] = lance.fragment.write_fragments(
@@ -78,13 +78,13 @@ def _write_fragments(
         mode="append" if dataset is not None else "create",
         max_rows_per_file=ROWS_PER_FILE,
         storage_options=lake.storage_options or None,
-        **({} if dataset is not None else {"enable_stable_row_ids": True}),
+        enable_stable_row_ids=dataset is None,
     )
     return fragments
 
 
 def _write_buckets(
-    lake: Lake, stream: Stream, dataset: object, rows: pa.Table, ids: Codes | None
+    lake: Lake, stream: Stream, dataset: lance.LanceDataset | None, rows: pa.Table, ids: Codes | None
 ) -> list[FragmentMetadata]:
     batches = pa.Table.from_batches([aligned(batch) for batch in rows.to_batches()], rows.schema)
     marked = batches if ids is None else batches.append_column(ROW_ID, pa.array(ids))

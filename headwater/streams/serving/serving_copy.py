@@ -355,14 +355,14 @@ def commit(
     lake: Lake,
     stream: Stream,
     staging: Staging,
-    operation: object,
+    operation: lance.LanceOperation.BaseOperation,
     read_version: int,
     properties: dict[str, str],
     kept: Mapping[str, KeptIds] | None = None,
 ) -> Any:
     """Stage the version that follows; the dataset at it. `kept`: what fragments keep, by their data files."""
     transaction = lance.Transaction(read_version, operation, transaction_properties=properties)
-    new = {"enable_stable_row_ids": True, "enable_v2_manifest_paths": True} if read_version == 0 else {}
+    new = True if read_version == 0 else None
     staging.kept = kept or {}
     try:
         done = lance.LanceDataset.commit(
@@ -372,7 +372,8 @@ def commit(
             table_id=list(stream.path),
             namespace_client_managed_versioning=True,
             storage_options=lake.storage_options or None,
-            **new,
+            enable_stable_row_ids=new,
+            enable_v2_manifest_paths=new,
         )
     finally:
         staging.kept = {}

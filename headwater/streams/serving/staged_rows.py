@@ -103,7 +103,7 @@ class NewFragments:
         )
 
 
-def write_rows_of(lake: Lake, stream: Stream, dataset: object, changes: Changes) -> NewFragments:
+def write_rows_of(lake: Lake, stream: Stream, dataset: Any, changes: Changes) -> NewFragments:
     """The changed rows as fragments: the new ones, then those that keep their ids, in the order of the ids.
 
     Ids in order take few bytes in the manifest, and rows that were created together stand together.

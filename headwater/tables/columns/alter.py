@@ -34,7 +34,7 @@ from headwater.retry import retry
 from headwater.tables.columns.fields import SYSTEM_COLUMNS, format_path, is_list, require_trail
 from headwater.tables.commit.committer import TableCommitter, fragment_from
 from headwater.tables.commit.history import committed
-from headwater.tables.handle import TableHandle
+from headwater.tables.handle import TableHandle, fragment_of
 from headwater.tables.partitions import METADATA
 from headwater.types import convert
 
@@ -55,7 +55,7 @@ def fill_fragment(
     rows: int | None = None,
 ) -> Json:
     """Write the new column of one fragment: SQL expressions by name, or a function of its batches."""
-    found = table.open().get_fragment(fragment)
+    found = fragment_of(table.open(), fragment)
     made = dict(values) if isinstance(values, Mapping) else lance.udf.BatchUDF(values, output_schema=pa.schema([field]))
     metadata, schema = found.merge_columns(made, columns=columns, batch_size=rows)
     return {"fragment": metadata.to_json(), "schema": schema_to_json(schema)}
@@ -128,7 +128,7 @@ NAME, PARENT, NONE = 2, 4, (1 << 64) - 1
 ALIKE = (pa.types.is_integer, pa.types.is_floating, pa.types.is_nested, pa.types.is_dictionary)
 
 
-def is_cast_by_lance(old: Any, new: Any) -> bool:
+def is_cast_by_lance(old: pa.DataType, new: pa.DataType) -> bool:
     """Return True for types that Lance casts between by itself, or not at all."""
     if isinstance(old, pa.BaseExtensionType) or isinstance(new, pa.BaseExtensionType):
         return True
@@ -136,7 +136,7 @@ def is_cast_by_lance(old: Any, new: Any) -> bool:
     return old == new or any(test(old) and test(new) for test in ALIKE) or (old in texts and new in texts)
 
 
-def recast(dataset: lance.LanceDataset, types: Mapping[str, object]) -> None:
+def recast(dataset: lance.LanceDataset, types: Mapping[str, pa.DataType]) -> None:
     """Change the types of top-level columns in one commit. Error 20 for a value that does not fit, or an index."""
     for index in dataset.describe_indices():
         for name in set(index.field_names) & set(types):
@@ -167,7 +167,7 @@ def recast(dataset: lance.LanceDataset, types: Mapping[str, object]) -> None:
         fragments.append(metadata)
     if schema is None:
         new = [fields.get(field.name, field) for field in dataset.schema]
-        schema = lance.schema.LanceSchema.from_pyarrow(pa.schema(new, metadata=dataset.schema.metadata))
+        schema = lance.schema.LanceSchema.from_pyarrow(pa.schema(new).with_metadata(dataset.schema.metadata))
     else:
         schema = _in_place(schema, names)
     lance.LanceDataset.commit(
@@ -181,14 +181,14 @@ def recast(dataset: lance.LanceDataset, types: Mapping[str, object]) -> None:
     dataset.checkout_latest()
 
 
-def _cast(batch: pa.RecordBatch, field: Any) -> Any:
+def _cast(batch: pa.RecordBatch, field: pa.Field[pa.DataType]) -> Any:
     try:
         return convert(batch.column(field.name), field.type, exact=True)
     except InvalidInputError as error:
         raise TableSchemaValidationError(f"The column {field.name!r} cannot become {field.type}: {error}") from None
 
 
-def _in_place(schema: object, names: Mapping[str, str]) -> Any:
+def _in_place(schema: LanceSchema, names: Mapping[str, str]) -> object:
     """Return the schema with each new field under the name, and in the place, of the old one."""
     told = schema_to_json(schema)
     messages = [base64.b64decode(field) for field in told["fields"]]
@@ -394,7 +394,7 @@ def children(kind: Any) -> dict[str, Field]:
     return {field.name: field for field in fields_of(kind)}
 
 
-def fields_of(kind: Any) -> list[Field]:
+def fields_of(kind: pa.DataType) -> list[Field]:
     return [kind.field(index) for index in range(kind.num_fields)] if pa.types.is_struct(kind) else []
 
 

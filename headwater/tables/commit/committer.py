@@ -29,7 +29,7 @@ from headwater.errors import ConcurrentModificationError, UnsupportedOperationEr
 from headwater.imports import lance
 from headwater.tables.columns.fields import ROW_ADDRESS
 from headwater.tables.commit.exact import OneCommit, asking, commit_exactly
-from headwater.tables.handle import TableHandle
+from headwater.tables.handle import TableHandle, fragment_of
 from headwater.tables.partitions import PartitionField, field_ids, key_of, parted, partitioning
 from headwater.tables.scan.prune import ANY, TRUE, partition_filter
 from headwater.tables.translate import translating
@@ -155,7 +155,7 @@ def commit_delta(
     removed: list[int] = []
     updated: list[FragmentMetadata] = []
     for fragment_id, offsets in by_fragment(packed).items():
-        after = dataset.get_fragment(fragment_id).delete_rows(offsets)
+        after = fragment_of(dataset, fragment_id).delete_rows(offsets)
         if after is None:
             removed.append(fragment_id)
         else:
@@ -167,7 +167,7 @@ def overwrite(
     committer: TableCommitter,
     table: TableHandle,
     filter: str,
-    added: list[dict[str, Any]],
+    added: list[dict[str, object]],
     properties: Mapping[str, str] | None = None,
     prune: Mapping[str, object] | None = None,
 ) -> int:

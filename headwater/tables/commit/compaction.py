@@ -156,7 +156,8 @@ def _merge_within(ref: TableHandle, dataset: lance.LanceDataset, tasks: list[Jso
         return 0, 0
     assert ref.client is not None
     TableCommitter(ref.client).other(ref, lance.LanceOperation.Rewrite(groups, []))
-    return sum(len(each.old_fragments) for each in groups), sum(len(each.new_fragments) for each in groups)
+    removed = sum(len(list(each.old_fragments)) for each in groups)
+    return removed, sum(len(list(each.new_fragments)) for each in groups)
 
 
 def _fragments_of(task: Json) -> set[int]:

@@ -9,7 +9,7 @@ to a catalog (`asking`). `verdict` names the outcome in this order: unknown, con
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 
@@ -26,6 +26,7 @@ from headwater.tables.layout import DATA, VERSIONS, manifest_name
 from headwater.tables.translate import fate_unknown, is_unanswered, named_error, translating
 
 if TYPE_CHECKING:
+    from lance.fragment import FragmentMetadata
     from lance_namespace import LanceNamespace
 
 SYNCING = ThreadPoolExecutor(2, thread_name_prefix="headwater-sync")
@@ -111,7 +112,7 @@ def commit_exactly(
     base: lance.LanceDataset | str,
     transaction: lance.Transaction,
     exists: Callable[[], bool] = lambda: False,
-    **options: object,
+    **options: Any,
 ) -> lance.LanceDataset:
     """Commit through `once`. Raises ConcurrentModification (14), or CommitStateUnknown: check before a retry."""
     with translating(table, "commit to"):
@@ -119,7 +120,7 @@ def commit_exactly(
             done = lance.LanceDataset.commit(
                 base,
                 transaction,
-                namespace_client=once,
+                namespace_client=once,  # type: ignore[arg-type]  # pylance calls few of its methods
                 table_id=list(table.id.names),
                 namespace_client_managed_versioning=True,
                 storage_options=table.storage_options or None,
@@ -202,6 +203,6 @@ def overtaken(table: TableHandle, version: int) -> ConcurrentModificationError:
     return ConcurrentModificationError(f"Version {version} of table {table.id} was committed by another writer.")
 
 
-def data_keys(folder: str, fragments: Sequence[Any]) -> list[str]:
+def data_keys(folder: str, fragments: Iterable[FragmentMetadata]) -> list[str]:
     """Return the keys of the data files of fragments that pylance has written."""
     return [f"{folder}/{DATA}/{file.path}" for fragment in fragments for file in fragment.files]

@@ -120,4 +120,5 @@ def _fragments(table: TableHandle, version: int) -> dict[int, int]:
 
 def timestamps(dataset: lance.LanceDataset) -> dict[int, dt.datetime]:
     """Return the commit time, in UTC, of each version that was not cleaned up."""
-    return {row["version"]: row["timestamp"].astimezone(dt.UTC) for row in dataset.versions()}
+    times = ((row["version"], row["timestamp"]) for row in dataset.versions())
+    return {version: time.astimezone(dt.UTC) for version, time in times if isinstance(time, dt.datetime)}

@@ -133,7 +133,7 @@ def _isin(batch: pa.RecordBatch, gone: dict[int, Numbers]) -> npt.NDArray[np.boo
     return np.isin(addresses, wanted)
 
 
-def _kinds(batch: pa.RecordBatch, other: Numbers, both: str, alone: str) -> Any:
+def _kinds(batch: pa.RecordBatch, other: Numbers, both: str, alone: str) -> object:
     paired = np.isin(batch.column(ROW_ID).to_numpy().astype(np.int64), other)
     return pc.if_else(pa.array(paired), both, alone)
 

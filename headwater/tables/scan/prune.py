@@ -173,7 +173,7 @@ def _compared(op: str, literal: Any, part: NamedValue, kind: Any) -> int:
     return _ranged(op, literal, low, high)
 
 
-def _bucketed(op: str, literal: Any, part: NamedValue, kind: Any) -> int:
+def _bucketed(op: str, literal: Any, part: NamedValue, kind: pa.DataType) -> int:
     """Compare by bucket: equal values have equal buckets, and a bucket has no order."""
     if op != "=" or isinstance(literal, (bool, decimal.Decimal)):
         return TRUE | FALSE
@@ -231,7 +231,7 @@ READ_AHEAD = 2
 DENSE = 8
 
 
-def pruned(field: Any, tree: Tree | None) -> Any:
+def pruned(field: pa.Field[pa.DataType], tree: Tree | None) -> Any:
     """Return the field with only the subfields of the tree, in the field's own order. Pure."""
     if tree is None or not pa.types.is_struct(field.type):
         return field
@@ -256,7 +256,7 @@ def paths(schema: pa.Schema, columns: Sequence[str], trees: Mapping[str, Tree]) 
     return found
 
 
-def _paths(field: Any, tree: Tree | None) -> list[str] | None:
+def _paths(field: pa.Field[pa.DataType], tree: Tree | None) -> list[str] | None:
     if "`" in field.name:
         return None
     if tree is None:
@@ -273,11 +273,11 @@ def _paths(field: Any, tree: Tree | None) -> list[str] | None:
     return found
 
 
-def _holds_blobs(field: Any) -> bool:
+def _holds_blobs(field: pa.Field[pa.DataType]) -> bool:
     return is_blob(field.type) or BLOB in (field.metadata or {}) or any(map(_holds_blobs, _children(field)))
 
 
-def _children(field: Any) -> list[Any]:
+def _children(field: pa.Field[pa.DataType]) -> list[Any]:
     kind = field.type.storage_type if isinstance(field.type, pa.BaseExtensionType) else field.type
     return [kind.field(index) for index in range(kind.num_fields)]
 
@@ -356,7 +356,9 @@ def _take_at(
         at += batch.num_rows
 
 
-def live_batches(dataset: Any, fragments: Sequence[Any] | None = None, **options: Any) -> Iterator[pa.RecordBatch]:
+def live_batches(
+    dataset: lance.LanceDataset, fragments: Sequence[Any] | None = None, **options: Any
+) -> Iterator[pa.RecordBatch]:
     """Yield the live rows of `fragments` (None: all), batch by batch; `options` of a scan without filter or limit.
 
     Deleted rows are read and dropped here. Lance would filter every column of every batch, several times as slowly.

@@ -125,6 +125,7 @@ class PartitionWriter:
             return
         file.writer.close()
         if self._layout is None:
+            assert self._dataset is not None  # a staged table has its layout from the start
             self._layout = lance.fragment.DataFile.create(self._dataset, file.name)
         known = self._layout
         data = lance.fragment.DataFile(
@@ -153,7 +154,7 @@ def _staged_layout(table: TableHandle, schema: pa.Schema) -> tuple[DataFile, dic
     """Return the file layout of a table that has no version with this schema yet, read from an empty dataset."""
     version = table.open().data_storage_version if table.version is not None else None
     with tempfile.TemporaryDirectory() as folder:
-        empty = lance.write_dataset(schema.empty_table(), f"{folder}/empty", data_storage_version=version)
+        empty = lance.write_dataset(schema.empty_table(), f"{folder}/empty", data_storage_version=version)  # type: ignore[arg-type]  # as the table has it
         path = f"{folder}/empty/data/layout.lance"
         lance.file.LanceFileWriter(path, schema, version=empty.data_storage_version).close()
         return lance.fragment.DataFile.create(empty, "layout.lance"), field_ids(empty), empty.data_storage_version
@@ -200,7 +201,7 @@ def _schema(dataset: lance.LanceDataset | None, arrow: str | None) -> pa.Schema:
     return read_schema(bytes.fromhex(arrow or ""))
 
 
-def rewrite(table: TableHandle, batches: Iterable[pa.RecordBatch]) -> list[dict[str, Any]]:
+def rewrite(table: TableHandle, batches: Iterable[pa.RecordBatch]) -> list[dict[str, object]]:
     """Write updated rows as new fragments. Their column `_rowid` becomes the row ids, and is not written as data."""
     dataset = table.open()
     schema = written_schema(dataset.schema)

@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 import pyarrow.types as kinds
 
 from headwater.errors import InvalidInputError, TableSchemaValidationError
-from headwater.types import aligned, convert, is_wide
+from headwater.types import DataType, Field, aligned, convert, is_wide
 
 MIN_DIMENSION = 2
 """Lists of one number are rather lists than vectors."""
@@ -76,7 +76,7 @@ def _from_rows(rows: Sequence[Any]) -> pa.Table:
     return pa.table({name: _vector_column(name, [row.get(name) for row in rows]) for name in names})
 
 
-def _vector_column(name: str, values: list[Any]) -> Any:
+def _vector_column(name: str, values: Sequence[object]) -> Any:
     try:
         return pa.array(values)
     except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:
@@ -104,8 +104,6 @@ def _dimension(column: Any) -> int | None:
     return int(sizes[0].as_py()) if narrow else None
 
 
-DataType = Any  # Arrow's types are told apart at run time; the stubs of pyarrow cannot follow that
-Field = Any
 Test = Callable[[DataType], bool]
 
 MAX_SHOWN = 200
