@@ -6,7 +6,7 @@ transaction if a slot after its snapshot changed one of them. Pure: reads look a
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar
 
@@ -244,9 +244,12 @@ class Draft:
         self.reads.add(PartRead(key))
         return self.item(key)
 
-    def table_version(self, key: str) -> Item | None:
-        self.reads.add(LifecycleRead(key))
-        return self.item(key)
+    def table_versions(self, key: str) -> Iterator[Item]:
+        for part in reversed(list(self.parts(key))):
+            self.reads.add(LifecycleRead(part))
+            item = self.item(part)
+            if item is not None:
+                yield item
 
     def parts(self, key: str) -> Iterable[str]:
         self.reads.add(MembersRead(key))
