@@ -64,10 +64,12 @@ class Operations:
 
     def create_namespace(self, id: ObjectId, mode: CreateMode, properties: Mapping[str, str]) -> Namespace:
         self._require_namespaces(id)
-        return self.run(
-            _with_parent(id),
-            lambda facts: plans.plan_create_namespace(facts, self._is_empty(id), id, mode, properties),
-        )
+
+        def plan(facts: Facts) -> tuple[list[Change], Namespace]:
+            empty = mode is not CreateMode.OVERWRITE or self._is_empty(id)  # a list is a dependency of a transaction
+            return plans.plan_create_namespace(facts, empty, id, mode, properties)
+
+        return self.run(_with_parent(id), plan)
 
     def describe_namespace(self, id: ObjectId) -> Namespace:
         self._require_namespaces(id)

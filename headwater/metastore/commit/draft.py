@@ -6,7 +6,7 @@ transaction if a slot after its snapshot changed one of them. Pure: reads look a
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar
 
@@ -17,7 +17,7 @@ from headwater.metastore.records.disk_records import DataFile, Node, Revision
 from headwater.metastore.records.objects import Delta, lifecycle_of
 from headwater.metastore.records.serving_copy import signs_near
 from headwater.metastore.state.index import NAMED, SlotIndex
-from headwater.metastore.state.slot_views import IndexView, Item, Place, children_of
+from headwater.metastore.state.slot_views import IndexView, Item, Place
 
 
 class NameRead(msgspec.Struct, frozen=True, tag="name", gc=False):
@@ -244,9 +244,12 @@ class Draft:
         self.reads.add(PartRead(key))
         return self.item(key)
 
-    def table_version(self, key: str) -> Item | None:
-        self.reads.add(LifecycleRead(key))
-        return self.item(key)
+    def table_versions(self, key: str) -> Iterator[Item]:
+        for part in reversed(list(self.parts(key))):
+            self.reads.add(LifecycleRead(part))
+            item = self.item(part)
+            if item is not None:
+                yield item
 
     def parts(self, key: str) -> Iterable[str]:
         self.reads.add(MembersRead(key))
@@ -263,7 +266,15 @@ class Draft:
         return (*self.base.near(folder, since), *self.items)
 
     def child_names(self, parent: Place, kind: str) -> list[str]:
-        return [child.name for child in children_of(self, parent) if child.kind == kind]
+        self.reads.add(ChildrenRead(parent.key))
+        known, own = self.base.child_names(parent, kind), self.moved.get(parent.key)
+        if not own:
+            return known
+        before = (self.base.item(child) for child in own)
+        gone = {item.revision.name for item in before if item is not None and item.revision.parent == parent.key}
+        items = (self.item(child) for child, here in own.items() if here)
+        come = {item.revision.name for item in items if item is not None and item.node.kind == kind}
+        return sorted(come.union(known) if not gone else come.union(name for name in known if name not in gone))
 
     def deltas(self, segments: Segments, stream: str, after: int = 0, partition: str | None = None) -> list[Delta]:
         """Return the committed deltas that the transaction does not drop, then its own at provisional positions.

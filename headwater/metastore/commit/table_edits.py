@@ -74,9 +74,8 @@ class TableEdits(ObjectEdits):
         """
         draft = self._ready()
         _, table, item = self._version(path, id)
-        for key in draft.parts(table.key):
-            other = draft.table_version(key)
-            if other is not None and key != item.node.key and lifecycle_of(other.revision.properties) == ACTIVE:
+        for other in list(draft.table_versions(table.key)):
+            if other.node.key != item.node.key and lifecycle_of(other.revision.properties) == ACTIVE:
                 self._set_lifecycle(table, other, DEPRECATED)
         if lifecycle_of(item.revision.properties) != ACTIVE:
             self._set_lifecycle(table, item, ACTIVE)

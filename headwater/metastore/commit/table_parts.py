@@ -23,7 +23,7 @@ from headwater.errors import (
 from headwater.metastore.commit.draft import Draft
 from headwater.metastore.records.disk_records import Node, Revision, encode
 from headwater.metastore.records.layout import check_named_id
-from headwater.metastore.records.objects import ACTIVE, lifecycle_of
+from headwater.metastore.records.objects import ACTIVE, Delta, lifecycle_of
 from headwater.metastore.state.slot_views import Item, Place, SlotView
 from headwater.names import format_name
 
@@ -33,6 +33,18 @@ class Record(NamedTuple):
 
     home: str
     properties: Mapping[str, Any]
+
+
+class ObjectRecord(NamedTuple):
+    """A namespace or table, with the record and the last delta of its stream of one format. Not to be changed."""
+
+    key: str
+    kind: str
+    path: tuple[str, ...]
+    home: str
+    properties: Mapping[str, Any]
+    stream: Record | None = None
+    newest: Delta | None = None
 
 
 FIRST_VERSION = "1"
@@ -53,9 +65,8 @@ def find_version(view: SlotView, table: Place, version: str | None) -> Item:
 
 def find_active(view: SlotView, table: Place) -> Item | None:
     """Return the newest version whose lifecycle is active: the one that readers by the table's name get."""
-    for key in reversed(list(view.parts(table.key))):
-        item = view.table_version(key)
-        if item is not None and lifecycle_of(item.revision.properties) == ACTIVE:
+    for item in view.table_versions(table.key):
+        if lifecycle_of(item.revision.properties) == ACTIVE:
             return item
     return None
 

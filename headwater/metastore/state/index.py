@@ -23,7 +23,7 @@ from headwater.metastore.records.disk_records import (
     Slot,
     decode_body,
 )
-from headwater.metastore.state.index_maps import Book, FolderIndex, Pairs, Section, SlotTimes, folders_of
+from headwater.metastore.state.index_maps import Book, FolderIndex, Pairs, RecentSlots, Section, SlotTimes, folders_of
 from headwater.metastore.state.layers import Layer, LayerEntry, Layers, Pages
 
 CHECKPOINT_CHANGES = 2000
@@ -90,6 +90,7 @@ class SlotIndex:
         self.names_then: dict[tuple[str, str, int], list[str]] = {}
         self.resolved: dict[tuple[str, ...], Any] = {}
         """Where namespaces and tables of the newest slot are, as far as somebody asked."""
+        self.recent = RecentSlots()
 
     @property
     def slot(self) -> int:
@@ -151,7 +152,8 @@ class SlotIndex:
         """Take in the next slot. Every so many changes the tails are sealed: the segment to write is returned."""
         self.look_up(slot)
         self.book.slot = number
-        self.resolved.clear()
+        if self.recent.add(number, slot) is None:
+            self.resolved.clear()
         self.times.add(slot.time)
         self.published = max(self.published, slot.published)
         for txn in slot.transactions:

@@ -15,7 +15,7 @@ from typing import Any, Generic, TypeVar
 import msgspec
 
 from headwater.errors import CorruptFileError
-from headwater.metastore.records.disk_records import Revision, decode, encode
+from headwater.metastore.records.disk_records import Revision, Slot, decode, encode
 from headwater.metastore.records.serving_copy import LANCE_FORMAT, STREAM_TABLE, default_location, location_of, signs_at
 from headwater.metastore.state.layers import REMOVED, LayerEntry, Layers
 
@@ -353,3 +353,40 @@ def _table_of(key: str) -> str:
 
 def _by_table(known: dict[str, int] | tuple[str, int] | None) -> dict[str, int]:
     return dict([known]) if isinstance(known, tuple) else known or {}
+
+
+RECENT = 32
+
+
+class RecentSlots:
+    """The last slots that were folded, each with the namespaces and tables that it changed, by their keys.
+
+    A slot after which a name means something else has None in place of keys: all may have changed.
+    """
+
+    def __init__(self) -> None:
+        self._slots: tuple[tuple[int, frozenset[str] | None], ...] = ()
+
+    def add(self, number: int, slot: Slot) -> frozenset[str] | None:
+        changed = _changed_by(slot)
+        self._slots = (*self._slots[1 - RECENT :], (number, changed))
+        return changed
+
+    def changed_since(self, slot: int, newest: int) -> frozenset[str] | None:
+        """Return the keys that slots after this one changed, up to the newest; None if all may have changed."""
+        later = [keys for number, keys in self._slots if number > slot]
+        found = [keys for keys in later if keys is not None]
+        return frozenset().union(*found) if len(found) == len(later) == newest - slot else None
+
+
+def _changed_by(slot: Slot) -> frozenset[str] | None:
+    keys: set[str] = set()
+    for txn in slot.transactions:
+        if any(mapped.operation != "create" for mapped in txn.mappings):
+            return None
+        for change in txn.changes:
+            key, _, part = change.key.partition("/")
+            if not part and change.operation != "create":
+                return None
+            keys.add(key)
+    return frozenset(keys)

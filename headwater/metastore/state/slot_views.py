@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 from operator import attrgetter
 from types import MappingProxyType
@@ -88,8 +88,8 @@ class SlotView(Protocol):
         """A version, stream or partition, unless it does not exist then."""
         ...
 
-    def table_version(self, key: str) -> Item | None:
-        """A table version that is judged by its lifecycle, unless it does not exist then."""
+    def table_versions(self, key: str) -> Iterator[Item]:
+        """The versions of a table, the newest first. Each that is taken is judged by its lifecycle."""
         ...
 
     def parts(self, key: str) -> Iterable[str]:
@@ -190,8 +190,9 @@ class IndexView:
     def part(self, key: str) -> Item | None:
         return self.item(key)
 
-    def table_version(self, key: str) -> Item | None:
-        return self.item(key)
+    def table_versions(self, key: str) -> Iterator[Item]:
+        items = map(self.item, reversed(self.index.parts(key)))
+        return (item for item in items if item is not None)
 
     def parts(self, key: str) -> Iterable[str]:
         return [part for part in self.index.parts(key) if self.item(part) is not None]
@@ -294,11 +295,13 @@ def _resolve(view: SlotView, places: dict[tuple[str, ...], Place], id: ObjectId)
 
 def step(view: SlotView, parent: Place, name: str) -> Place | None:
     """From a namespace to its child of this name or alias."""
-    key = view.mapped(parent.key, digest(canonical(parent.locator, name)))
+    locator = canonical(parent.locator, name)
+    key = view.mapped(parent.key, digest(locator))
     item = view.item(key) if key is not None else None
-    if item is None:
+    if key is None or item is None:
         return None
-    return place_of(parent, item)
+    same = item.revision.name == name
+    return Place(item, (*parent.path, name), locator, (*parent.keys, key)) if same else place_of(parent, item)
 
 
 def place_of(parent: Place, item: Item) -> Place:
@@ -358,11 +361,8 @@ def children_of(view: SlotView, parent: Place) -> list[Object]:
         item = view.item(key)
         if item is not None:
             found.append(_child(parent, item))
-    found.sort(key=_name)
+    found.sort(key=attrgetter("name"))
     return found
-
-
-_name = attrgetter("name")
 
 
 def names_of(view: IndexView, parent: Place, kind: str) -> list[str]:
@@ -446,4 +446,4 @@ def own_values(values: dict[str, object]) -> dict[str, object]:
 def _own(value: object) -> Any:
     if isinstance(value, dict):
         return own_values(value)
-    return [_own(item) for item in value] if isinstance(value, list) else value
+    return list(map(_own, value)) if isinstance(value, list) else value

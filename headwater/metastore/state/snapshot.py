@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 
 from headwater.errors import (
     NamespaceNotFoundError,
@@ -14,6 +14,7 @@ from headwater.errors import (
 from headwater.metastore.commit.log import Log
 from headwater.metastore.commit.table_parts import (
     DELTA_FORMAT,
+    ObjectRecord,
     Record,
     chosen_partition,
     find_only_partition,
@@ -77,6 +78,11 @@ class Reading(ABC):
     @abstractmethod
     def slot(self) -> int:
         """The slot that is read."""
+
+    def changed_since(self, slot: int) -> Collection[str] | None:
+        """Return the keys of the namespaces and tables that were committed after a slot; None if all may have been."""
+        index = self._ready().index
+        return index.recent.changed_since(slot, index.slot)
 
     @abstractmethod
     def _ready(self) -> SlotView:
@@ -174,26 +180,29 @@ class Reading(ABC):
             view, table, item = self._stream(path, format, version, id)
             return self._part(view, table, item)
 
-    def get_with_stream(self, path: Path, format: str) -> tuple[Object, Record | None]:
+    def get_with_stream(self, path: Path, format: str, newest: bool = False) -> ObjectRecord:
         """Return an object, and if it is a table the record of its stream of a format; one look-up for both.
 
-        The record of a stream that the active version lacks has no properties.
+        The record of a stream that the active version lacks has no properties. `newest`: with the last delta.
         """
+        if newest:
+            self._before_deltas(path, format)
         with self._log.lock:
             view = self._ready()
             place = resolve(view, object_id(path))
-            view.depend_on(place.key)
-            found = object_of(place)
-            if place.item.node.kind != "table":
-                return found, None
-            version = None
+            node, revision = place.item
+            view.depend_on(node.key)
+            record = newest_delta = version = None
             try:
-                version = find_version(view, place, None)
-                stream = find_stream(view, place, version, format)
+                if node.kind == "table":
+                    version = find_version(view, place, None)
+                    stream = find_stream(view, place, version, format)
+                    view.depend_on(stream.node.key)
+                    record = Record(stream.node.home, stream.revision.properties)
+                    newest_delta = view.newest_delta(self._log.segments, stream.node.key) if newest else None
             except (TableNotFoundError, TableVersionNotFoundError):
-                return found, None if version is None else Record(f"{version.node.home}/{format}", {})
-            view.depend_on(stream.node.key)
-            return found, Record(stream.node.home, own_values(stream.revision.properties))
+                record = version and Record(f"{version.node.home}/{format}", {})
+            return ObjectRecord(node.key, node.kind, place.path, node.home, revision.properties, record, newest_delta)
 
     def partitions(
         self, path: Path, *, format: str = DELTA_FORMAT, version: str | None = None, stream: str | None = None

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 from headwater.errors import NamespaceNotFoundError, TableNotFoundError, TableVersionNotFoundError
 from headwater.metastore import DataFile, Delta, Object, Reading
-from headwater.metastore.commit.table_parts import DELTA_FORMAT, Record
+from headwater.metastore.commit.table_parts import DELTA_FORMAT, ObjectRecord
 from headwater.metastore.records.ref_record import REFS_FORMAT, KnownRefs, RefRecord, known_refs, parse_record
 from headwater.metastore.records.serving_copy import LANCE_FORMAT, location_of
 from headwater.model import CatalogObject, Known, Namespace, Table, Version
@@ -43,6 +43,15 @@ def find(reader: Reading, id: ObjectId) -> CatalogObject | None:
     return _find(reader, id, {})
 
 
+def find_named(reader: Reading, id: ObjectId, newest: bool) -> tuple[str, Namespace | Table] | None:
+    """Return the namespace or table of an id, with its key; with `newest`, also what is known of its versions."""
+    try:
+        facts = reader.get_with_stream(id, LANCE_FORMAT, newest)
+    except NOT_FOUND:
+        return None
+    return facts.key, _named(facts)
+
+
 class Line(NamedTuple):
     """A table whose versions are looked for, and up to which they are settled."""
 
@@ -58,16 +67,17 @@ def _find(reader: Reading, id: ObjectId, lines: dict[ObjectId, Line | None]) -> 
     """A table has no children but its versions, so what is below one is not looked for by its name."""
     if id.is_root:
         return None
-    line = _line(reader, id.parent, lines) if _is_number(id.name) else None
+    line = _line(reader, id.parent, lines) if is_number(id.name) else None
     try:
         if line is None:
-            return _named(*reader.get_with_stream(id, LANCE_FORMAT))
+            return _named(reader.get_with_stream(id, LANCE_FORMAT))
         return version_of(line.table, _delta(reader, line.table.id, int(id.name)), line.settled)
     except NOT_FOUND:
         return None
 
 
-def _is_number(name: str) -> bool:
+def is_number(name: str) -> bool:
+    """Return True for a name that the version of a table may have."""
     return name.isascii() and name.isdigit() and len(name) < 20
 
 
@@ -82,19 +92,25 @@ def _line(reader: Reading, id: ObjectId, lines: dict[ObjectId, Line | None]) -> 
 
 def _looked_up_line(reader: Reading, id: ObjectId) -> Line | None:
     try:
-        found = _named(*reader.get_with_stream(id, LANCE_FORMAT))
+        found = _named(reader.get_with_stream(id, LANCE_FORMAT))
         newest = reader.newest_delta(found.id, format=LANCE_FORMAT, named=False) if isinstance(found, Table) else None
     except NOT_FOUND:
         return None
     return Line(found, settled(newest)) if isinstance(found, Table) else None
 
 
-def _named(found: Object, stream: Record | None) -> Namespace | Table:
-    id, properties = ObjectId(found.path), texts(found.properties)
-    if found.kind == "namespace":
+def _named(facts: ObjectRecord) -> Namespace | Table:
+    id, properties = ObjectId(facts.path), texts(facts.properties)
+    if facts.kind == "namespace":
         return Namespace(id, properties)
-    home, known = stream if stream is not None else (f"{found.home}/1/{LANCE_FORMAT}", {})
-    return Table(id, location_of(known, home), properties, MANAGED)
+    home, known = facts.stream if facts.stream is not None else (f"{facts.home}/1/{LANCE_FORMAT}", {})
+    return Table(id, location_of(known, home), properties, _known(facts.newest))
+
+
+def _known(newest: Delta | None) -> Known:
+    if newest is None:
+        return MANAGED
+    return Known(managed=True, newest=newest.position, digest=newest.properties.get("manifest_digest"))
 
 
 def catalog_object(reader: Reading, found: Object) -> Namespace | Table:
@@ -104,7 +120,7 @@ def catalog_object(reader: Reading, found: Object) -> Namespace | Table:
 
 
 def table_of(reader: Reading, found: Object) -> Table:
-    made = _named(*reader.get_with_stream(found.path, LANCE_FORMAT))
+    made = _named(reader.get_with_stream(found.path, LANCE_FORMAT))
     assert isinstance(made, Table)
     return made
 
@@ -150,11 +166,7 @@ def with_newest(reader: Reading, item: CatalogObject) -> CatalogObject:
     """A table with what is known of its versions."""
     if not isinstance(item, Table):
         return item
-    newest = _newest(reader, item.id)
-    if newest is None:
-        return item
-    digest = newest.properties.get("manifest_digest")
-    return replace(item, known=replace(MANAGED, newest=newest.position, digest=digest))
+    return replace(item, known=_known(_newest(reader, item.id)))
 
 
 def newest_version(reader: Reading, table: ObjectId) -> int:

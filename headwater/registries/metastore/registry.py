@@ -25,7 +25,7 @@ from headwater.metastore import Metastore, Reading, Transaction
 from headwater.metastore.records.objects import ACTIVE, lifecycle_of
 from headwater.metastore.records.serving_copy import LANCE_FORMAT
 from headwater.metastore.sessions import PresentSession, Session
-from headwater.model import Add, CatalogObject, Change, Namespace, Replace, RequireRefs, Table, Version
+from headwater.model import Add, CatalogObject, Change, Namespace, Replace, RequireRefs, Table
 from headwater.names import ROOT, ObjectId
 from headwater.registries.layout import fed_by_its_log
 from headwater.registries.metastore.changes import TransactionChanges, summary
@@ -33,7 +33,9 @@ from headwater.registries.metastore.mapping import (
     NOT_FOUND,
     catalog_object,
     find_all,
+    find_named,
     is_fed,
+    is_number,
     kept_columns,
     newest_version,
     ref_record_of,
@@ -56,6 +58,9 @@ REMEMBERED = 10_000
 EVERY = 1 << 62
 
 
+FoundObjects = dict[ObjectId, CatalogObject]
+
+
 class Remembered:
     """Cache of one catalog's registries in a process: facts found at a slot, places of new tables, and versions whose
     manifests have their final names. `lock` is held to change it.
@@ -63,10 +68,48 @@ class Remembered:
 
     def __init__(self) -> None:
         self.lock = threading.Lock()
-        self.found: tuple[int, dict[ObjectId, CatalogObject]] = (0, {})
-        self.newest: dict[ObjectId, CatalogObject] = {}
+        self.slot = 0
+        self.found: tuple[FoundObjects, FoundObjects] = {}, {}
+        """Namespaces and tables, without and with their newest versions."""
+        self.names: dict[str, ObjectId] = {}
+        """The ids of what was found, by their keys."""
+        self.aliases: dict[str, set[ObjectId]] = {}
+        """Other ids that these were asked for by."""
         self.places: OrderedDict[str, None] = OrderedDict()
         self.finals: OrderedDict[str, set[int]] = OrderedDict()
+
+    def recall(self, now: Reading, ids: Sequence[ObjectId], newest: bool) -> FoundObjects:
+        """Return the facts that hold in a state: those of objects that nobody changed since they were looked up.
+
+        Of a state that is older than the last one, nothing is remembered.
+        """
+        with self.lock:
+            if now.slot > self.slot:
+                self._forget(now.changed_since(self.slot))
+                self.slot = now.slot
+            elif now.slot < self.slot:
+                return {}
+            known = self.found[newest]
+            return {id: known[id] for id in ids if id in known}
+
+    def _forget(self, changed: Collection[str] | None) -> None:
+        if changed is None or len(self.found[0]) + len(self.found[1]) > REMEMBERED:
+            self.found, self.names, self.aliases = ({}, {}), {}, {}
+            return
+        for key in changed:
+            id = self.names.pop(key, None)
+            for gone in () if id is None else (id, *self.aliases.pop(key, ())):
+                for facts in self.found:
+                    facts.pop(gone, None)
+
+    def learn(self, slot: int, newest: bool, key: str, item: Namespace | Table, id: ObjectId) -> None:
+        """Keep a fact that was looked up at a slot, unless a newer one was asked for since."""
+        with self.lock:
+            if slot == self.slot:
+                self.found[newest][id] = item
+                self.names[key] = item.id
+                if id != item.id:
+                    self.aliases.setdefault(key, set()).add(id)
 
 
 class MetastoreRegistry(Registry):
@@ -111,30 +154,26 @@ class MetastoreRegistry(Registry):
         if self.session.transaction_id is not None:
             inside = find_all(now, ids)
             return {id: with_newest(now, item) for id, item in inside.items()} if newest else inside
-        known = self._remembered(now.slot, newest)
-        found: dict[ObjectId, CatalogObject] = {}
-        unknown: list[ObjectId] = []
-        for id in ids:
-            item = known.get(id)
-            if item is not None:
-                found[id] = item
-            elif id.names:
-                unknown.append(id)
-        if unknown:
-            looked_up = find_all(now, unknown)
-            if newest:
-                looked_up = {id: with_newest(now, item) for id, item in looked_up.items()}
-            found.update(looked_up)
-            known.update((id, item) for id, item in looked_up.items() if not isinstance(item, Version))
+        asked = ids if isinstance(ids, list) else list(ids)
+        found = self._known.recall(now, asked, newest)
+        if len(found) < len(asked):
+            self._look_up(now, asked, newest, found)
         return found
 
-    def _remembered(self, slot: int, newest: bool) -> dict[ObjectId, CatalogObject]:
-        """The namespaces and tables that were found at this slot before: until the next commit nothing changes."""
-        known = self._known
-        with known.lock:
-            if known.found[0] != slot or len(known.found[1]) + len(known.newest) > REMEMBERED:
-                known.found, known.newest = (slot, {}), {}
-            return known.newest if newest else known.found[1]
+    def _look_up(self, now: Reading, ids: Sequence[ObjectId], newest: bool, found: FoundObjects) -> None:
+        """Add those that are not remembered."""
+        versions: list[ObjectId] = []
+        for id in ids:
+            if id in found or not id.names:
+                continue
+            named = find_named(now, id, newest)
+            if named is not None:
+                found[id] = named[1]
+                self._known.learn(now.slot, newest, *named, id)
+            elif is_number(id.name):
+                versions.append(id)
+        if versions:
+            found.update(find_all(now, versions))
 
     def children(self, parent: ObjectId, kind: Kind, after: str, limit: int | None) -> Sequence[str]:
         try:
