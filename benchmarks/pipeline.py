@@ -1,9 +1,11 @@
 """The pipeline against merges of others: land + publish into a table that is there, wall seconds and bytes written.
 
-`python -m benchmarks.pipeline [rows] [--spark]` (1,000,000): 10 and rows/10 changed rows into so many; beside it
-`merge_insert` of pylance, deltalake where it can be imported (`pip install --target D deltalake`, PYTHONPATH=D), and
-Debezium files taken in. With --spark ours goes through a warm session, and beside the Debezium files stands the job
-that one would write by hand: `spark.read.json`, the newest event of each key, Parquet. One run, the sides in turn.
+`python -m benchmarks.pipeline [rows] [rounds] [--spark]` (1,000,000 6): 10 and rows/10 changed rows into so many;
+beside it `merge_insert` of pylance with a BTREE on the key and without, deltalake where it can be imported
+(`pip install --target D deltalake`, PYTHONPATH=D), and Debezium files taken in. With --spark ours goes through a warm
+session (a small table is published a few times first), and beside the Debezium files stands the job that one would
+write by hand: `spark.read.json`, the newest event of each key, Parquet. One run, the sides in turn; means and best of
+wall and CPU, and each peer's mean in units of ours.
 `python -m benchmarks.pipeline shares [rows]` (10,000,000): a first publish by executors, and the driver's peak memory.
 """
 
@@ -13,6 +15,7 @@ import importlib.util
 import json
 import os
 import shutil
+import statistics
 import sys
 import tempfile
 import time
@@ -25,10 +28,12 @@ import numpy as np
 import pyarrow as pa
 
 from benchmarks.measure import RESULTS
+from benchmarks.spark import Turn, take_turn
 from headwater.catalog import Catalog
 from headwater.pipeline import ingest, publish
 
-ROUNDS = 3
+ROUNDS = 6
+WARM = 8
 
 
 def rows(ids: Any, at: int) -> pa.Table:
@@ -41,6 +46,12 @@ def rows(ids: Any, at: int) -> pa.Table:
             "note": pa.array([f"note {n % 1000}" for n in range(count)]),
         }
     )
+
+
+def mean_of(turns: list[Turn]) -> Turn:
+    """The means. A process that ends takes its CPU seconds with it: such a turn does not count for those."""
+    cpu = [turn.cpu for turn in turns if turn.cpu >= 0]
+    return Turn(statistics.mean(turn.wall for turn in turns), statistics.mean(cpu or [0.0]))
 
 
 def size_of(folder: Path) -> int:
@@ -80,6 +91,14 @@ class Raw:
     def merge(self, changed: pa.Table) -> None:
         merging = lance.dataset(self.folder).merge_insert("id").when_matched_update_all().when_not_matched_insert_all()
         merging.execute(changed)
+
+
+class Unindexed(Raw):
+    name = "pylance: merge_insert, no index"
+
+    def __init__(self, folder: Path, base: pa.Table) -> None:
+        self.folder = folder / "unindexed.lance"
+        lance.write_dataset(base, self.folder)
 
 
 class Delta:
@@ -180,34 +199,52 @@ def shares(total: int) -> None:
         shutil.rmtree(folder)
 
 
-def main(total: int, with_spark: bool) -> None:
+def warm(folder: Path) -> None:
+    """Publish a small table several times, so that the session has run such jobs before."""
+    small = Ours(folder / "warm", rows(np.arange(30_000), 0))
+    for at in range(1, WARM):
+        small.merge(rows(np.arange(at, 20_000 + at), at))
+
+
+def main(total: int, rounds: int, with_spark: bool) -> None:
     Ours.spark = session() if with_spark else None
     folder = Path(tempfile.mkdtemp(prefix="headwater-bench-"))
-    asked = f"{total}{' --spark' if with_spark else ''}"
-    lines = [f"`python -m benchmarks.pipeline {asked}`: median of {ROUNDS}, seconds; bytes written in all rounds", ""]
-    lines += ["| changed rows | " + " | ".join(("side", "wall s", "bytes")) + " |", "|---|---|---|---|"]
+    asked = f"{total} {rounds}{' --spark' if with_spark else ''}"
+    lines = [f"`python -m benchmarks.pipeline {asked}`: means (best) of {rounds}; bytes written in all rounds", ""]
+    head = ("side", "wall s", "CPU s", "ours / it, wall", "CPU", "bytes")
+    lines += ["| changed rows | " + " | ".join(head) + " |", "|---" * 7 + "|"]
     try:
+        warm(folder)
         base = rows(np.arange(total), 0)
-        kinds: list[Any] = [Ours, Raw, *([Delta] if importlib.util.find_spec("deltalake") else [])]
+        kinds: list[Any] = [Ours, Raw, Unindexed, *([Delta] if importlib.util.find_spec("deltalake") else [])]
         sides = [kind(folder, base) for kind in kinds]
         at = 0
         for count in (10, total // 10):
-            walls: dict[str, list[float]] = {side.name: [] for side in sides}
+            turns: dict[str, list[Turn]] = {side.name: [] for side in sides}
             before = {side.name: size_of(side.folder) for side in sides}
-            for _ in range(ROUNDS):
+            for _ in range(rounds):
                 at += 1
                 changed = rows(np.random.default_rng(at).choice(total, count, replace=False), at)
                 for side in sides:
-                    walls[side.name].append(timed(lambda side=side, changed=changed: side.merge(changed)))  # type: ignore[misc]
+                    turns[side.name].append(take_turn(lambda side=side, changed=changed: side.merge(changed)))  # type: ignore[misc]
+            ours = mean_of(turns[Ours.name])
             for side in sides:
-                wall, grown = float(np.median(walls[side.name])), size_of(side.folder) - before[side.name]
-                lines.append(f"| {count:,} into {total:,} | {side.name} | {wall:.3f} | {grown:,} |")
+                taken = turns[side.name]
+                mean, best = (
+                    mean_of(taken),
+                    Turn(min(each.wall for each in taken), min(max(each.cpu, 0.0) for each in taken)),
+                )
+                told = [f"{mean.wall:.3f} ({best.wall:.3f})", f"{mean.cpu:.2f} ({best.cpu:.2f})"]
+                told += [f"{ours.wall / mean.wall:.2f}", f"{ours.cpu / max(mean.cpu, 0.001):.2f}"]
+                told.append(f"{size_of(side.folder) - before[side.name]:,}")
+                lines.append(f"| {count:,} into {total:,} | {side.name} | {' | '.join(told)} |")
                 print(lines[-1], flush=True)
         events = total // 10
         seconds, by_hand, size = debezium(folder, events, Ours.spark)
-        lines.append(f"| {events:,} Debezium events | headwater: ingest | {seconds:.3f} | {size:,} read |")
+        lines.append(f"| {events:,} Debezium events | headwater: ingest | {seconds:.3f} | | | | {size:,} read |")
         if by_hand is not None:
-            lines.append(f"| {events:,} Debezium events | Spark by hand, to Parquet | {by_hand:.3f} | {size:,} read |")
+            told_size = f"{by_hand:.3f} | | {seconds / by_hand:.2f} | | {size:,} read"
+            lines.append(f"| {events:,} Debezium events | Spark by hand, to Parquet | {told_size} |")
         print("\n".join(lines[-2:]), flush=True)
         RESULTS.mkdir(exist_ok=True)
         (RESULTS / f"pipeline{'-spark' if with_spark else ''}.md").write_text(
@@ -222,4 +259,5 @@ if __name__ == "__main__":
     if "shares" in sys.argv:
         shares(numbers[0] if numbers else 10_000_000)
     else:
-        main(numbers[0] if numbers else 1_000_000, "--spark" in sys.argv)
+        asked_rows, asked_rounds = (numbers + [1_000_000, ROUNDS][len(numbers) :])[:2]
+        main(asked_rows, asked_rounds, "--spark" in sys.argv)

@@ -28,6 +28,7 @@ from headwater.pipeline.slices import (
 )
 from headwater.pipeline.spark_views import asked, land_frame, quoted, schema_of_frame
 from headwater.pipeline.view_tables import BY_SPARK, MadeView
+from headwater.spark.failures import is_refused
 from headwater.spark.table_frames import changes_frame, frame_of, readable
 from headwater.sql.slicing import NotInSlicesError
 from headwater.sql.spark_parser import SqlError, query_text
@@ -55,6 +56,8 @@ def land_slice_frames(
             keys.count()  # one that cannot be computed, of a row that WHERE leaves out, is known before rows land
             rows = until.enter_context(asked(runner.spark, view.sql, frames.tables(keys)))
         except (SqlError, pyspark.errors.PySparkException) as error:
+            if not isinstance(error, SqlError) and not is_refused(error):
+                raise  # of a lost executor or a file that cannot be read: to recompute the view would not mend it
             why = str(error).splitlines()[0][:300]
             raise NotInSlicesError(f"its keys cannot be told of all rows: {why}") from None
         check_same_columns(plan.stream, schema_of_frame(rows))

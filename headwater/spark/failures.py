@@ -47,7 +47,7 @@ def failure(error: BaseException) -> LanceNamespaceError | None:
         )
     if "PythonException" in names:
         return _task_failure(text)
-    if names & REFUSED and type(error).__module__.startswith("pyspark"):
+    if is_refused(error):
         return InvalidInputError(f"Spark refuses it: {first}")
     if names & GONE:
         return ServiceUnavailableError(f"Spark has gone away ({first}): look at its log, then run again.")
@@ -58,6 +58,12 @@ def failure(error: BaseException) -> LanceNamespaceError | None:
     if "PythonException" in why:
         return _task_failure(text)
     return InternalError(f"Spark failed: {why.rstrip('.')}.")
+
+
+def is_refused(error: BaseException) -> bool:
+    """Return True if Spark refuses SQL or a value in it: the same error comes again, however often it is tried."""
+    names = {each.__name__ for each in type(error).__mro__}
+    return bool(names & REFUSED) and type(error).__module__.startswith("pyspark")
 
 
 def _task_failure(text: str) -> LanceNamespaceError:

@@ -100,11 +100,13 @@ class Task:
     `function`: its name, `module:function`.
     `arguments`: values that pickle.
     `modules`: modules of users that the function calls.
+    `plain`: all arguments are values of this package, so any worker that has the package can read them.
     """
 
     function: str
     arguments: tuple[object, ...] = ()
     modules: tuple[UserModule, ...] = ()
+    plain: bool = False
 
     def run(self, *more: object) -> Any:
         """Call the function with the arguments, and `more` that come to the task where it runs."""

@@ -10,6 +10,8 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from py4j.protocol import Py4JJavaError
+from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from headwater.catalog import Catalog
@@ -147,6 +149,37 @@ def test_a_view_of_spark_follows_a_few_changes_by_spark_without_reading_its_inpu
     assert "new" not in found
     assert (found["w3"]["spent"], sorted(found["w3"]["ids"])) == (Decimal("1037.00"), [3, 13, 23])
     assert (found["w4"]["ids"], found["w4"]["last"]) == ([14], rows[14]["made"])
+
+
+@pytest.mark.parametrize("by_jar", [True, False], ids=["by the jar", "by Spark's Python workers"])
+def test_a_key_that_cannot_be_told_is_recomputed_and_a_failed_task_is_an_error(
+    spark: SparkSession, tmp_path: Path, by_jar: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for module in (table_frames, runners):
+        if not by_jar:
+            monkeypatch.setattr(module, "of_jar", lambda *_: None)
+    catalog, said = Catalog(str(tmp_path / "lake")), list[str]()
+    items = catalog.create_stream_table("raw.items", {"id": "bigint", "note": "string"}, keys="id")
+    sql = "SELECT CAST(note AS INT) AS k, count(*) AS n FROM raw.items WHERE note < 'a' GROUP BY 1"
+    view = ViewSpec("mart.v", sql, ("k",))
+
+    def make() -> None:
+        at = catalog.at(catalog.slot)
+        found = make_view(catalog, view, ViewMoment(at, catalog.slot, ("raw.items",)), never(spark), said.append)
+        remember(found, view, {"raw.items": moment_of(at, "raw.items")})
+
+    items.upsert([{"id": 1, "note": "1"}])
+    make()
+    items.upsert([{"id": 2, "note": "x"}, {"id": 3, "note": "1"}])
+    make()
+    assert (len(said), "cannot be told" in said[0]) == (1, True)
+    assert catalog["mart.v"].to_arrow().to_pylist() == [{"k": 1, "n": 2}]
+    items.upsert([{"id": 4, "note": "4"}])
+    (file,) = items.deltas(items.position - 1)[0].files
+    (tmp_path / "lake" / file.path).write_bytes(b"no Parquet")
+    with pytest.raises((Py4JJavaError, PySparkException)):
+        make()
+    assert len(said) == 1
 
 
 @pytest.mark.parametrize("by_jar", [True, False], ids=["by the jar", "by Spark's Python workers"])

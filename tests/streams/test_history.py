@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import lance
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
@@ -14,6 +15,8 @@ from hypothesis import strategies as st
 from headwater.metastore import Metastore
 from headwater.streams.fold.events import Rules
 from headwater.streams.layout import HISTORY, sibling
+from headwater.streams.reading import change_feed
+from headwater.streams.reading.key_rounds import round_numbers
 from headwater.streams.serving import scd2
 from headwater.streams.table import StreamTable
 from tests.streams.histories import History, histories
@@ -146,3 +149,44 @@ def test_the_open_rows_of_the_history_are_the_state(history: History, data: st.D
         rows = history_of(table)
         opened = [{name: row[name] for name in rules.schema.names} for row in rows if row["valid_to"] is None]
         assert sorted_rows(opened) == sorted_rows(table.to_arrow().to_pylist())
+
+
+@settings(max_examples=40, deadline=None)
+@given(histories(max_batches=7), st.data())
+def test_a_history_by_rounds_of_keys_is_the_history_transaction_by_transaction(
+    history: History, data: st.DataObject
+) -> None:
+    found = []
+    moments = [data.draw(st.integers(0, 3)) == 0 for _ in history.batches]
+    for walk in (change_feed.rounds, change_feed.steps):
+        with pytest.MonkeyPatch.context() as patched, new_table(history.rules, history="scd2") as table:
+            patched.setattr(scd2, "rounds", walk)
+            for batch, is_published in zip(history.batches, moments, strict=True):
+                land(table, history.rules, batch)
+                if is_published:
+                    table.publish()
+            table.publish()
+            found.append(sorted_rows(history_of(table)))
+            assert table.verify() == []
+    assert found[0] == found[1]
+
+
+def test_the_transactions_of_each_key_are_counted() -> None:
+    codes, positions = np.array([0, 1, 0, 0, 2, 1, 0]), np.array([1, 1, 1, 2, 2, 5, 7])
+    assert round_numbers(codes, positions).tolist() == [0, 0, 0, 1, 0, 1, 2]
+
+
+def test_a_key_of_many_transactions_beside_keys_of_one(metastore: Metastore) -> None:
+    table = StreamTable.create(
+        metastore, ["t"], {"id": "int64", "n": "int64"}, "id", (), properties={"history": "scd2"}
+    )
+    for number in range(30):
+        table.upsert([{"id": 0, "n": number}, {"id": number + 1, "n": number}])
+        if number % 7 == 0:
+            table.delete([0])
+    table.publish()
+    rows = sorted((row["id"], row["valid_from"], row["valid_to"], row["n"]) for row in history_of(table))
+    assert [row[3] for row in rows if row[0] == 0] == list(range(30))
+    assert sum(row[2] is None for row in rows) == 31
+    assert all(row[1] < row[2] for row in rows if row[2] is not None)
+    assert table.verify() == []

@@ -20,7 +20,7 @@ from headwater.metastore import Metastore
 from headwater.streams.log.log_files import ROW_GROUP, Share, bucket_count, row_groups_of
 from headwater.streams.reading.position_views import Published
 from headwater.streams.serving import publish_parts, publish_tasks, scd2, staged_rows
-from headwater.streams.serving.publication import publish_tables
+from headwater.streams.serving.publication import publish_tables, work_of
 from headwater.streams.table import StreamTable
 from headwater.work import LocalRunner, Task
 from tests.streams import features
@@ -45,10 +45,16 @@ class Here(LocalRunner):
         return [json.loads(json.dumps(Task.unpacked(task.packed()).run())) for task in tasks]
 
 
-def publish(table: StreamTable, count: int = 4, runner: Here | None = None, by_fragments: bool = False) -> Published:
-    """Publish in so many tasks by keys, or by the fragments that have the keys, however small the table is."""
+def publish(
+    table: StreamTable, count: int = 4, runner: Here | None = None, by_fragments: bool = False, whole: bool = False
+) -> Published:
+    """Publish in so many tasks by keys, or by the fragments that have the keys, however small the table is.
+
+    `whole`: by one task, where that can be.
+    """
     parts = publish_parts.LEAST_BASE if not by_fragments else 0
     with (
+        patch.object(publish_tasks, "is_one_task", publish_tasks.is_one_task if whole else lambda *_: False),
         patch.object(publish_parts, "LEAST_BASE", parts),
         patch.object(publish_parts, "are_few", lambda *_: not by_fragments),
         patch.object(publish_tasks, "task_count", lambda *_: count),
@@ -66,10 +72,14 @@ def test_shares_give_what_the_oracle_says_at_any_publish_rhythm(history: History
         for batch in history.batches:
             land(table, rules, batch)
             if data.draw(st.booleans()):
-                done = publish(table, data.draw(st.sampled_from([1, 2, 8])), by_fragments=data.draw(st.booleans()))
+                count, kinds = (
+                    data.draw(st.sampled_from([1, 2, 8])),
+                    (data.draw(st.booleans()), data.draw(st.booleans())),
+                )
+                done = publish(table, count, by_fragments=kinds[0], whole=kinds[1])
                 late, too_late = late + done.late, too_late + done.too_late
         before = table.published
-        done = publish(table, by_fragments=data.draw(st.booleans()))
+        done = publish(table, by_fragments=data.draw(st.booleans()), whole=data.draw(st.booleans()))
         if before is None or before.version != done.version:
             late, too_late = late + done.late, too_late + done.too_late
         everything = oracle(rules, history.batches)
@@ -117,6 +127,64 @@ def test_tasks_divide_the_fragments_of_a_large_table_and_only_new_keys_take_a_se
     assert Counter(runner.ran) == {"run_share": 4, "join_tombstones": 1}
     assert sorted(state(table)) == list(range(10, 2100))
     assert table.verify() == []
+
+
+def test_one_task_folds_commits_indexes_and_compacts_and_a_publish_after_an_undo_too(
+    metastore: Metastore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("headwater.streams.serving.compaction.MANY", 2)
+    schema = {"id": "int64", "at": "int64", "text": "string", "size": "int64"}
+    table = StreamTable.create(metastore, ["t"], schema, "id", "at")
+    versions, runner = [], Here()
+    for at in range(1, 5):
+        table.ingest(rows(range(at, 300, 2), at, "a"), source=f"batch {at}")
+        versions.append(publish(table, runner=runner, whole=True).version)
+    assert runner.ran == ["run_publish"] * 4
+    assert versions[3] > versions[2] + 1  # its rows, and the small fragments joined
+    before = state(table)
+    assert (len(before), before[298][1], before[299][1], table.verify()) == (299, 4, 3, [])
+    table.undo(source="batch 4")
+    publish(table, runner=runner, whole=True)
+    after = state(table)
+    assert (after[298][1], table.verify(), runner.ran[4:]) == (2, [], ["run_publish"])
+    assert [row[-1] for row in after.values()] == [before[id][-1] for id in after]
+
+
+def test_a_task_that_another_publish_has_overtaken_is_done_again(metastore: Metastore) -> None:
+    class Overtaken(Here):
+        def run(self, tasks: Sequence[Task], what: str = "") -> list[Any]:
+            if not self.ran:
+                other = StreamTable(metastore, ["t"])
+                other.upsert(rows(range(50, 60), 2, "b"))
+                other.publish()
+            return super().run(tasks, what)
+
+    schema = {"id": "int64", "at": "int64", "text": "string", "size": "int64"}
+    table = StreamTable.create(metastore, ["t"], schema, "id", "at")
+    table.upsert(rows(range(100), 1, "a"))
+    table.publish()
+    table.upsert(rows(range(50), 2, "b"))
+    runner = Overtaken()
+    publish(table, runner=runner, whole=True)
+    assert set(runner.ran) == {"run_publish"}
+    assert ({row[1] for id, row in state(table).items() if id < 60}, table.verify()) == ({2}, [])
+
+
+def test_one_task_is_for_few_events_and_a_base_that_it_reads_soon(metastore: Metastore) -> None:
+    schema = {"id": "int64", "at": "int64", "text": "string", "size": "int64"}
+    table = StreamTable.create(metastore, ["t"], schema, "id", "at")
+    table.upsert(rows(range(100), 1, "a"))
+    work = work_of(metastore.now(), table.opened()[0])
+
+    def is_one(events: int, base: int) -> bool:
+        known = Published(1, 1, "", base)
+        with patch.object(publish_tasks.Publish, "rows", events), patch.object(publish_tasks.Publish, "current", known):
+            return publish_tasks.is_one_task(work, Here())
+
+    assert [is_one(10**5, 10**6), is_one(10**6, 10**6), is_one(10**5, 10**7), is_one(10, 10**8)] == [
+        True, False, False, True
+    ]  # fmt: skip
+    assert not publish_tasks.is_one_task(work, LocalRunner())
 
 
 def test_changed_rows_keep_their_ids_and_derived_values_and_the_history_and_the_index_follow(

@@ -29,6 +29,7 @@ from headwater.streams.fold.watermark import BatchJudgement
 from headwater.streams.layout import DELTA, LANCE, READER, READERS
 from headwater.streams.log.log_files import Logged, Share, calls_of, narrowed, read_log
 from headwater.streams.reading.fresh_reads import same_rows, state_of_keys, whole_state
+from headwater.streams.reading.key_rounds import Difference, KeyRound, difference_of, key_rounds
 from headwater.streams.reading.position_views import (
     PositionView,
     all_published,
@@ -53,15 +54,10 @@ class TxnStep:
     state: State
     delta: Delta
 
-
-@dataclass(frozen=True)
-class Difference:
-    """Two states compared: rows that came, rows that went, and pairs of those that changed."""
-
-    inserted: pa.Table
-    deleted: pa.Table
-    before: pa.Table
-    after: pa.Table
+    @property
+    def positions(self) -> tuple[int, int, int]:
+        """The position of the rows that came, of those that went, and of those that changed."""
+        return (self.delta.position,) * 3
 
 
 def changes(
@@ -117,11 +113,45 @@ def steps(
     share: Share | None = None,
 ) -> Iterator[TxnStep]:
     """Transaction by transaction, the changes of a table with keys. `deltas` are those that follow `start`."""
-    rules = narrowed(stream.definition, None)
+    read = [*_voided(snapshot, stream, deltas), *deltas]
+    log = read_log(stream.definition, lake.store, read, share=share)
+    if len(log.events) or log.events.truncations is not None:
+        yield from _steps(lake, snapshot, stream, start, deltas, share, read, log)
+
+
+def rounds(
+    lake: Lake,
+    snapshot: Reading,
+    stream: Stream,
+    start: PositionView,
+    deltas: Sequence[Delta],
+    share: Share | None = None,
+) -> Iterator[TxnStep] | Iterator[KeyRound]:
+    """The same changes for a caller to whom the order of different keys does not matter: in few steps if possible."""
     read = [*_voided(snapshot, stream, deltas), *deltas]
     log = read_log(stream.definition, lake.store, read, share=share)
     if not len(log.events) and log.events.truncations is None:
-        return
+        return iter(())
+    rules = narrowed(stream.definition, None)
+    older = any(each.rules != VERSION and each.position > start.position for each in all_published(snapshot, stream))
+    voids = any("voids" in delta.properties for delta in deltas)
+    if older or voids or log.events.truncations is not None or rules.lateness is not None:
+        return _steps(lake, snapshot, stream, start, deltas, share, read, log)
+    keys = log.events.rows.select(list(rules.keys))
+    return key_rounds(rules, state_of_keys(lake, start, keys, share=share), log)
+
+
+def _steps(
+    lake: Lake,
+    snapshot: Reading,
+    stream: Stream,
+    start: PositionView,
+    deltas: Sequence[Delta],
+    share: Share | None,
+    read: Sequence[Delta],
+    log: Logged,
+) -> Iterator[TxnStep]:
+    rules = narrowed(stream.definition, None)
     keys = log.events.rows.select(list(rules.keys))
 
     def state_at(view: PositionView) -> State:
@@ -142,10 +172,12 @@ def steps(
         if position in by_older_rules or any("voids" in delta.properties for delta in group):
             view = view_at(snapshot, stream, position)
             after, judging = state_at(view), _Judging(lake, view, read)
+            found = difference(rules, state.rows, after.rows)
         else:
             events, judged = judging.next(log, group)
-            after = apply(rules, state, fold(rules, state, events, judged))
-        yield TxnStep(difference(rules, state.rows, after.rows), after, group[-1])
+            folded = fold(rules, state, events, judged)
+            after, found = apply(rules, state, folded), difference_of(state, folded)
+        yield TxnStep(found, after, group[-1])
         state = after
 
 

@@ -135,8 +135,9 @@ WORN_OUT = 0.5
 """The part of a fragment's rows that may be deleted before it waits no longer for a publish that can afford it."""
 PAID = 1
 FREE = 4 * SMALL_ROWS
-"""A publish writes so many rows anew for each that it changes; fewer than these in any case. What is written anew is
-new to the indices too, so it costs twice. Of a table that changes everywhere a quarter is deleted rows then."""
+"""A publish writes so many rows anew for each that it changes; fewer than these in any case, where it joins small
+fragments. What is written anew is new to the indices too, so it costs twice. Of a table that changes everywhere a
+quarter is deleted rows then."""
 BESIDE = 2
 """So many groups of fragments are written anew at the same time; each holds a chunk of its rows."""
 MAX_FRAGMENT = 11
@@ -154,7 +155,8 @@ def due(dataset: Any, stale_to: int = -1, many: int = MANY, changed: int | None 
     joined = small if len(small) > many else []
     if changed is None:
         return sorted({each.id for each in (*worn, *joined)})
-    chosen = affordable([*joined, *sorted(worn, key=_live)], max(FREE, PAID * changed))
+    chosen = affordable(joined, max(FREE, PAID * changed))
+    chosen |= affordable(sorted(worn, key=_live), max(SMALL_ROWS, PAID * changed))
     out = [each for each in worn if each.num_deletions > WORN_OUT * each.physical_rows and each.id not in chosen]
     return sorted({*chosen, *(each.id for each in sorted(out, key=_live)[:1])})
 

@@ -31,19 +31,11 @@ from headwater.streams.reading.position_views import PositionView, Published, ne
 from headwater.streams.serving.child_publishes import of_parent, of_rows, parents_first
 from headwater.streams.serving.derived_columns import computed
 from headwater.streams.serving.merge import digest_now
-from headwater.streams.serving.publish_tasks import Publish, fold_and_write
+from headwater.streams.serving.publish_tasks import Publish, stage_rows
 from headwater.streams.serving.scd2 import History, publish_history
 from headwater.streams.serving.schema_evolution import published_columns
 from headwater.streams.serving.serving_copy import Lake, Staged, Staging, finalize, on_top, open_version, set_aside
-from headwater.streams.serving.staged_rows import (
-    commit_rows,
-    head_of,
-    index_keys,
-    record,
-    stage_columns,
-    tidied,
-    withdraw,
-)
+from headwater.streams.serving.staged_rows import head_of, record, stage_columns, withdraw
 from headwater.streams.stream_lookup import Stream, open_in, open_stream
 from headwater.work import HERE, Runner
 
@@ -166,7 +158,9 @@ def _staged(
         dataset = stage_columns(lake, stream, staging, before, runner)
         before = replace(before, digest=digest_now(lake, view, before, runner))
         work = replace(work, before=before, staged=staging.staged[-1] if staging.staged else None)
-    done = fold_and_write(lake, work, dataset, runner)
+    derived = computed(stream.definition, before, dataset)
+    stale_to = max((each.stale_to for each in derived), default=-1)
+    done = stage_rows(lake, work, staging, dataset, runner, stale_to)
     made = Published(
         0,
         view.position,
@@ -179,12 +173,9 @@ def _staged(
         done.tombstones,
         done.late,
         done.too_late,
-        computed(stream.definition, before, dataset),
+        derived,
         done.lines,
     )
-    written = commit_rows(lake, stream, staging, dataset, done.fragments, done.addresses, made.position, done.deletions)
-    index_keys(lake, stream, staging, written, done.count, runner)
-    tidied(lake, stream, staging, written, made.stale_to, done.changed, runner)
     if done.rejected:  # by the publish that passes over them, and so once
         quarantine(tx, stream, done.rejected)
     published = record(lake, tx, stream, staging, made, {**lineage_of(view, before, made), **lineage})

@@ -26,7 +26,7 @@ from headwater.streams.reading.position_views import PositionView, Published, re
 from headwater.streams.rows.hashing import MODULUS
 from headwater.streams.rows.input_rows import DELETE, READ, UPSERT, as_json
 from headwater.streams.rows.row_keys import Codes
-from headwater.streams.serving.copy_rows import Deletions
+from headwater.streams.serving.copy_rows import Deletions, are_few
 from headwater.streams.serving.derived_columns import with_derived
 from headwater.streams.serving.merge import appended, merged, refolded
 from headwater.streams.serving.publish_parts import (
@@ -42,17 +42,21 @@ from headwater.streams.serving.serving_copy import (
     CatalogLocation,
     Lake,
     Staged,
+    Staging,
     catalog_location,
+    on_top,
     open_staged,
     open_version,
 )
-from headwater.streams.serving.staged_rows import Changes, NewFragments, write_rows_of
+from headwater.streams.serving.staged_rows import Changes, NewFragments, commit_rows, index_keys, tidied, write_rows_of
 from headwater.streams.serving.user_functions import modules_of
-from headwater.work import Json, Runner, Task
+from headwater.work import HERE, Json, Runner, Task
 
 TASK_ROWS, FUNCTION_ROWS = 1 << 17, 1 << 12
 """A task folds about this many events; fewer where it calls functions of users, which are slow."""
 TASKS_PER_CORE = 4
+ONE_BASE = 1 << 21
+"""A task folds its events into a base of so many rows sooner than several do with the driver between them."""
 Part = Share | InFragments | OfNewKeys | None
 """The events of a task: a share of the keys, those of some fragments, those of new keys, or all."""
 
@@ -120,6 +124,46 @@ class Done:
         return max(sum(int(each.physical_rows) for each in self.fragments.metadata), removed)
 
 
+def stage_rows(
+    lake: Lake, work: Publish, staging: Staging, dataset: object, runner: Runner, stale_to: int = -1
+) -> Done:
+    """Fold the events of a publish and stage the versions that the serving copy gets by them.
+
+    `stale_to`: fragments up to this number wait for a backfill of derived columns.
+    """
+    if is_one_task(work, runner):
+        return _staged_there(lake, work, staging, runner)
+    stream = work.view.stream
+    done = fold_and_write(lake, work, dataset, runner)
+    position = work.view.position
+    made = commit_rows(lake, stream, staging, dataset, done.fragments, done.addresses, position, done.deletions)
+    index_keys(lake, stream, staging, made, done.count, runner)
+    tidied(lake, stream, staging, made, stale_to, done.changed, runner)
+    return done
+
+
+def is_one_task(work: Publish, runner: Runner) -> bool:
+    """Return True if one task does the whole publish: the driver need not wait between fold, commit and compaction.
+
+    Not where functions of users compute columns, and not on top of a version that was staged for new columns.
+    """
+    definition, rows = work.view.stream.definition, work.rows
+    if runner.in_driver(rows) or definition.derived or work.staged is not None:
+        return False
+    if work.is_refolded or work.view.truncates:
+        return True
+    base = work.current.rows if definition.keys and work.current is not None else 0
+    return rows <= TASK_ROWS and (base <= ONE_BASE or are_few(rows, base))
+
+
+def _staged_there(lake: Lake, work: Publish, staging: Staging, runner: Runner) -> Done:
+    about = (catalog_location(lake), work, staging.own)
+    task = Task("headwater.streams.serving.publish_tasks:run_publish", about, plain=True)
+    (answer,) = runner.run([task], f"fold and write {work.view.stream.name}")
+    staging.staged += [Staged(*each) for each in answer["staged"]]
+    return together(work, [answer])
+
+
 def fold_and_write(lake: Lake, work: Publish, dataset: object, runner: Runner) -> Done:
     """Fold the events of a publish and write the changed rows, here or by tasks of the runner."""
     definition = work.view.stream.definition
@@ -159,7 +203,7 @@ def _joined(lake: Lake, work: Publish, done: Done, runner: Runner) -> Done:
     if not done.tombstones:
         return replace(done, tombstones=_known(work))
     about = (catalog_location(lake), work, done.tombstones, encoded(done.watermark))
-    join = Task("headwater.streams.serving.publish_tasks:join_tombstones", about)
+    join = Task("headwater.streams.serving.publish_tasks:join_tombstones", about, plain=True)
     small = runner.in_driver(sum(file.rows or 0 for file in done.tombstones))
     (answer,) = [join.run()] if small else runner.run([join], f"tombstones of {work.view.stream.name}")
     for file in done.tombstones:
@@ -264,13 +308,32 @@ def run_share(location: CatalogLocation, work: Publish, part: Part) -> Json:
     lake = location.lake()
     dataset = work.dataset(lake)
     done = folded_share(lake, work, dataset, part)
-    known = work.current or Published(0, 0, "")
     whole = dataset is not None and not isinstance(part, Share)
     return {
         **done.fragments.to_json(),
         "addresses": "" if whole else packed(done.addresses),
         "deletions": Deletions.of(dataset, done.addresses).to_json() if whole else None,
         "known": packed_mask(done.known) if isinstance(part, InFragments) and done.known is not None else "",
+        **_counts(work, done),
+    }
+
+
+@small_pages
+def run_publish(location: CatalogLocation, work: Publish, own: str) -> Json:
+    """Do a whole publish on an executor but for its commit; return the versions that it has staged, and its counts."""
+    lake, stream = location.lake(), work.view.stream
+    staging = Staging(lake, stream, *(work.head or (0, "")), own=own)
+    with on_top(staging, stream):
+        done = stage_rows(lake, work, staging, work.dataset(lake), HERE)
+    staging.synced()
+    staged = [[each.version, each.key, each.size, each.digest] for each in staging.staged]
+    return {"staged": staged, **_counts(work, done)}
+
+
+def _counts(work: Publish, done: Done) -> Json:
+    """What a publish counts, as differences to what is published, and the files that it has written for its table."""
+    known = work.current or Published(0, 0, "")
+    return {
         "digest": str((done.digest - known.digest) % MODULUS),
         "count": done.count - known.rows,
         "watermark": encoded(done.watermark),
@@ -285,8 +348,8 @@ def run_share(location: CatalogLocation, work: Publish, part: Part) -> Json:
 def together(work: Publish, answers: Sequence[Json]) -> Done:
     """Return what all shares have done. The tombstones and marks stay in the files that the shares wrote."""
     known = work.current or Published(0, 0, "")
-    addresses = [unpacked(each["addresses"]) for each in answers if each["addresses"]]
-    deletions = [each["deletions"] for each in answers if each["deletions"] is not None]
+    addresses = [unpacked(each["addresses"]) for each in answers if each.get("addresses")]
+    deletions = [each["deletions"] for each in answers if each.get("deletions") is not None]
     return Done(
         NewFragments.from_json(answers),
         np.concatenate([np.empty(0, np.int64), *addresses]),

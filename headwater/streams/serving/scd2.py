@@ -24,8 +24,9 @@ from headwater.streams.definition import Column, Definition, from_properties, to
 from headwater.streams.fold.events import Rules
 from headwater.streams.layout import HISTORY, LANCE, TRUNCATES, sibling
 from headwater.streams.log.log_files import Share, narrowed
-from headwater.streams.reading.change_feed import TxnStep, difference, steps
+from headwater.streams.reading.change_feed import TxnStep, difference, rounds
 from headwater.streams.reading.fresh_reads import base_rows, rows_of_keys, whole_state
+from headwater.streams.reading.key_rounds import KeyRound
 from headwater.streams.reading.position_views import PositionView, Published, newest_published, view_at
 from headwater.streams.rows.hashing import MODULUS
 from headwater.streams.rows.row_keys import Codes, KeyIndex, flat
@@ -57,6 +58,7 @@ from headwater.streams.serving.staged_rows import (
 from headwater.streams.stream_lookup import Stream, in_the_way
 from headwater.work import Json, Runner, Task
 
+HistoryStep = TxnStep | KeyRound
 FIRST_ID = 1_000_000
 """Field ids of the history's own columns: above those of any table."""
 OWN_IDS = [FIRST_ID, FIRST_ID + 1]
@@ -224,7 +226,7 @@ def _has_gap(deltas: Sequence[Delta], after: int, work: HistoryWork) -> bool:
     return work.before is not None and [delta.position for delta in deltas] != wanted
 
 
-def _walk(lake: Lake, snapshot: Reading, work: HistoryWork, share: Share | None) -> list[TxnStep]:
+def _walk(lake: Lake, snapshot: Reading, work: HistoryWork, share: Share | None) -> list[HistoryStep]:
     """Return the steps from the history's last publish to the position that is published."""
     stream, after = work.stream, work.known.position if work.known is not None else 0
     caught_up = []
@@ -233,7 +235,7 @@ def _walk(lake: Lake, snapshot: Reading, work: HistoryWork, share: Share | None)
         after = work.before.position
         caught_up = [_caught_up(lake, snapshot, work.history, view_at(snapshot, stream, after), work.known)]
     deltas, start = _deltas(snapshot, stream, after, work.view), view_at(snapshot, stream, after)
-    return [*caught_up, *(steps(lake, snapshot, stream, start, deltas, share) if deltas else ())]
+    return [*caught_up, *(rounds(lake, snapshot, stream, start, deltas, share) if deltas else ())]
 
 
 def _deltas(snapshot: Reading, stream: Stream, after: int, view: PositionView) -> list[Delta]:
@@ -260,7 +262,7 @@ def _share_count(rows: int) -> int:
     return count
 
 
-def _changes(lake: Lake, work: HistoryWork, walk: list[TxnStep]) -> Changes:
+def _changes(lake: Lake, work: HistoryWork, walk: list[HistoryStep]) -> Changes:
     """The rows that steps open and close; count and digest are differences to what is published."""
     rules = narrowed(work.history.definition, None)
     touched = _touched(rules, walk)
@@ -278,7 +280,7 @@ def _changes(lake: Lake, work: HistoryWork, walk: list[TxnStep]) -> Changes:
     return Changes(rows, ids, gone, addresses, digest % MODULUS, rows.num_rows - gone.num_rows)
 
 
-def _touched(rules: Rules, walk: list[TxnStep]) -> pa.Table:
+def _touched(rules: Rules, walk: list[HistoryStep]) -> pa.Table:
     keys = list(rules.keys)
     parts = [rules.schema.empty_table().select(keys)]
     for step in walk:
@@ -313,17 +315,17 @@ class _Open:
         self.count = self.old.num_rows
         self.open[self._codes(self.old)] = np.arange(self.count)
 
-    def take(self, definition: Definition, step: TxnStep) -> None:
-        found, position = step.difference, step.delta.position
+    def take(self, definition: Definition, step: HistoryStep) -> None:
+        found, (came, _, became) = step.difference, step.positions
         self._close(self._codes(found.deleted), self._ends(definition, step))
-        changed, places = self._codes(found.after), places_of(definition, found.after, position)
+        changed, places = self._codes(found.after), places_of(definition, found.after, became)
         self._close(changed, places)
         self._begin(changed, found.after, places)
-        self._begin(self._codes(found.inserted), found.inserted, places_of(definition, found.inserted, position))
+        self._begin(self._codes(found.inserted), found.inserted, places_of(definition, found.inserted, came))
 
-    def _ends(self, definition: Definition, step: TxnStep) -> Any:
+    def _ends(self, definition: Definition, step: HistoryStep) -> Any:
         """Return the places at which deleted rows ended: at their deletes, from tombstones, or at the truncation."""
-        deleted, position = step.difference.deleted, step.delta.position
+        deleted, position = step.difference.deleted, step.positions[1]
         own = places_of(definition, deleted, position)
         found, cut = step.state.tombstones, step.state.lines.truncation
         if not definition.sequence or not deleted.num_rows or not (found.num_rows or cut is not None):
@@ -333,10 +335,10 @@ class _Open:
         place = np.full(self.index.count, -1, np.int64)
         place[codes[known]] = known
         chosen = place[self._codes(deleted)]
-        ends = [own, places_of(definition, found, position)]
+        ends = [own, places_of(definition, found)]
         if cut is not None:  # what has no tombstone was truncated
             chosen = np.where(chosen >= 0, chosen, found.num_rows)
-            ends.append(places_of(definition, cut, position))
+            ends.append(places_of(definition, cut))
         both = pa.chunked_array([chunk for each in ends for chunk in each.chunks], type=own.type)
         return both.take(np.where(chosen >= 0, len(own) + chosen, np.arange(len(own))))
 
@@ -380,8 +382,8 @@ class _Open:
         return self.old.take(self._replaced())
 
 
-def places_of(definition: Definition, rows: pa.Table, position: int) -> Any:
-    """Return the place in the order at which each row became the state."""
+def places_of(definition: Definition, rows: pa.Table, position: int | Codes = 0) -> Any:
+    """Return the place in the order at which each row became the state; of a table without sequence the position."""
     names = definition.sequence
     if not names:
         return pa.chunked_array([pa.array(np.full(rows.num_rows, position, np.int64))])

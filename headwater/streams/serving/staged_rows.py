@@ -98,7 +98,7 @@ class NewFragments:
     def from_json(parts: Sequence[Mapping[str, Any]]) -> NewFragments:
         """Those of several parts, as they were told."""
         return NewFragments(
-            [fragment_from(value) for part in parts for value in part["fragments"]],
+            [fragment_from(value) for part in parts for value in part.get("fragments", ())],
             {path: KeptIds.from_json(value) for part in parts for path, value in part.get("kept", {}).items()},
         )
 
@@ -222,7 +222,7 @@ def stage_on(
     version = known[0].version - 1 if known else staging.version
     about = (catalog_location(lake), stream, version, known, staging.own, stage, arguments)
     what = f"{stage.rpartition(':')[2].replace('_', ' ')} of {stream.name}"
-    (answer,) = runner.run([Task("headwater.streams.serving.staged_rows:stage_there", about)], what)
+    (answer,) = runner.run([Task("headwater.streams.serving.staged_rows:stage_there", about, plain=True)], what)
     staging.staged += [Staged(*each) for each in answer]
     return open_staging(lake, stream, staging)
 
