@@ -13,6 +13,7 @@ from __future__ import annotations
 import json
 import os
 import queue
+import re
 import sys
 import threading
 import time
@@ -23,8 +24,13 @@ from typing import Any
 Json = dict[str, Any]
 QUIET_S = 5.0
 """A connector of whose place nothing is known has caught up when nothing came for so long."""
-MARK_S = 1.0
+LOOK_S = 0.5
 END_S = 3.0
+LOST = (
+    "and with it the changes since the last commit. Run with --full-refresh of all tables of the source to copy them "
+    "again"
+)
+SOURCE_POS = re.compile(r'"file":"([^"]+)","pos":(\d+)')
 IDLE_S = 60.0
 """An offset that moved without rows is sent so often, so that the database may forget its log."""
 HEARTBEAT, TRANSACTION, MESSAGE = "__debezium-heartbeat", ".transaction", ".message"
@@ -120,21 +126,36 @@ class Caught:
     def __init__(self, database: Database | None) -> None:
         self.database = database
         self.is_caught_up = False
+        self.streams = False
+        """True once the engine reads the log, after the first copy."""
         self._seen = time.monotonic()
+
+    @property
+    def quiet_s(self) -> float:
+        return time.monotonic() - self._seen
 
     def check(self, orders: Json) -> None:
         """Raise RuntimeError if the log of the database does not go on from the offset."""
 
-    def begin(self) -> None:
-        """Begin to watch, when the engine is started."""
-
     def saw(self, topic: str, value: str | None, offset: Json) -> None:
+        """Note a record of the engine."""
+        self.streams = str(offset.get("snapshot", "last")).lower() in ("last", "false")
         if not topic.startswith(HEARTBEAT):
             self._seen = time.monotonic()
 
-    def looked(self) -> None:
-        """Look again: heartbeats come all the time."""
-        self.is_caught_up = self.is_caught_up or time.monotonic() - self._seen > QUIET_S
+    def look(self) -> None:
+        """Look whether it is caught up."""
+        self.is_caught_up = self.is_caught_up or (self.streams and self.quiet_s > QUIET_S)
+
+    def watch(self, pipes: Pipes) -> None:
+        """Look until it is caught up, in a thread of its own, and say so: what was sent before is all there was."""
+        while not self.is_caught_up:
+            time.sleep(LOOK_S)
+            try:
+                self.look()
+            except Exception:  # a server that ends: the engine says so
+                time.sleep(LOOK_S)
+        pipes.write({"caught_up": True})
 
 
 class CaughtPostgres(Caught):
@@ -142,13 +163,13 @@ class CaughtPostgres(Caught):
 
     def __init__(self, database: Database) -> None:
         super().__init__(database)
-        self.asked: Any = database.ask
+        self.ask = database.ask
         self.mark = f"headwater-{uuid.uuid4().hex}"
 
     def check(self, orders: Json) -> None:
         slot = orders["slot"]
         for _ in range(100):
-            found = self.asked(
+            found = self.ask(
                 f"SELECT active_pid, wal_status FROM pg_replication_slots WHERE slot_name = '{slot}'"
                 " AND database = current_database()"
             )
@@ -157,70 +178,66 @@ class CaughtPostgres(Caught):
             time.sleep(0.1)  # of an engine that was killed: the server has not noticed yet
         if orders["offset"] is not None:
             if not found:
-                raise RuntimeError(
-                    f"the replication slot {slot} is gone, and with it the changes since the last commit. Run with "
-                    "--full-refresh of all tables of the source to copy them again"
-                )
+                raise RuntimeError(f"the replication slot {slot} is gone, {LOST}")
             if found[0][1] == "lost":
-                raise RuntimeError(
-                    f"the replication slot {slot} has lost changes (max_slot_wal_keep_size). Run with --full-refresh "
-                    "of all tables of the source to copy them again"
-                )
+                raise RuntimeError(f"the replication slot {slot} has lost its log (max_slot_wal_keep_size), {LOST}")
         elif found and orders["owns_slot"]:
-            self.asked(f"SELECT pg_drop_replication_slot('{slot}')")  # a new one begins exactly at the first copy
+            self.ask(f"SELECT pg_drop_replication_slot('{slot}')")  # a new one begins exactly at the first copy
 
-    def begin(self) -> None:
-        threading.Thread(target=self._write, daemon=True).start()
-
-    def _write(self) -> None:
-        while not self.is_caught_up:
-            try:
-                self.asked(f"SELECT pg_logical_emit_message(false, '{self.mark}', 'mark')")
-            except Exception:  # a server that takes no writes, or ends: the engine says so
-                Caught.looked(self)
-            time.sleep(MARK_S)
+    def look(self) -> None:
+        try:
+            self.ask(f"SELECT pg_logical_emit_message(false, '{self.mark}', 'mark')")
+        except Exception:  # a server that takes no writes
+            super().look()
+        time.sleep(LOOK_S)
 
     def saw(self, topic: str, value: str | None, offset: Json) -> None:
         super().saw(topic, value, offset)
         if topic.endswith(MESSAGE) and value is not None and self.mark in value:
             self.is_caught_up = True
 
-    def looked(self) -> None:
-        """Silence says nothing: the mark comes."""
-
 
 class CaughtBinlog(Caught):
-    """Compares the place in the log of MySQL and MariaDB with where it ended at the start."""
+    """Looks in the log of MySQL or MariaDB for changes of rows between the last one that came and the end at the start.
+
+    Changes of tables that are not wanted never come: after a longer silence nothing is waited for.
+    """
 
     def __init__(self, database: Database) -> None:
         super().__init__(database)
-        self.asked: Any = database.ask
+        self.ask = database.ask
         self._end: tuple[int, int] = (0, 0)
+        self._at: tuple[str, int] = ("", 0)
 
     def check(self, orders: Json) -> None:
         try:
-            found = self.asked("SHOW MASTER STATUS")
+            found = self.ask("SHOW MASTER STATUS")
         except Exception as error:
             if "syntax" not in str(error).lower():
                 raise
-            found = self.asked("SHOW BINARY LOG STATUS")
+            found = self.ask("SHOW BINARY LOG STATUS")
         if not found:
             raise RuntimeError("the server writes no binary log: start it with --log-bin and binlog_format = ROW")
         self._end = _place(found[0][0], found[0][1])
-        if orders["offset"] is not None and (name := orders["offset"][1].get("file")) is not None:
-            logs = [row[0] for row in self.asked("SHOW BINARY LOGS")]
-            if name not in logs:
-                raise RuntimeError(
-                    f"the binary log {name} is gone, and with it the changes since the last commit. Run with "
-                    "--full-refresh of all tables of the source to copy them again"
-                )
+        name = orders["offset"][1].get("file") if orders["offset"] is not None else None
+        if name is not None and name not in [row[0] for row in self.ask("SHOW BINARY LOGS")]:
+            raise RuntimeError(f"the binary log {name} is gone, {LOST}")
 
     def saw(self, topic: str, value: str | None, offset: Json) -> None:
-        if offset.get("snapshot") is None or str(offset.get("snapshot")).lower() in ("last", "false"):
-            self.is_caught_up = self.is_caught_up or _place(offset.get("file"), offset.get("pos")) >= self._end
+        super().saw(topic, value, offset)
+        at = str(offset.get("file") or ""), int(offset.get("pos") or 0)
+        found = SOURCE_POS.search(value or "")
+        self._at = max(self._at, (found[1], int(found[2])) if found is not None else at, at)
 
-    def looked(self) -> None:
-        """Silence says nothing: heartbeats come."""
+    def look(self) -> None:
+        if not self.streams or self.quiet_s < LOOK_S:
+            return
+        if _place(*self._at) >= self._end or self.quiet_s > 2 * QUIET_S:
+            self.is_caught_up = True
+        elif self._at[0] and _place(self._at[0], 0)[0] == self._end[0]:
+            known = self.ask(f"SHOW BINLOG EVENTS IN '{self._at[0]}' FROM {self._at[1]}")
+            left = [row for row in known if "rows" in str(row[2]).lower() and int(row[1] or 0) > self._at[1]]
+            self.is_caught_up = not any(int(row[1] or 0) < self._end[1] for row in left)
 
 
 def _place(file: Any, position: Any) -> tuple[int, int]:
@@ -262,7 +279,6 @@ class Batches:
                 cut, last, offset = len(self._pending), record, [plain(source.sourcePartition()), at]
         if last is None:
             return
-        self._caught.looked()
         is_news = self._caught.is_caught_up and not self._told
         if cut or is_news or time.monotonic() - self._sent > IDLE_S:
             rows, self._pending = self._pending[:cut], self._pending[cut:]
@@ -327,7 +343,7 @@ def run(pipes: Pipes, orders: Json) -> str | None:
     engine = jclass("io.debezium.engine.DebeziumEngine").create(jclass("io.debezium.engine.format.Json"))
     callback = jpype.JObject(Completion(), jclass("io.debezium.engine.DebeziumEngine$CompletionCallback"))
     engine = engine.using(settings).using(callback).notifying(Consumer()).build()
-    caught.begin()
+    threading.Thread(target=caught.watch, args=(pipes,), daemon=True).start()
     pipes.write({"started": os.getpid()})
     pipes.closes = engine.close
     engine.run()

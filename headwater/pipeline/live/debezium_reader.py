@@ -130,12 +130,13 @@ class DebeziumReader:
 
     def take(self, wait_s: float) -> LiveBatch | None:
         line = self.engine.line(wait_s)
-        if line is None or "started" in line:
+        self.is_caught_up = self.is_caught_up or bool(line and line.get("caught_up"))
+        if line is None or "started" in line or "caught_up" in line:
             return None
         if "failed" in line:
             raise self._failure(str(line["failed"]))
         batch = line["batch"]
-        self.is_caught_up = bool(batch["caught_up"])
+        self.is_caught_up = self.is_caught_up or bool(batch["caught_up"])
         parts = self._parts(batch["records"])
         return LiveBatch(parts, batch["offset"], tuple(batch["lines"]), is_partial(batch["offset"]))
 
