@@ -7,7 +7,7 @@ a sequence nothing orders events that were delivered twice or late, so such a ta
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from decimal import Decimal
 from typing import Any
 
@@ -22,6 +22,7 @@ from headwater.streams.rows.input_rows import DELETE, READ, TRUNCATE, UPSERT, as
 from headwater.streams.sources.debezium_envelopes import (
     CREATES,
     OFFERED,
+    READS,
     UNSET,
     Columns,
     Decoding,
@@ -30,6 +31,7 @@ from headwater.streams.sources.debezium_envelopes import (
     decode,
     decoding,
     envelope_of,
+    first_place,
     in_log_order,
     is_plain,
     offered,
@@ -85,20 +87,22 @@ def take_debezium(
     time_unit: str | None = None,
     bad: Sequence[Quarantined] = (),
     rows_of: RowsOfKeys | None = None,
+    reads_first: bool = False,
 ) -> Taken:
     """The events of a stream of messages, in the order of the database's log where the messages tell it.
 
     A truncation is an error, unless it is to be applied: then it deletes all rows before its place. `time_unit` is
     that of times which are numbers, in messages whose schema does not tell it. `rows_of` gives the rows of some keys: a
-    row whose key changed has values there that the database did not send again.
+    row whose key changed has values there that the database did not send again. `reads_first`: rows that a snapshot
+    read are older than every change, wherever the log was when it read them.
     """
     check_unit(time_unit)
     check_debezium(definition, apply_as_truncates)
     data = records(data)
     known = decoding(definition) if isinstance(data, str) else None
-    found = _by_columns(definition, known, data, bad) if known is not None else None
+    found = _by_columns(definition, known, data, bad, reads_first) if known is not None else None
     if found is None:
-        found = _by_message(definition, data, apply_as_truncates, bad)
+        found = _by_message(definition, data, apply_as_truncates, bad, reads_first)
     columns, rejected = found
     read = with_values(columns.data, definition, time_unit)
     return completed(definition, Taken(read, tuple(rejected)), columns.unsent, rows_of)
@@ -158,7 +162,9 @@ def _rows_of(table: pa.Table | None, data: object) -> list[Any]:
 Found = tuple[Columns, list[Quarantined]]
 
 
-def _by_columns(definition: Definition, known: Decoding, text: str, bad: Sequence[Quarantined]) -> Found | None:
+def _by_columns(
+    definition: Definition, known: Decoding, text: str, bad: Sequence[Quarantined], reads_first: bool
+) -> Found | None:
     """All messages at once; None: there are some that must be understood before the columns are known."""
     envelopes: list[object] = []
     rejected = list(bad)
@@ -174,6 +180,8 @@ def _by_columns(definition: Definition, known: Decoding, text: str, bad: Sequenc
                 rejected += [single] if single is not None else []
                 continue
         if found is not None:
+            if reads_first and found.op in READS:
+                found.source = first_place(found.source)
             envelopes.append(found)
     return as_columns(known, definition, envelopes, is_unavailable_in(text)), rejected
 
@@ -194,6 +202,7 @@ def _by_message(
     data: object,
     apply_as_truncates: bool,
     bad: Sequence[Quarantined],
+    reads_first: bool,
 ) -> Found:
     """One message after another."""
     changes: list[DebeziumChange] = []
@@ -208,7 +217,8 @@ def _by_message(
                 raise InvalidInputError(
                     f"Message {number} truncates the source's table: say apply_as_truncates=True to delete all rows."
                 )
-            changes.append(found)
+            is_first = reads_first and found.op in READS
+            changes.append(replace(found, source=first_place(found.source)) if is_first else found)
         elif found is not None:
             rejected.append(Quarantined(as_json({"message": message}), found))
     return _events(definition, in_log_order(changes)), rejected
