@@ -7,7 +7,7 @@ a sequence nothing orders events that were delivered twice or late, so such a ta
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from decimal import Decimal
 from typing import Any
 
@@ -50,6 +50,7 @@ from headwater.streams.sources.message_values import (
     reader_of,
     with_values,
 )
+from headwater.streams.sources.messages import Messages
 
 Row = dict[str, Any]
 Decoder = msgspec.json.Decoder[Any]
@@ -94,11 +95,13 @@ def take_debezium(
     """
     check_unit(time_unit)
     check_debezium(definition, apply_as_truncates)
-    data = records(data)
+    topic = data if isinstance(data, Messages) else None
+    data = records(data) if topic is None else topic.text
+    bad = (*bad, *(topic.bad if topic is not None else ()))
     known = decoding(definition) if isinstance(data, str) else None
-    found = _by_columns(definition, known, data, bad) if known is not None else None
+    found = _by_columns(definition, known, data, bad, topic) if known is not None else None
     if found is None:
-        found = _by_message(definition, data, apply_as_truncates, bad)
+        found = _by_message(definition, data, apply_as_truncates, bad, topic)
     columns, rejected = found
     read = with_values(columns.data, definition, time_unit)
     return completed(definition, Taken(read, tuple(rejected)), columns.unsent, rows_of)
@@ -158,11 +161,14 @@ def _rows_of(table: pa.Table | None, data: object) -> list[Any]:
 Found = tuple[Columns, list[Quarantined]]
 
 
-def _by_columns(definition: Definition, known: Decoding, text: str, bad: Sequence[Quarantined]) -> Found | None:
+def _by_columns(
+    definition: Definition, known: Decoding, text: str, bad: Sequence[Quarantined], topic: Messages | None
+) -> Found | None:
     """All messages at once; None: there are some that must be understood before the columns are known."""
     envelopes: list[object] = []
     rejected = list(bad)
-    for line in text.split("\n"):
+    offered = topic.offered(definition) if topic is not None else None
+    for number, line in enumerate(text.split("\n")):
         found = decode(known, line) if line and not line.isspace() else None
         if found is not None and (found is UNSET or not is_plain(found)):
             single = _by_itself(line)
@@ -171,11 +177,19 @@ def _by_columns(definition: Definition, known: Decoding, text: str, bad: Sequenc
                 if found is None:
                     return None
             else:
-                rejected += [single] if single is not None else []
+                rejected += [_placed(single, topic, number)] if single is not None else []
                 continue
         if found is not None:
+            if offered is not None:
+                found.source = LogPlace() if found.source is None else found.source
+                found.source.hw_message = offered(number)
             envelopes.append(found)
     return as_columns(known, definition, envelopes, is_unavailable_in(text)), rejected
+
+
+def _placed(rejected: Quarantined, topic: Messages | None, number: int) -> Quarantined:
+    """A rejected message of a topic, with its place."""
+    return rejected if topic is None else replace(rejected, source=topic.shown(number))
 
 
 def _by_itself(line: str) -> DebeziumChange | Quarantined | None:
@@ -194,23 +208,27 @@ def _by_message(
     data: object,
     apply_as_truncates: bool,
     bad: Sequence[Quarantined],
+    topic: Messages | None = None,
 ) -> Found:
     """One message after another."""
     changes: list[DebeziumChange] = []
     rejected = list(bad)
-    for number, message in enumerate(messages(data)):
+    offered = topic.offered(definition) if topic is not None else None
+    for number, message in numbered(data):
         if isinstance(message, _Broken):
-            rejected.append(Quarantined(message.text, "parse"))
+            rejected.append(_placed(Quarantined(message.text, "parse"), topic, number))
             continue
         found = parse(message)
         if isinstance(found, DebeziumChange):
+            if offered is not None:
+                found.source.hw_message = offered(number)
             if found.op == "t" and not apply_as_truncates:
                 raise InvalidInputError(
                     f"Message {number} truncates the source's table: say apply_as_truncates=True to delete all rows."
                 )
             changes.append(found)
         elif found is not None:
-            rejected.append(Quarantined(as_json({"message": message}), found))
+            rejected.append(_placed(Quarantined(as_json({"message": message}), found), topic, number))
     return _events(definition, in_log_order(changes)), rejected
 
 
@@ -226,11 +244,16 @@ class _Broken:
 
 def messages(data: Any, decoder: Decoder = _DECODER) -> Iterable[Any]:
     """Messages from lines of JSON (text, bytes, or a list of those), or as parsed already. `null` is passed over."""
+    return (message for _, message in numbered(data, decoder))
+
+
+def numbered(data: Any, decoder: Decoder = _DECODER) -> Iterable[tuple[int, Any]]:
+    """Messages, each with the number of its line or item."""
     if isinstance(data, (str, bytes, bytearray)):
         data = _text_of(data).split("\n")
     if isinstance(data, Mapping):
         data = [data]
-    for item in data:
+    for number, item in enumerate(data):
         if isinstance(item, (str, bytes)):
             if not item.strip():
                 continue
@@ -238,10 +261,10 @@ def messages(data: Any, decoder: Decoder = _DECODER) -> Iterable[Any]:
                 item = decoder.decode(item)
             except UNREADABLE:
                 text = item if isinstance(item, str) else item.decode("utf-8", errors="replace")
-                yield _Broken(text)
+                yield number, _Broken(text)
                 continue
         if item is not None:
-            yield item
+            yield number, item
 
 
 def _text_of(data: str | bytes | bytearray) -> str:
