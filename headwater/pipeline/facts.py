@@ -48,7 +48,8 @@ def gather(catalog: Catalog, pipeline: Pipeline, there: bool, identities: Mappin
         name: table_fact(table, specs.get(name), id_of(catalog, name), identities) for name, table in tables.items()
     }
     storage = storage_of(catalog)
-    files = {source.name: file_facts(pipeline, source, tables.get(source.into), storage) for source in pipeline.sources}
+    of_files = [source for source in pipeline.sources if source.live is None]
+    files = {source.name: file_facts(pipeline, source, tables.get(source.into), storage) for source in of_files}
     functions = {
         f"{spec.name}.{each.name}": identities[each] for spec in pipeline.tables for each in derived_of(spec.properties)
     }
@@ -61,7 +62,7 @@ def inferred(pipeline: Pipeline, spec: TableSpec, storage: Mapping[str, str]) ->
     """The columns of the first file of a table's sources that has rows with values."""
     there = False
     for source in pipeline.sources:
-        if source.into != spec.name:
+        if source.into != spec.name or source.live is not None:
             continue
         for file in find_files(located(pipeline, source), storage, required=False):
             there = True
@@ -96,6 +97,16 @@ def why_not_in_slices(view: ViewSpec, tables: Mapping[str, object]) -> str:
 def moment_of(catalog: Catalog, name: str) -> list[object]:
     """Return the moment of a table that a view depends on: see TableFact."""
     return input_fact(catalog[name], id_of(catalog, name)).moment
+
+
+def view_input(table: Any) -> dict[str, int]:
+    """Return the position and the version of a table that a view reads, for the view's lineage."""
+    if isinstance(table, CatalogStream):
+        published = table.published
+        version = published.version if published is not None and published.position == table.position else 0
+        return {"position": table.position, "version": version}
+    version = table.versions()[-1].version
+    return {"position": version, "version": version}
 
 
 def schema_of(table: Any) -> pa.Schema:

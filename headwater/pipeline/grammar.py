@@ -8,7 +8,6 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-import re
 import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -38,6 +37,10 @@ from headwater.pipeline.file_values import (
     section_of,
 )
 from headwater.pipeline.hooks import Hooks, check_hooks
+from headwater.pipeline.live.kinds import KINDS
+from headwater.pipeline.live.live_source import TABLE as ANY_TABLE
+from headwater.pipeline.live.live_source import LiveSpec, feeds
+from headwater.pipeline.overlays import ENV, filled_in, merged, overlaid
 from headwater.sql.spark_parser import names_in, parse_condition, parse_query
 from headwater.streams.definition import DERIVED, define
 from headwater.streams.log.checks import EXPECT, Check
@@ -50,7 +53,6 @@ from headwater.wording import did_you_mean
 from headwater.work.tasks import PipelineEngine, parse_engine
 
 SECTIONS = ("pipeline", "source", "table", "view", "publish", "test")
-ENV = "env"
 HOOKS = ("on_failure", "on_quarantine", "hook_secret", "hook_internal")
 PIPELINE = ("name", "catalog", "engine", "master", "spark", *HOOKS)
 SOURCE = ("name", "path", "format", "into")
@@ -65,18 +67,25 @@ DEFAULTS = OF_ROWS
 """Names that [table] itself may give, for every table of the file."""
 SQL = {"view": ("sql",), "table": tuple(EXPECT)}
 """Names of sections whose texts are SQL: nothing is put into them."""
-_VARIABLE = re.compile(r"\$\{([A-Za-z_]\w*)\}", re.ASCII)
 
 
 @dataclass(frozen=True)
 class Source:
-    """Files of change data and the table they go into."""
+    """Files of change data and the table they go into, or a live source, which has no path.
+
+    `into` of a live source may have `{table}` in it, and then it stands for many tables.
+    """
 
     name: str
     path: str
     into: str
     format: str = "rows"
     options: Mapping[str, Any] = field(default_factory=dict)
+    live: LiveSpec | None = None
+
+    def feeds(self, table: str) -> bool:
+        """Return True if its rows go into a table."""
+        return self.into == table if self.live is None else feeds(self.into, table)
 
 
 @dataclass(frozen=True)
@@ -141,9 +150,30 @@ class Pipeline:
     engine: PipelineEngine = field(default_factory=PipelineEngine)
     hooks: Hooks = field(default_factory=Hooks)
     tests: tuple[ViewTest, ...] = ()
+    publishes_all: bool = True
+    """True if [publish] names no tables: those that live sources make are published too."""
+    patterns: Mapping[str, TableSpec] = field(default_factory=dict)
+    """For each `into` with `{table}` in it: what the file says of all tables that it stands for."""
+
+    @property
+    def live(self) -> tuple[Source, ...]:
+        """The live sources."""
+        return tuple(source for source in self.sources if source.live is not None)
+
+    def is_live(self, table: str) -> bool:
+        """Return True if a live source makes and fills a table: `{table}` is none that the file fills otherwise."""
+        filled = {source.into for source in self.sources if source.live is None}
+        filled |= {each.name for each in self.tables if each.made_by is not None}
+        return table not in filled and any(source.feeds(table) for source in self.live)
 
     def table(self, name: str) -> TableSpec:
         return next(table for table in self.tables if table.name == name)
+
+    def spec_of(self, name: str) -> TableSpec:
+        """What the file says of a table of a live source: by its name, or of all tables of the source."""
+        named = (table for table in self.tables if table.name == name)
+        alike = (replace(spec, name=name) for into, spec in self.patterns.items() if feeds(into, name))
+        return next(named, None) or next(alike, TableSpec(name))
 
 
 def read_pipeline(path: str | Path, env: str | None = None) -> Pipeline:
@@ -175,56 +205,8 @@ def parse_pipeline(
     except tomllib.TOMLDecodeError as error:
         raise InvalidInputError(f"{shown} is not TOML: {error}.") from None
     with naming_section(shown):
-        values = _filled(_overlaid(values, env), environment or {})
+        values = filled_in(overlaid(values, env, SECTIONS[:-1]), environment or {}, SQL)
         return replace(_pipeline(values, folder, shown), digest=_digest(values))
-
-
-def _overlaid(values: Mapping[str, object], env: str | None) -> dict[str, Any]:
-    """The file with an overlay of it, [env.NAME], laid over; sources are named in it: [env.NAME.source.orders]."""
-    overlays = section_of(values, ENV)
-    found = {name: value for name, value in values.items() if name != ENV}
-    for name, each in overlays.items():
-        check_names(as_mapping(each, f"[env.{name}]"), SECTIONS[:-1], f"[env.{name}]")
-    if env is None:
-        return found
-    if env not in overlays:
-        known = ", ".join(overlays) or "none"
-        raise InvalidInputError(f"There is no [env.{env}].{did_you_mean(env, list(overlays))} The file has: {known}.")
-    over = dict(overlays[env])
-    sources = [dict(each) for each in as_tables(found.get("source", []), "[[source]]")]
-    for name, each in as_mapping(over.pop("source", {}), f"[env.{env}.source]").items():
-        mine = [source for source in sources if source.get("name") == name]
-        if not mine:
-            raise InvalidInputError(f"[env.{env}.source.{name}]: the file has no source of that name.")
-        mine[0].update(as_mapping(each, f"[env.{env}.source.{name}]"))
-    return {**_merged(found, over), **({"source": sources} if sources else {})}
-
-
-def _merged(below: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
-    found = dict(below)
-    for name, value in over.items():
-        both = isinstance(value, Mapping) and isinstance(found.get(name), Mapping)
-        found[name] = _merged(found[name], value) if both else value
-    return found
-
-
-def _filled(values: Mapping[str, object], environment: Mapping[str, str]) -> dict[str, object]:
-    """The values with the variables of the environment that texts name, but for SQL and the rows of tests."""
-
-    def filled(value: object, kept: Sequence[str]) -> Any:
-        if isinstance(value, Mapping):
-            return {name: each if name in kept else filled(each, kept) for name, each in value.items()}
-        if isinstance(value, list):
-            return [filled(each, kept) for each in value]
-        return _VARIABLE.sub(lambda found: _variable(found[1], environment), value) if isinstance(value, str) else value
-
-    return {name: each if name == "test" else filled(each, SQL.get(name, ())) for name, each in values.items()}
-
-
-def _variable(name: str, environment: Mapping[str, str]) -> str:
-    if name not in environment:
-        raise InvalidInputError(f"${{{name}}} is not set: export {name}, or write the value.")
-    return environment[name]
 
 
 def _digest(values: Mapping[str, object]) -> str:
@@ -239,6 +221,7 @@ def _pipeline(values: Mapping[str, object], folder: Path, file: str) -> Pipeline
     listed = as_tables(values.get("source", []), "[[source]]")
     sources = tuple(_source(place, each) for place, each in enumerate(listed, 1))
     written = _tables(section_of(values, "table"), [source.into for source in sources])
+    patterns = {each.into: written.pop(each.into) for each in sources if each.live and ANY_TABLE in each.into}
     views = tuple(_view(name, each) for name, each in section_of(values, "view").items())
     check_distinct([each.name for each in sources], "source")
     both = [name for name in written if any(name == view.name for view in views)]
@@ -248,7 +231,7 @@ def _pipeline(values: Mapping[str, object], folder: Path, file: str) -> Pipeline
     check_names(publish, PUBLISH, "[publish]")
     tables = as_texts(publish.get("tables", list(written)), "[publish] tables")
     for name in tables:
-        if name not in written:
+        if name not in written and not any(each.live is not None and each.feeds(name) for each in sources):
             raise InvalidInputError(f"[publish] names {name!r}, which is no table of this file.")
     in_order(views)
     catalog = as_text(head.get("catalog"), "[pipeline] catalog")
@@ -257,7 +240,9 @@ def _pipeline(values: Mapping[str, object], folder: Path, file: str) -> Pipeline
     engine = parse_engine(head.get("engine"), head.get("master"), spark, "[pipeline]")
     found, hooks = tuple(written.values()), _hooks(head)
     tests = tuple(_test(n, each, views) for n, each in enumerate(as_tables(values.get("test", []), "[[test]]"), 1))
-    return Pipeline(name, catalog, folder, sources, found, views, tables, file, engine=engine, hooks=hooks, tests=tests)
+    told: dict[str, Any] = {"engine": engine, "hooks": hooks, "tests": tests, "patterns": patterns}
+    told["publishes_all"] = "tables" not in publish
+    return Pipeline(name, catalog, folder, sources, found, views, tables, file, **told)
 
 
 def _hooks(head: Mapping[str, object]) -> Hooks:
@@ -282,11 +267,11 @@ def _tables(section: Mapping[str, object], fed: Sequence[str]) -> dict[str, Tabl
     for name in parents_first(each):
         if "from" not in each[name]:
             check_plain(f'[table."{name}"]', each[name])
-            made[name] = _table(name, _merged(defaults, each[name]))
+            made[name] = _table(name, merged(defaults, each[name]))
         elif name in fed:
             raise InvalidInputError(f'[table."{name}"] has from = and a source: its rows come from one of them.')
         else:
-            made[name] = _child_table(name, _merged(_for_child(defaults), each[name]), made)
+            made[name] = _child_table(name, merged(_for_child(defaults), each[name]), made)
     return made
 
 
@@ -317,10 +302,15 @@ def _test(place: int, values: Any, views: Sequence[ViewSpec]) -> ViewTest:
 
 def _source(place: int, values: Any) -> Source:
     where = f"[[source]] number {place}"
+    kinds = [kind for kind in KINDS if kind in values]
+    if kinds:
+        check_names(values, ("name", "into", *kinds[:1]), where)
+        name, into = (as_text(values.get(each), f"{where}: {each}") for each in ("name", "into"))
+        return Source(name, "", into, live=KINDS[kinds[0]](where, values[kinds[0]], into))
     format = as_text(values.get("format", "rows"), f"{where}: format")
     with naming_section(where):
         check_format(format, {})
-    check_names(values, (*SOURCE, *FORMATS[format]), where)
+    check_names(values, (*SOURCE, *FORMATS[format], *KINDS), where)
     options = {name: value for name, value in values.items() if name in FORMATS[format]}
     with naming_section(where):
         check_format(format, options)

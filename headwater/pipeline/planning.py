@@ -20,7 +20,7 @@ from headwater.streams.table_functions import MadeOf, TableFunction, why_anew
 from headwater.wording import many
 from headwater.work import DRIVER, EMBEDDED, EXECUTORS
 
-CREATE, ALTER, REFRESH, INGEST = "create", "alter", "refresh", "ingest"
+CREATE, ALTER, REFRESH, INGEST, TAKE = "create", "alter", "refresh", "ingest", "take"
 EXPAND, PUBLISH, BACKFILL, INDEX, VIEW = "expand", "publish", "backfill", "index", "view"
 WAITS = "it has no schema, and no file of it has come that would tell its columns"
 OTHER_DIALECT = "its SQL is read as Spark SQL now"
@@ -96,6 +96,9 @@ class Facts:
     functions: Mapping[str, str] = field(default_factory=dict)
     whole: Mapping[str, str] = field(default_factory=dict)
     """Why views that are there cannot be computed for some keys only, by their SQL; nothing: they can."""
+    live: Mapping[str, str] = field(default_factory=dict)
+    """Live sources to take from first, by name, each with where it goes on; they are planned by what they are, since
+    nobody knows their rows before they are taken."""
 
 
 @dataclass(frozen=True)
@@ -167,7 +170,9 @@ def make_plan(
                 f"{name!r} is no table or view of the pipeline {pipeline.name!r}: {', '.join(names)}."
             )
     wanted = families(pipeline, set(select or names) | set(full_refresh))
-    steps: list[Step] = []
+    steps = [
+        Step(TAKE, each.into, facts.live[each.name], each.name) for each in pipeline.live if each.name in facts.live
+    ]
     for table in pipeline.tables:
         if table.name in wanted:
             steps += _table_steps(pipeline, facts, table.name, table.name in full_refresh, again)
@@ -192,6 +197,8 @@ def make_plan(
 def _waits(pipeline: Pipeline, facts: Facts, table: TableSpec) -> bool:
     """Return True if no file has come yet that would say what its columns are: an empty one does not."""
     sources = [source for source in pipeline.sources if source.into == table.name]
+    if pipeline.is_live(table.name):
+        return False
     known = facts.tables.get(table.name) is not None or table.schema is not None
     files = (file for source in sources for file in facts.files.get(source.name, ()))
     return not known and not any(file.bytes for file in files)
@@ -201,8 +208,8 @@ def _table_steps(pipeline: Pipeline, facts: Facts, name: str, refresh: bool, aga
     fact = facts.tables.get(name)
     steps: list[Step] = []
     sources = [source for source in pipeline.sources if source.into == name]
-    if _waits(pipeline, facts, pipeline.table(name)):
-        return []
+    if _waits(pipeline, facts, pipeline.table(name)) or (fact is None and pipeline.is_live(name)):
+        return []  # a live source makes its tables with their first rows
     if fact is None:
         steps.append(Step(CREATE, name, "it is not there"))
     elif refresh:
@@ -408,7 +415,7 @@ def place_of(step: Step, pipeline: Pipeline) -> str:
     """Return the place where a step will run, by the pipeline's engine and by the size that is known beforehand."""
     if not pipeline.engine.is_spark:
         return EMBEDDED
-    if step.do in (CREATE, ALTER, REFRESH):
+    if step.do in (CREATE, ALTER, REFRESH, TAKE):
         return DRIVER
     derives = step.do == PUBLISH and any(key.startswith(DERIVED) for key in pipeline.table(step.table).properties)
     if derives or step.do in (EXPAND, BACKFILL, VIEW):

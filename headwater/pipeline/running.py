@@ -4,35 +4,29 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
-from pathlib import Path
-from typing import Any
 
 import pyarrow as pa
 
 from headwater.catalog import Catalog
-from headwater.catalog.streams import CatalogStream
-from headwater.catalog.transactions import metastore_of
-from headwater.config import load_profile
 from headwater.errors import ConcurrentModificationError, InvalidInputError, LanceNamespaceError
-from headwater.imports import when_used
-from headwater.pipeline.facts import gather, inferred, moment_of, schema_of, storage_of, wanted_properties
+from headwater.pipeline.facts import gather, inferred, moment_of, schema_of, storage_of, view_input, wanted_properties
 from headwater.pipeline.families import expand, publish_families
 from headwater.pipeline.file_values import naming_section
 from headwater.pipeline.grammar import Pipeline, TableSpec, ViewSpec
 from headwater.pipeline.jobs import (
     Report,
     backfill,
-    check_here,
     ingest_found,
     late_warnings,
     publish,
     stream_of,
 )
 from headwater.pipeline.keeping import index
+from headwater.pipeline.live.live_runs import LiveReaders, begin_again, take_live, where_next, with_live_tables
+from headwater.pipeline.opening import open_catalog, opened_engine
 from headwater.pipeline.planning import (
     ALTER,
     BACKFILL,
@@ -42,6 +36,7 @@ from headwater.pipeline.planning import (
     INGEST,
     PUBLISH,
     REFRESH,
+    TAKE,
     VIEW,
     WAITS,
     Plan,
@@ -76,7 +71,6 @@ class Run:
     seconds: float = 0.0
 
 
-engine_session = when_used("headwater.spark.engine_session")
 Failed = Callable[[str, LanceNamespaceError], None]
 
 
@@ -114,31 +108,24 @@ class _Running:
         return True
 
 
-def open_catalog(pipeline: Pipeline) -> tuple[Catalog, bool]:
-    """The catalog of a pipeline, and whether it is there: a profile, or a metastore at a path relative to the file."""
-    name = pipeline.catalog
-    if "://" not in name and load_profile(name) is None:
-        name = str(pipeline.folder / Path(name).expanduser())
-    catalog = Catalog(name)
-    check_here(catalog)
-    metastore_of(catalog.namespace)
-    return catalog, catalog.is_there
-
-
 def plan_pipeline(
     pipeline: Pipeline,
     select: Sequence[str] = (),
     full_refresh: Sequence[str] = (),
     again: bool = False,
     say: Say = lambda text: None,
+    takes: bool = True,
 ) -> tuple[Catalog, Plan]:
     """Return the plan of a run now. Changes nothing. `again`: take files again that were undone.
 
     No code of the pipeline's folder is run: functions are known by their text. `say` names what had to be imported.
+    `takes`: plan the live sources too, which a run takes from before it plans the rest.
     """
     catalog, there = open_catalog(pipeline)
-    identities = identified(pipeline, say)
-    return catalog, make_plan(pipeline, gather(catalog, pipeline, there, identities), select, full_refresh, again)
+    pipeline = with_live_tables(pipeline, catalog)
+    facts = gather(catalog, pipeline, there, identified(pipeline, say))
+    facts = replace(facts, live=where_next(pipeline, catalog, (*select, *full_refresh)) if takes else {})
+    return catalog, make_plan(pipeline, facts, select, full_refresh, again)
 
 
 def run_pipeline(
@@ -173,20 +160,20 @@ def run_pipeline(
         recorded(pipeline, catalog, plan.id, say, bool(plan.steps)) as record,
         opened_engine(pipeline, catalog, spark, say, plan.steps) as session,
     ):
-        return carry_out(pipeline, catalog, plan, session, say, tell, began=began, record=record)
-
-
-@contextmanager
-def opened_engine(
-    pipeline: Pipeline, catalog: Catalog, spark: object, say: Say, needed: Collection[object] = (True,)
-) -> Iterator[object]:
-    """Yield the session that a run works in; None: it works in this process, or nothing is `needed`."""
-    engine = pipeline.engine.chosen(None, None, os.environ)
-    if not needed or (spark is None and not engine.is_spark):
-        yield None
-        return
-    with engine_session.engine_session(engine, spark, metastore_of(catalog.namespace).location(), say) as session:
-        yield session
+        failures: list[LanceNamespaceError] = []
+        takes = tuple(step for step in plan.steps if step.do == TAKE)
+        if takes:
+            record.begin(say)
+            sources, full_refresh = begin_again(pipeline, catalog, select, full_refresh)
+            runner = runner_of(session, None, pipeline.engine.driver_rows)
+            with LiveReaders(pipeline, catalog, runner, say) as readers:
+                record.reports += take_live(readers, sources, lambda about, error: failures.append(error), say)
+            _, plan = plan_pipeline(pipeline, select, full_refresh, again, takes=False)
+            plan = replace(plan, steps=(*takes, *plan.steps))
+        done = carry_out(pipeline, catalog, plan, session, say, tell, began=began, record=record)
+        if failures:
+            raise failures[0]
+        return done
 
 
 def carry_out(
@@ -206,6 +193,7 @@ def carry_out(
     `record`: gets the reports of the steps, also of a run that fails.
     """
     began = time.perf_counter() if began is None else began
+    pipeline = with_live_tables(pipeline, catalog)
     record = RunRecord(pipeline, catalog, plan.id) if record is None else record
     run = {"pipeline": pipeline.name, "run": record.id, "plan": plan.id}
     runner = runner_of(spark, None if tell is NOBODY else tell, pipeline.engine.driver_rows)
@@ -421,7 +409,7 @@ def _make_views(running: _Running, names: Sequence[str], anew: Collection[str]) 
         tables = {each: at[each] for each in inputs}
         moment = ViewMoment(at, slot, inputs)
         made = make_view(running.catalog, view, moment, running.spark, running.say, view.name in anew)
-        found = {each: _input(table) for each, table in tables.items()}
+        found = {each: view_input(table) for each, table in tables.items()}
         done.append((made, view, {each: moment_of(at, each) for each in inputs}))
         lineage[view.name] = {"inputs": found, "sql": view.sql, "run": running.run}
         running.reports.append(Report("view", view.name, made.landed.rows, position=made.landed.position))
@@ -437,12 +425,3 @@ def _make_views(running: _Running, names: Sequence[str], anew: Collection[str]) 
         running.step(f"view {name}", partial(make, next(each for each in running.pipeline.views if each.name == name)))
     if lineage:
         running.step(f"publish {', '.join(lineage)}", publish_made)
-
-
-def _input(table: Any) -> dict[str, int]:
-    if isinstance(table, CatalogStream):
-        published = table.published
-        version = published.version if published is not None and published.position == table.position else 0
-        return {"position": table.position, "version": version}
-    version = table.versions()[-1].version
-    return {"position": version, "version": version}

@@ -22,16 +22,21 @@ from headwater.errors import InvalidInputError, LanceNamespaceError, ServiceUnav
 from headwater.pipeline.facts import is_taken
 from headwater.pipeline.grammar import Pipeline
 from headwater.pipeline.jobs import Report, ingest_found, open_lake, publish, stream_of
+from headwater.pipeline.live.live_runs import LiveReaders, chosen, take_live
+from headwater.pipeline.opening import open_catalog, opened_engine
 from headwater.pipeline.planning import Plan
 from headwater.pipeline.progress import NOBODY, Teller
 from headwater.pipeline.run_records import recorded
-from headwater.pipeline.running import Run, carry_out, open_catalog, opened_engine, plan_pipeline
+from headwater.pipeline.running import Run, carry_out, plan_pipeline
 from headwater.streams.sources.files import SourceFile, find_files
 from headwater.streams.sources.formats import check_format
 from headwater.streams.sources.intake import Intake
+from headwater.work import runner_of
 
 EVERY_S = 2.0
 ROUND_S = 30.0
+LIVE_ROUND_S = 0.5
+"""A pipeline with live sources looks for changes so often, whatever is asked for files."""
 Say = Callable[[str], None]
 
 
@@ -249,29 +254,35 @@ def _rounds(
     memory: Resident,
 ) -> Iterator[Run]:
     """Run a pipeline until `stop` is set; raise ServiceUnavailable (17) if the session has ended meanwhile."""
-    while True:
-        errors, known = memory.begin()
-        catalog, plan = _planned(pipeline, select, memory)
-        steps = plan.steps if plan is not None else ()
-        reports: tuple[Report, ...] = ()
-        with recorded(pipeline, catalog, plan.id if plan else "", say, bool(steps), errors, known) as record:
-            if plan is not None and steps:
-                ended = memory.failed, stop.is_set
-                done = carry_out(pipeline, catalog, plan, spark, say, tell, *ended, record=record)
-                reports = done.reports
-        if steps:
-            yield done
-        if is_gone(spark):
-            raise ServiceUnavailableError("The session has ended: another one is started.")
-        memory.looked(reports)
-        if stop.wait(every):
-            return
+    catalog, _ = open_catalog(pipeline)
+    every = min(every, LIVE_ROUND_S) if pipeline.live else every
+    with LiveReaders(pipeline, catalog, runner_of(spark, None, pipeline.engine.driver_rows), say) as readers:
+        while True:
+            errors, known = memory.begin()
+            taken = take_live(readers, chosen(pipeline, select), memory.failed, say, True, stop.is_set)
+            catalog, plan = _planned(pipeline, select, memory)
+            steps = plan.steps if plan is not None else ()
+            reports = tuple(taken)
+            begins = bool(steps or taken)
+            with recorded(pipeline, catalog, plan.id if plan else "", say, begins, errors, known) as record:
+                record.reports += taken
+                if plan is not None and begins:
+                    ended = memory.failed, stop.is_set
+                    done = carry_out(pipeline, catalog, plan, spark, say, tell, *ended, record=record)
+                    reports = done.reports
+            if plan is not None and begins:
+                yield done
+            if is_gone(spark):
+                raise ServiceUnavailableError("The session has ended: another one is started.")
+            memory.looked(reports)
+            if stop.wait(every):
+                return
 
 
 def _planned(pipeline: Pipeline, select: Sequence[str], memory: Resident) -> tuple[Catalog, Plan | None]:
     """Plan a round; a table that cannot be planned is reported and left out."""
     try:
-        return plan_pipeline(pipeline, select)
+        return plan_pipeline(pipeline, select, takes=False)
     except LanceNamespaceError as error:
         catalog, _ = open_catalog(pipeline)
         names = select or [*(each.name for each in pipeline.tables), *(each.name for each in pipeline.views)]
@@ -280,12 +291,12 @@ def _planned(pipeline: Pipeline, select: Sequence[str], memory: Resident) -> tup
             memory.failed("the plan", error)
         if not able or len(able) == len(names):
             return catalog, None
-    return plan_pipeline(_fed(pipeline, able), able)
+    return plan_pipeline(_fed(pipeline, able), able, takes=False)
 
 
 def _is_planned(pipeline: Pipeline, name: str, memory: Resident) -> bool:
     try:
-        plan_pipeline(_fed(pipeline, [name]), [name])
+        plan_pipeline(_fed(pipeline, [name]), [name], takes=False)
     except LanceNamespaceError as error:
         memory.failed(f"the plan of {name}", error)
         return False
@@ -293,8 +304,8 @@ def _is_planned(pipeline: Pipeline, name: str, memory: Resident) -> bool:
 
 
 def _fed(pipeline: Pipeline, names: Sequence[str]) -> Pipeline:
-    """Return a pipeline with the sources of these tables only."""
-    return replace(pipeline, sources=tuple(each for each in pipeline.sources if each.into in names))
+    """Return a pipeline with the sources of these tables only, and its live ones, which are not planned."""
+    return replace(pipeline, sources=tuple(each for each in pipeline.sources if each.live or each.into in names))
 
 
 def is_gone(spark: object) -> bool:

@@ -34,6 +34,8 @@ QUARANTINE = "__quarantine"
 HISTORY = "__history"
 RUNS = ("system", "runs")
 """The stream table of pipeline runs."""
+SOURCES = ("system", "sources")
+"""The stream table of live sources; the record of each, with its offset, is a stream of this table."""
 PAGES = 64
 LINEAGE = "lineage"
 """The property of a published version that says where its rows come from."""

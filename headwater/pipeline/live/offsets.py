@@ -1,0 +1,99 @@
+"""Offsets of live sources in the catalog: a record of the table `system.sources` for each source.
+
+A record is a stream without deltas, whose properties are rewritten in the commit that lands the rows. Whoever commits
+has read it in the same transaction, so two that take from one source conflict, and others never meet. The journal of a
+source is kept on pages, so that a commit rewrites a few kilobytes however long it is.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pyarrow as pa
+
+from headwater.catalog import Catalog
+from headwater.catalog.transactions import metastore_of
+from headwater.errors import NamespaceNotFoundError, TableNotFoundError
+from headwater.metastore import Reading, Transaction
+from headwater.names import format_name
+from headwater.pipeline.live.live_source import LiveState
+from headwater.streams import layout
+from headwater.streams.layout import RECORD, source_record
+
+SOURCES = format_name(layout.SOURCES)
+_COLUMNS: dict[str, Any] = {"source": pa.string(), "kind": pa.string(), "shown": pa.string(), "into": pa.string()}
+SCHEMA = pa.schema(_COLUMNS)
+"""A row for each live source, written with its first commit. Its record is kept beside, not in the row."""
+PAGE_BYTES = 1 << 15
+ABSENT = (NamespaceNotFoundError, TableNotFoundError)
+
+
+def live_state(catalog: Catalog, source: str, journal: bool = True) -> LiveState:
+    """Return the state of a source as the catalog has it, or inside its open transaction; with its journal."""
+    if not catalog.is_there:
+        return LiveState()
+    reading = metastore_of(catalog.namespace).session.state()
+    found = _read(reading, source_record(source))
+    if "offset" not in found:
+        return LiveState(commits=int(found.get("commits", 0)))
+    pages = range(int(found["pages"])) if journal else ()
+    lines = tuple(str(line) for page in pages for line in _read(reading, _page(source, page)).get("lines", ()))
+    return LiveState(found["offset"], lines, tuple(found["tables"]), int(found["commits"]))
+
+
+def prepare(catalog: Catalog, source: str, kind: str, shown: str, into: str) -> None:
+    """Make sure that the table of records is there, and has a row for the source."""
+    row = {"source": source, "kind": kind, "shown": shown, "into": into}
+    if catalog.is_there and SOURCES in catalog and live_state(catalog, source, False).commits:
+        return
+    catalog.create_namespace(layout.SOURCES[0], exist_ok=True)  # no file is written before there is a catalog
+
+    def work(tx: Catalog) -> None:
+        if SOURCES not in tx:
+            tx.create_stream_table(SOURCES, SCHEMA, keys="source")
+        tx[SOURCES].upsert([row], source=source)
+
+    catalog.run(work, f"live source {source}")
+
+
+def keep(catalog: Catalog, source: str, state: LiveState, lines: tuple[str, ...] = ()) -> None:
+    """Write the state of a source inside the open transaction of `catalog`, and add lines to its journal."""
+    tx = metastore_of(catalog.namespace).session.opened().tx
+    known = _read(tx, source_record(source))
+    pages = int(known.get("pages", 0))
+    if lines:
+        last = list(_read(tx, _page(source, pages - 1)).get("lines", ())) if pages else []
+        is_full = sum(map(len, last)) > PAGE_BYTES
+        pages += is_full or not pages
+        _write(tx, _page(source, pages - 1), {"lines": [*([] if is_full else last), *lines]})
+    found = {"source": source, "offset": state.offset, "tables": list(state.tables), "commits": state.commits}
+    _write(tx, source_record(source), {**found, "pages": pages})
+
+
+def forget(catalog: Catalog, source: str) -> None:
+    """Forget the offset of a source inside the open transaction of `catalog`: it is read from its beginning again."""
+    tx = metastore_of(catalog.namespace).session.opened().tx
+    known = _read(tx, source_record(source))
+    for number in range(int(known.get("pages", 0))):
+        _write(tx, _page(source, number), {"lines": []})
+    if known:
+        _write(tx, source_record(source), {"source": source, "commits": int(known["commits"]) + 1})
+
+
+def _page(source: str, number: int) -> str:
+    return f"{source_record(source)}-journal-{number}"
+
+
+def _read(reading: Reading, id: str) -> dict[str, Any]:
+    try:
+        return dict(reading.get_stream(layout.SOURCES, id).properties)
+    except ABSENT:
+        return {}
+
+
+def _write(tx: Transaction, id: str, properties: dict[str, object]) -> None:
+    try:
+        tx.get_stream(layout.SOURCES, id)
+    except TableNotFoundError:
+        tx.create_stream(layout.SOURCES, RECORD, id=id)
+    tx.update_stream(layout.SOURCES, id, properties)
