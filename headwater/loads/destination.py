@@ -7,9 +7,10 @@ it has committed nothing. A package that is completed again finds its record and
 
 from __future__ import annotations
 
-import dataclasses
+import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 from types import TracebackType
@@ -22,6 +23,7 @@ from headwater.catalog.transactions import metastore_of
 from headwater.decoding.parquet import ParquetRows
 from headwater.errors import InvalidInputError, LanceNamespaceError, UnsupportedOperationError
 from headwater.loads.dispositions import (
+    APPEND,
     DELETED,
     LOADS,
     STATES,
@@ -33,6 +35,9 @@ from headwater.loads.dispositions import (
     whole_rows,
     with_deletes,
 )
+from headwater.streams.log.checks import Check
+from headwater.streams.log.landing import LandingReport
+from headwater.streams.sources.formats import total
 
 try:
     from dlt.common import json, logger
@@ -69,14 +74,14 @@ class HeadwaterConfiguration(DestinationClientDwhConfiguration):
     `catalog`: a path, an address, a profile, or an open `Catalog`.
     `into`: the name of a table, with `{dataset}` and `{table}`.
     `publish`: publish the loaded tables in the commit of the rows.
-    `owns_state`: refuse a package whose run began from an older state than the catalog has.
+    `keeps`: what takes the load packages in place of the catalog.
     """
 
-    destination_type: Any = dataclasses.field(default="headwater", init=False, repr=False, compare=False)
+    destination_type: Any = field(default="headwater", init=False, repr=False, compare=False)
     catalog: Any = None
     into: str = INTO
     publish: bool = True
-    owns_state: bool = False
+    keeps: Any = None
 
 
 class WaitingJob(RunnableLoadJob):
@@ -119,7 +124,7 @@ class HeadwaterClient(JobClientBase, WithStateSync):
     # Before the jobs: nothing is written -------------------------------------------------------------------------
 
     def is_storage_initialized(self) -> bool:
-        return self.has(LOADS)
+        return self.config.keeps is not None or self.has(LOADS)
 
     def initialize_storage(self, truncate_tables: Iterable[str] | None = None) -> None:
         """Do nothing: the commit of the package creates and truncates."""
@@ -158,6 +163,9 @@ class HeadwaterClient(JobClientBase, WithStateSync):
         """Commit a load package: rows, schema, state and record in one transaction."""
         package = Container()[LoadPackageStateInjectableContext]
         files = _files_of(package.storage, load_id)
+        if self.config.keeps is not None:
+            self.config.keeps.keep(self, load_id, files)
+            return
         state = package.state
         dropped = [each["name"] for each in state.get("dropped_tables", [])]
         emptied = [each["name"] for each in state.get("truncated_tables", [])]
@@ -176,27 +184,41 @@ class HeadwaterClient(JobClientBase, WithStateSync):
         for table in emptied:
             if self.has(table, tx):
                 self._make_again(tx, table)
-        if self.config.owns_state:
-            self._check_state(tx, files.get(STATES, ()))
-        touched = [table for table in files if table not in OWN and self._take(tx, load_id, table, files[table])]
         for table in files:
-            if table in OWN:
-                self._take(tx, load_id, table, files[table])
+            self.take(tx, load_id, table, files[table], f"dlt:{self.schema.name}")
         self._record(tx, load_id)
+        loaded = [table for table in files if self.config.publish and table not in OWN]
         own = [table for table in OWN if self.has(table, tx)]
-        tx.publish([list(self.name_of(table)) for table in (*(touched if self.config.publish else ()), *own)])
+        tx.publish([list(self.name_of(table)) for table in (*loaded, *own)])
 
-    def _take(self, tx: Catalog, load_id: str, table: str, paths: Sequence[str]) -> bool:
-        """Take the files of one table, and return True."""
-        load = self._load_of(self.prepare_load_table(table))
-        columns = columns_to_arrow(self.schema.get_table_columns(table), self.capabilities, "UTC")
+    def columns_of(self, table: str) -> pa.Schema:
+        """Return the columns of a table as dlt's schema has them."""
+        found: pa.Schema = columns_to_arrow(self.schema.get_table_columns(table), self.capabilities, "UTC")
+        return found
+
+    def load_of(self, table: str) -> TableLoad:
+        """Return how a table is loaded."""
+        return self._load_of(self.prepare_load_table(table))
+
+    def take(
+        self,
+        tx: Catalog,
+        load_id: str,
+        table: str,
+        paths: Sequence[str],
+        source: str,
+        checks: Sequence[Check] = (),
+    ) -> LandingReport:
+        """Take the files of one table inside an open transaction."""
+        load, columns = self.load_of(table), self.columns_of(table)
         stream = self._opened(tx, load, columns)
-        kinds = {field.name: field.type for field in columns} if load.disposition != "append" else {}
+        kinds = {field.name: field.type for field in columns} if load.disposition != APPEND else {}
         batches = [list(paths)] if load.is_whole else [[path] for path in paths]
+        reports = []
         for group in batches:
             found = [whole_rows(ParquetRows(path).table(), kinds) for path in group]
             rows = in_order(load, pa.concat_tables(found, promote_options="permissive"))
-            how: dict[str, Any] = {"source": f"dlt:{self.schema.name}", "token": f"{load_id}:{Path(group[0]).name}"}
+            how: dict[str, Any] = {"source": source, "token": f"{load_id}:{Path(group[0]).name}", "checks": checks}
             if load.is_snapshot:
                 done = stream.ingest(rows, "snapshot", allow_empty=True, **how)
             elif load.hard_delete is not None:
@@ -205,7 +227,8 @@ class HeadwaterClient(JobClientBase, WithStateSync):
                 done = stream.ingest(rows, **how)
             if done.quarantined:
                 logger.warning(f"{done.quarantined} rows of {self._shown(table)} are in its quarantine.")
-        return True
+            reports.append(done)
+        return total(reports)
 
     def _opened(self, tx: Catalog, load: TableLoad, columns: pa.Schema) -> Any:
         """Return the stream table of a load, which is created, or made again, where it has to be."""
@@ -214,7 +237,7 @@ class HeadwaterClient(JobClientBase, WithStateSync):
             needed = [field.with_nullable(field.name not in load.keys) for field in columns]
             return tx.create_stream_table(name, pa.schema(needed), load.keys)
         check_fits(load, self._shown(load.name), tx[name].definition.keys)
-        if load.is_made_again:
+        if load.is_made_again and tx[name].position:
             self._make_again(tx, load.name)
         return tx[name]
 
@@ -224,28 +247,10 @@ class HeadwaterClient(JobClientBase, WithStateSync):
         tx.drop_table(name)
         tx.create_stream_table(name, definition)
 
-    def _check_state(self, tx: Catalog, paths: Sequence[str]) -> None:
-        """Raise InvalidInput (13) if another run has committed a state since the run of this package began."""
-        for path in paths:
-            for mine in ParquetRows(path).table().to_pylist():
-                held = self._rows(STATES, f"pipeline_name = '{mine['pipeline_name']}'", tx)
-                if held and held[0]["version"] >= mine["version"]:
-                    raise InvalidInputError(
-                        f"Another run of {mine['pipeline_name']} has committed since this one began: nothing of this "
-                        "one was taken. Run again."
-                    )
-
     def _record(self, tx: Catalog, load_id: str) -> None:
         """Keep the schema, and that the package was loaded."""
         now = datetime.fromtimestamp(metastore_of(self.catalog.namespace).clock.now_ms() / 1000, UTC)
-        version = {
-            "version": self.schema.version,
-            "engine_version": self.schema.ENGINE_VERSION,
-            "inserted_at": now,
-            "schema_name": self.schema.name,
-            "version_hash": self.schema.stored_version_hash,
-            "schema": json.dumps(self.schema.to_dict()),
-        }
+        version = {**self.stored_schema(), "inserted_at": now}
         load = {
             "load_id": load_id,
             "schema_name": self.schema.name,
@@ -254,22 +259,38 @@ class HeadwaterClient(JobClientBase, WithStateSync):
             "schema_version_hash": self.schema.version_hash,
         }
         for table, row in ((VERSIONS, version), (LOADS, load)):
-            columns = columns_to_arrow(self.schema.get_table_columns(table), self.capabilities, "UTC")
-            self._opened(tx, self._load_of({"name": table}), columns).upsert([row])
+            self._opened(tx, self._load_of({"name": table}), self.columns_of(table)).upsert([row])
+
+    def stored_schema(self) -> dict[str, Any]:
+        """Return the schema as a row of dlt's own table, without its time."""
+        return {
+            "version": self.schema.version,
+            "engine_version": self.schema.ENGINE_VERSION,
+            "schema_name": self.schema.name,
+            "version_hash": self.schema.stored_version_hash,
+            "schema": json.dumps(self.schema.to_dict()),
+        }
 
     # What is stored ----------------------------------------------------------------------------------------------
 
     def get_stored_schema(self, schema_name: str | None = None) -> StorageSchemaInfo | None:
+        if self.config.keeps is not None:
+            return _schema_info(self.config.keeps.schemas.get(schema_name))
         wanted = f"schema_name = '{schema_name}'" if schema_name else None
         found = self._rows(VERSIONS, wanted)
         newest = max(found, key=lambda row: row["inserted_at"], default=None)
         return None if newest is None else StorageSchemaInfo.from_normalized_mapping(newest, self.schema.naming)
 
     def get_stored_schema_by_hash(self, version_hash: str) -> StorageSchemaInfo | None:
+        if self.config.keeps is not None:
+            return None
         found = self._rows(VERSIONS, f"version_hash = '{version_hash}'")
         return StorageSchemaInfo.from_normalized_mapping(found[0], self.schema.naming) if found else None
 
     def get_stored_state(self, pipeline_name: str) -> StateInfo | None:
+        if self.config.keeps is not None:
+            kept = self.config.keeps.state
+            return None if kept is None else StateInfo.from_normalized_mapping(kept, self.schema.naming)
         if not self.has(LOADS):
             raise DestinationUndefinedEntity(f"{self._shown(LOADS)} is not there: nothing was loaded yet.")
         found = self._rows(STATES, f"pipeline_name = '{pipeline_name}'")
@@ -287,6 +308,42 @@ class HeadwaterClient(JobClientBase, WithStateSync):
 
     def _shown(self, table: str) -> str:
         return ".".join(self.name_of(table))
+
+
+@dataclass(frozen=True)
+class Package:
+    """A load package that is complete. `files`: by table, in order."""
+
+    client: HeadwaterClient
+    load_id: str
+    files: Mapping[str, Sequence[str]]
+
+    def rows(self, table: str) -> list[dict[str, Any]]:
+        """Return the rows of a small table."""
+        return [row for path in self.files.get(table, ()) for row in ParquetRows(path).table().to_pylist()]
+
+
+@dataclass
+class KeptPackages:
+    """Takes load packages in place of the catalog, and gives dlt the state and the schemas of before."""
+
+    folder: str
+    schemas: Mapping[str, Mapping[str, Any]]
+    state: Mapping[str, Any] | None
+    packages: list[Package] = field(default_factory=list)
+
+    def keep(self, client: HeadwaterClient, load_id: str, files: Mapping[str, Sequence[str]]) -> None:
+        """Keep a package. Its files are linked, since dlt moves its own when a package is complete."""
+        kept: dict[str, list[str]] = {}
+        for table, paths in files.items():
+            for path in paths:
+                kept.setdefault(table, []).append(os.path.join(self.folder, os.path.basename(path)))
+                os.link(path, kept[table][-1])
+        self.packages.append(Package(client, load_id, kept))
+
+
+def _schema_info(kept: Mapping[str, Any] | None) -> StorageSchemaInfo | None:
+    return None if kept is None else StorageSchemaInfo(**kept, inserted_at=datetime.fromtimestamp(0, UTC))
 
 
 class HeadwaterDestination(Destination[HeadwaterConfiguration, HeadwaterClient]):

@@ -165,18 +165,6 @@ def test_what_a_stream_table_cannot_do_is_refused_by_name(lake: Catalog, tmp_pat
     assert lake.slot == slot
 
 
-def test_a_run_that_began_from_an_older_state_is_refused(lake: Catalog, tmp_path: Path) -> None:
-    one, two = (pipeline(lake, tmp_path / name, owns_state=True) for name in ("one", "two"))
-    one.run(shop())
-    two.sync_destination()
-    two.extract(shop())
-    two.normalize()
-    one.run(shop())
-    with pytest.raises(PipelineStepFailed, match="Another run of shop"):
-        two.load()
-    assert rows(lake, "raw.events", "n") == [1, 2, 3, 4, 5, 6]
-
-
 def test_a_refresh_drops_its_tables_in_the_commit_that_loads_them_again(lake: Catalog, tmp_path: Path) -> None:
     one = pipeline(lake, tmp_path / "dlt")
     one.run(events())

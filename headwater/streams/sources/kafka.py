@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 import pyarrow as pa
@@ -129,28 +130,40 @@ def after(offsets: Offsets, ranges: Sequence[OffsetRange]) -> Offsets:
 # Asking the brokers -----------------------------------------------------------------------------------------------
 
 
-def limits_of(settings: Mapping[str, str], topics: Sequence[str]) -> Limits:
-    """Return the offsets that the partitions of topics have now; transactions that are still open are left out."""
-    broker = _client(lambda: admin.AdminClient(_quiet(settings)))
+class Broker:
+    """Asks the brokers of topics for their offsets."""
 
-    found = _asked(lambda: broker.list_topics(timeout=WAIT_S), settings).topics
-    parts: list[tuple[str, int]] = []
-    for topic in topics:
-        known = found.get(topic)
-        if known is None or known.error is not None or not known.partitions:
-            raise InvalidInputError(f"There is no topic {topic!r} at {settings['bootstrap.servers']}.")
-        parts += [(topic, partition) for partition in sorted(known.partitions)]
-    ends = []
-    for spec in (admin.OffsetSpec.earliest(), admin.OffsetSpec.latest()):
+    def __init__(self, settings: Mapping[str, str], topics: Sequence[str]) -> None:
+        self._settings, self._topics = settings, topics
+        self._admin = _client(lambda: admin.AdminClient(_quiet(settings)))
+
+    def limits(self) -> Limits:
+        """Return the offsets that the partitions have now; transactions of Kafka that are still open are left out."""
+        parts = self._partitions()
+        low, high = (self._offsets(parts, spec) for spec in (admin.OffsetSpec.earliest(), admin.OffsetSpec.latest()))
+        limits: dict[str, dict[int, tuple[int, int]]] = {}
+        for topic, partition in parts:
+            limits.setdefault(topic, {})[partition] = low[topic, partition], high[topic, partition]
+        return limits
+
+    def _partitions(self) -> list[tuple[str, int]]:
+        found = _asked(lambda: self._admin.list_topics(timeout=WAIT_S), self._settings).topics
+        parts: list[tuple[str, int]] = []
+        for topic in self._topics:
+            known = found.get(topic)
+            if known is None or known.error is not None or not known.partitions:
+                raise InvalidInputError(f"There is no topic {topic!r} at {self._settings['bootstrap.servers']}.")
+            parts += [(topic, partition) for partition in sorted(known.partitions)]
+        return parts
+
+    def _offsets(self, parts: Sequence[tuple[str, int]], spec: Any) -> dict[tuple[str, int], int]:
         wanted = {client.TopicPartition(*part): spec for part in parts}
         committed = client.IsolationLevel.READ_COMMITTED
-        asked = broker.list_offsets(wanted, isolation_level=committed, request_timeout=WAIT_S)
-        answers = {(each.topic, each.partition): answer for each, answer in asked.items()}
-        ends.append({part: _asked(answers[part].result, settings).offset for part in parts})
-    limits: dict[str, dict[int, tuple[int, int]]] = {}
-    for topic, partition in parts:
-        limits.setdefault(topic, {})[partition] = (ends[0][topic, partition], ends[1][topic, partition])
-    return limits
+        asked = self._admin.list_offsets(wanted, isolation_level=committed, request_timeout=WAIT_S)
+        return {(each.topic, each.partition): self._answer(answer) for each, answer in asked.items()}
+
+    def _answer(self, answer: Any) -> int:
+        return int(_asked(answer.result, self._settings).offset)
 
 
 def _client(make: Any) -> Any:
@@ -191,19 +204,12 @@ def _quiet(settings: Mapping[str, str]) -> dict[str, Any]:
 
 def read_range(settings: Mapping[str, str], wanted: OffsetRange, columns: frozenset[str]) -> Messages:
     """Return the messages of a range. `columns`: the columns of a topic that the table names."""
-    own = {
-        "group.id": "headwater",  # a consumer needs one; nothing is committed to it
-        "enable.auto.commit": False,
-        "auto.offset.reset": "error",
-        "enable.partition.eof": True,
-        "fetch.wait.max.ms": 100,
-    }
-    consumer = _client(lambda: client.Consumer({**_quiet(settings), **own}))
+    consumer = _consumer(tuple(sorted(settings.items())))
+    consumer.assign([client.TopicPartition(wanted.topic, wanted.partition, wanted.start)])
     try:
-        consumer.assign([client.TopicPartition(wanted.topic, wanted.partition, wanted.start)])
         found = list(_consumed(consumer, settings, wanted))
     finally:
-        consumer.close()
+        consumer.unassign()
     return Messages(
         wanted.topic,
         wanted.partition,
@@ -213,6 +219,19 @@ def read_range(settings: Mapping[str, str], wanted: OffsetRange, columns: frozen
         [each.key() for each in found] if KEY in columns else (),
         [each.headers() for each in found] if HEADERS in columns else (),
     )
+
+
+@lru_cache(maxsize=4)
+def _consumer(settings: tuple[tuple[str, str], ...]) -> Any:
+    """Return the consumer of this process with these settings: to connect takes longer than a small range."""
+    own = {
+        "group.id": "headwater",  # a consumer needs one; nothing is committed to it
+        "enable.auto.commit": False,
+        "auto.offset.reset": "error",
+        "enable.partition.eof": True,
+        "fetch.wait.max.ms": 100,
+    }
+    return _client(lambda: client.Consumer({**_quiet(dict(settings)), **own}))
 
 
 def _consumed(consumer: Any, settings: Mapping[str, str], wanted: OffsetRange) -> Iterator[Any]:
@@ -279,7 +298,12 @@ FRAME_ROWS = 100_000
 
 
 def prepare_frame(
-    location: CatalogLocation, stream: Stream, intake: Intake, known: int, reader: pa.RecordBatchReader
+    location: CatalogLocation,
+    stream: Stream,
+    intake: Intake,
+    known: int,
+    view: PositionView | None,
+    reader: pa.RecordBatchReader,
 ) -> list[Json]:
     """Prepare messages that Spark's own source read; the rows of a task are those of one partition, in order.
 
@@ -289,7 +313,7 @@ def prepare_frame(
     for table in _tables(reader):
         first = [table.column(name)[0].as_py() for name in ("topic", "partition", "offset")]
         messages = messages_of(table)
-        found = guarded(prepare_messages, lake, stream, intake, known, None, messages)
+        found = guarded(prepare_messages, lake, stream, intake, known, view, messages)
         made.append({"first": first, "prepared": found})
     return made
 
