@@ -81,7 +81,7 @@ class HeadwaterConfiguration(DestinationClientDwhConfiguration):
     catalog: Any = None
     into: str = INTO
     publish: bool = True
-    keeps: Any = None
+    keeps: Any | None = None
 
 
 class WaitingJob(RunnableLoadJob):
