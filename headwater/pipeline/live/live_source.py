@@ -34,6 +34,9 @@ class LiveState:
     journal: tuple[str, ...] = ()
     tables: tuple[str, ...] = ()
     commits: int = 0
+    is_partial: bool = False
+    """True in the middle of a first copy. One that was broken off is begun again, with new tables: rows that were
+    copied and deleted since would stay for ever."""
 
 
 class LivePart(Protocol):
@@ -57,6 +60,8 @@ class LiveBatch:
     parts: Sequence[LivePart]
     offset: Json
     lines: tuple[str, ...] = ()
+    is_partial: bool = False
+    """True for a part of a first copy that is not the last one: nothing is published before that."""
 
 
 class LiveReader(Protocol):

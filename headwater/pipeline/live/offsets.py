@@ -38,7 +38,8 @@ def live_state(catalog: Catalog, source: str, journal: bool = True) -> LiveState
         return LiveState(commits=int(found.get("commits", 0)))
     pages = range(int(found["pages"])) if journal else ()
     lines = tuple(str(line) for page in pages for line in _read(reading, _page(source, page)).get("lines", ()))
-    return LiveState(found["offset"], lines, tuple(found["tables"]), int(found["commits"]))
+    told = tuple(found["tables"]), int(found["commits"]), bool(found.get("partial", False))
+    return LiveState(found["offset"], lines, *told)
 
 
 def prepare(catalog: Catalog, source: str, kind: str, shown: str, into: str) -> None:
@@ -67,7 +68,7 @@ def keep(catalog: Catalog, source: str, state: LiveState, lines: tuple[str, ...]
         pages += is_full or not pages
         _write(tx, _page(source, pages - 1), {"lines": [*([] if is_full else last), *lines]})
     found = {"source": source, "offset": state.offset, "tables": list(state.tables), "commits": state.commits}
-    _write(tx, source_record(source), {**found, "pages": pages})
+    _write(tx, source_record(source), {**found, "pages": pages, "partial": state.is_partial})
 
 
 def forget(catalog: Catalog, source: str) -> None:

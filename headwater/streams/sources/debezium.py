@@ -22,6 +22,7 @@ from headwater.streams.rows.input_rows import DELETE, READ, TRUNCATE, UPSERT, as
 from headwater.streams.sources.debezium_envelopes import (
     CREATES,
     OFFERED,
+    READS,
     UNSET,
     Columns,
     Decoding,
@@ -30,6 +31,7 @@ from headwater.streams.sources.debezium_envelopes import (
     decode,
     decoding,
     envelope_of,
+    first_place,
     in_log_order,
     is_plain,
     offered,
@@ -86,12 +88,14 @@ def take_debezium(
     time_unit: str | None = None,
     bad: Sequence[Quarantined] = (),
     rows_of: RowsOfKeys | None = None,
+    reads_first: bool = False,
 ) -> Taken:
     """The events of a stream of messages, in the order of the database's log where the messages tell it.
 
     A truncation is an error, unless it is to be applied: then it deletes all rows before its place. `time_unit` is
     that of times which are numbers, in messages whose schema does not tell it. `rows_of` gives the rows of some keys: a
-    row whose key changed has values there that the database did not send again.
+    row whose key changed has values there that the database did not send again. `reads_first`: rows that a snapshot
+    read are older than every change, wherever the log was when it read them.
     """
     check_unit(time_unit)
     check_debezium(definition, apply_as_truncates)
@@ -99,9 +103,9 @@ def take_debezium(
     data = records(data) if topic is None else topic.text
     bad = (*bad, *(topic.bad if topic is not None else ()))
     known = decoding(definition) if isinstance(data, str) else None
-    found = _by_columns(definition, known, data, bad, topic) if known is not None else None
+    found = _by_columns(definition, known, data, bad, reads_first, topic) if known is not None else None
     if found is None:
-        found = _by_message(definition, data, apply_as_truncates, bad, topic)
+        found = _by_message(definition, data, apply_as_truncates, bad, reads_first, topic)
     columns, rejected = found
     read = with_values(columns.data, definition, time_unit)
     return completed(definition, Taken(read, tuple(rejected)), columns.unsent, rows_of)
@@ -162,7 +166,12 @@ Found = tuple[Columns, list[Quarantined]]
 
 
 def _by_columns(
-    definition: Definition, known: Decoding, text: str, bad: Sequence[Quarantined], topic: Messages | None
+    definition: Definition,
+    known: Decoding,
+    text: str,
+    bad: Sequence[Quarantined],
+    reads_first: bool,
+    topic: Messages | None,
 ) -> Found | None:
     """All messages at once; None: there are some that must be understood before the columns are known."""
     envelopes: list[object] = []
@@ -180,6 +189,8 @@ def _by_columns(
                 rejected += [_placed(single, topic, number)] if single is not None else []
                 continue
         if found is not None:
+            if reads_first and found.op in READS:
+                found.source = first_place(found.source)
             if offered is not None:
                 found.source = LogPlace() if found.source is None else found.source
                 found.source.hw_message = offered(number)
@@ -208,7 +219,8 @@ def _by_message(
     data: object,
     apply_as_truncates: bool,
     bad: Sequence[Quarantined],
-    topic: Messages | None = None,
+    reads_first: bool,
+    topic: Messages | None,
 ) -> Found:
     """One message after another."""
     changes: list[DebeziumChange] = []
@@ -226,7 +238,8 @@ def _by_message(
                 raise InvalidInputError(
                     f"Message {number} truncates the source's table: say apply_as_truncates=True to delete all rows."
                 )
-            changes.append(found)
+            is_first = reads_first and found.op in READS
+            changes.append(replace(found, source=first_place(found.source)) if is_first else found)
         elif found is not None:
             rejected.append(_placed(Quarantined(as_json({"message": message}), found), topic, number))
     return _events(definition, in_log_order(changes)), rejected

@@ -49,6 +49,18 @@ class LogPlace(msgspec.Struct, gc=False):
     """The columns that a topic offers for the message, by name; a database sends no such part."""
 
 
+def first_place(place: LogPlace | None) -> LogPlace:
+    """Return the place before all others for a row that a snapshot read.
+
+    PostgreSQL sends a transaction whole if it ends after the snapshot, also its changes from before: the log's end at
+    the snapshot is no lower bound for them. The log of MySQL has transactions in the order of their ends.
+    """
+    place = LogPlace() if place is None else place
+    if place.file is not None:
+        return place
+    return LogPlace(0, place.ts_ms, None, place.pos, place.row, 0, "", 0, 0, place.txId, place.hw_message)
+
+
 OFFERED: dict[str, tuple[str, ...]] = {
     "_lsn": ("lsn",),
     "_ts_ms": ("ts_ms",),

@@ -136,7 +136,7 @@ OP, DEBEZIUM, SNAPSHOT = "op", "debezium", "snapshot"
 FORMATS: dict[str, dict[str, type]] = {
     "rows": {},
     OP: {"op_column": str},
-    DEBEZIUM: {"apply_as_truncates": bool, "time_unit": str},
+    DEBEZIUM: {"apply_as_truncates": bool, "time_unit": str, "reads_first": bool},
     SNAPSHOT: {"allow_empty": bool},
 }
 """The formats, each with its options and what they are."""
