@@ -15,6 +15,7 @@ from headwater import imports
 if TYPE_CHECKING:
     from headwater.catalog import Catalog, CatalogTable
     from headwater.config import connect, open_catalog
+    from headwater.loads.destination import dlt_destination
     from headwater.metastore import Metastore
     from headwater.namespace.directory import DirectoryNamespace
     from headwater.namespace.metastore import MetastoreNamespace
@@ -26,6 +27,7 @@ __all__ = [
     "Metastore",
     "MetastoreNamespace",
     "connect",
+    "dlt_destination",
     "open_catalog",
 ]
 __version__ = "0.1.0"
@@ -37,6 +39,7 @@ _HOMES = {
     "Metastore": "headwater.metastore",
     "MetastoreNamespace": "headwater.namespace.metastore",
     "connect": "headwater.config",
+    "dlt_destination": "headwater.loads.destination",
     "load_ipython_extension": "headwater.notebook",
     "open_catalog": "headwater.config",
 }

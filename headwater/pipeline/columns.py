@@ -11,8 +11,17 @@ from headwater.errors import InvalidInputError
 from headwater.streams.rows.input_rows import given
 
 DIGITS = 38
-ENVELOPE = {"_lsn": pa.int64(), "_ts_ms": pa.int64(), "_pos": pa.int64(), "_file": pa.string(), "_txid": pa.int64()}
-"""What Debezium's envelope offers, for tables that order their events by it."""
+ENVELOPE = {
+    "_lsn": pa.int64(),
+    "_ts_ms": pa.int64(),
+    "_pos": pa.int64(),
+    "_file": pa.string(),
+    "_txid": pa.int64(),
+    "_offset": pa.int64(),
+    "_partition": pa.int64(),
+    "_timestamp": pa.timestamp("ms", "UTC"),
+}
+"""What Debezium's envelope and a topic offer, for tables that order their events by it."""
 
 
 def infer_columns(data: object, keys: Sequence[str], sequence: Sequence[str]) -> pa.Schema:

@@ -27,7 +27,7 @@ from headwater.streams.sources.files import SourceFile, naming
 from headwater.streams.sources.format_output import StateNeededError
 from headwater.streams.sources.formats import SNAPSHOT, in_batches, total
 from headwater.streams.sources.intake import Intake, gathered, prepare_chunk
-from headwater.streams.stream_lookup import no_deletes, open_in
+from headwater.streams.stream_lookup import Stream, no_deletes, open_in
 from headwater.wording import many
 from headwater.work import Json, Runner, Task, guarded, runner_of
 
@@ -212,6 +212,49 @@ def ingest_frame(
             continue
         return total([stream.report(each) for each in landed]) if landed else LandingReport(stream.position)
     raise _changed(stream)
+
+
+Prepare = Callable[[Sequence[T], Stream, Intake, int, PositionView | None], list[Json | None]]
+"""Has tasks prepare parts of a batch, in order: the parts, the table, the call, the rows of the table so far, and the
+state that rows are compared with. None in place of a part: it needs the state."""
+
+
+def ingest_parts(stream: CatalogStream, intake: Intake, parts: Sequence[T], prepare: Prepare[T]) -> LandingReport:
+    """Take parts of a batch, such as ranges of offsets, in one transaction: that which is open, or one of their own.
+
+    If a part needs the state of the table, each part is prepared after the ones before it have landed.
+    """
+
+    def prepared(some: Sequence[T], with_state: bool) -> tuple[list[Json], int]:
+        opened, snapshot = stream.opened()
+        known, view = rows_so_far(snapshot, opened), view_at(snapshot, opened) if with_state else None
+
+        def made(intake: Intake) -> list[Json]:
+            found = prepare(some, opened, intake, known, view)
+            if None in found:
+                raise StateNeededError
+            return [_checked(each) for each in found]
+
+        return _agreed(made, intake) if len(some) else [], 0 if view is None else view.position
+
+    def landed(some: Sequence[T], with_state: bool) -> list[Landed]:
+        for _ in range(ATTEMPTS):
+            found, position = prepared(some, with_state)
+            landings: list[PreparedLanding] = []
+            for each in found:
+                first = landings[0] if landings else None
+                landings.append(_prepared_landing(stream, intake, each, BatchOrigin(intake.source), first))
+            try:
+                return _landed(stream, intake, partial(_land_all, landings), position)
+            except EvolvedError:
+                continue
+        raise _changed(stream)
+
+    try:
+        done = landed(parts, False)
+    except StateNeededError:
+        done = [each for part in parts for each in landed([part], True)]
+    return total([stream.report(each) for each in done]) if done else LandingReport(stream.position)
 
 
 def _land_all(landings: Sequence[Landing], tx: Transaction) -> list[Landed]:

@@ -78,9 +78,12 @@ def inferred(pipeline: Pipeline, spec: TableSpec, storage: Mapping[str, str]) ->
 
 
 def first_rows(file: SourceFile, format: str) -> Any:
-    if format != "debezium":
-        return read_rows(file, Definition(()))[0]
-    found = [parse(message) for message in messages(read_lines(file), PLAIN) if not hasattr(message, "text")]
+    return read_rows(file, Definition(()))[0] if format != "debezium" else changed_rows(read_lines(file))
+
+
+def changed_rows(lines: str) -> list[Any]:
+    """The rows of Debezium's messages, as far as they can be read."""
+    found = [parse(message) for message in messages(lines, PLAIN) if not hasattr(message, "text")]
     return [row for change in found if isinstance(change, DebeziumChange) if (row := change.after or change.before)]
 
 

@@ -87,7 +87,8 @@ class LiveReaders:
             begin_source_again(self._catalog, source.name, state.tables)
             state = live_state(self._catalog, source.name)
         spec_of = self._pipeline.spec_of
-        context = LiveContext(source.name, source.into, state, self._catalog, spec_of, self._runner, self._say)
+        by = self._runner, self._say, str(self._pipeline.folder)
+        context = LiveContext(source.name, source.into, state, self._catalog, spec_of, *by)
         opened = spec.opened(context), replace(state, journal=())
         self._open[source.name] = opened
         return opened

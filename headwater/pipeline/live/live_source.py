@@ -93,6 +93,8 @@ class LiveContext:
     """Returns what the pipeline file says of a stream table."""
     runner: Runner = HERE
     say: Callable[[str], None] = lambda text: None
+    folder: str = "."
+    """Where the pipeline file is: modules beside it can be imported."""
 
     def table(self, name: str) -> str:
         """Return the stream table for a table, topic or resource of the source."""

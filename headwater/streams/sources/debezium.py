@@ -52,6 +52,7 @@ from headwater.streams.sources.message_values import (
     reader_of,
     with_values,
 )
+from headwater.streams.sources.messages import Messages
 
 Row = dict[str, Any]
 Decoder = msgspec.json.Decoder[Any]
@@ -98,11 +99,13 @@ def take_debezium(
     """
     check_unit(time_unit)
     check_debezium(definition, apply_as_truncates)
-    data = records(data)
+    topic = data if isinstance(data, Messages) else None
+    data = records(data) if topic is None else topic.text
+    bad = (*bad, *(topic.bad if topic is not None else ()))
     known = decoding(definition) if isinstance(data, str) else None
-    found = _by_columns(definition, known, data, bad, reads_first) if known is not None else None
+    found = _by_columns(definition, known, data, bad, reads_first, topic) if known is not None else None
     if found is None:
-        found = _by_message(definition, data, apply_as_truncates, bad, reads_first)
+        found = _by_message(definition, data, apply_as_truncates, bad, reads_first, topic)
     columns, rejected = found
     read = with_values(columns.data, definition, time_unit)
     return completed(definition, Taken(read, tuple(rejected)), columns.unsent, rows_of)
@@ -163,12 +166,18 @@ Found = tuple[Columns, list[Quarantined]]
 
 
 def _by_columns(
-    definition: Definition, known: Decoding, text: str, bad: Sequence[Quarantined], reads_first: bool
+    definition: Definition,
+    known: Decoding,
+    text: str,
+    bad: Sequence[Quarantined],
+    reads_first: bool,
+    topic: Messages | None,
 ) -> Found | None:
     """All messages at once; None: there are some that must be understood before the columns are known."""
     envelopes: list[object] = []
     rejected = list(bad)
-    for line in text.split("\n"):
+    offered = topic.offered(definition) if topic is not None else None
+    for number, line in enumerate(text.split("\n")):
         found = decode(known, line) if line and not line.isspace() else None
         if found is not None and (found is UNSET or not is_plain(found)):
             single = _by_itself(line)
@@ -177,13 +186,21 @@ def _by_columns(
                 if found is None:
                     return None
             else:
-                rejected += [single] if single is not None else []
+                rejected += [_placed(single, topic, number)] if single is not None else []
                 continue
         if found is not None:
             if reads_first and found.op in READS:
                 found.source = first_place(found.source)
+            if offered is not None:
+                found.source = LogPlace() if found.source is None else found.source
+                found.source.hw_message = offered(number)
             envelopes.append(found)
     return as_columns(known, definition, envelopes, is_unavailable_in(text)), rejected
+
+
+def _placed(rejected: Quarantined, topic: Messages | None, number: int) -> Quarantined:
+    """A rejected message of a topic, with its place."""
+    return rejected if topic is None else replace(rejected, source=topic.shown(number))
 
 
 def _by_itself(line: str) -> DebeziumChange | Quarantined | None:
@@ -203,16 +220,20 @@ def _by_message(
     apply_as_truncates: bool,
     bad: Sequence[Quarantined],
     reads_first: bool,
+    topic: Messages | None,
 ) -> Found:
     """One message after another."""
     changes: list[DebeziumChange] = []
     rejected = list(bad)
-    for number, message in enumerate(messages(data)):
+    offered = topic.offered(definition) if topic is not None else None
+    for number, message in numbered(data):
         if isinstance(message, _Broken):
-            rejected.append(Quarantined(message.text, "parse"))
+            rejected.append(_placed(Quarantined(message.text, "parse"), topic, number))
             continue
         found = parse(message)
         if isinstance(found, DebeziumChange):
+            if offered is not None:
+                found.source.hw_message = offered(number)
             if found.op == "t" and not apply_as_truncates:
                 raise InvalidInputError(
                     f"Message {number} truncates the source's table: say apply_as_truncates=True to delete all rows."
@@ -220,7 +241,7 @@ def _by_message(
             is_first = reads_first and found.op in READS
             changes.append(replace(found, source=first_place(found.source)) if is_first else found)
         elif found is not None:
-            rejected.append(Quarantined(as_json({"message": message}), found))
+            rejected.append(_placed(Quarantined(as_json({"message": message}), found), topic, number))
     return _events(definition, in_log_order(changes)), rejected
 
 
@@ -236,11 +257,16 @@ class _Broken:
 
 def messages(data: Any, decoder: Decoder = _DECODER) -> Iterable[Any]:
     """Messages from lines of JSON (text, bytes, or a list of those), or as parsed already. `null` is passed over."""
+    return (message for _, message in numbered(data, decoder))
+
+
+def numbered(data: Any, decoder: Decoder = _DECODER) -> Iterable[tuple[int, Any]]:
+    """Messages, each with the number of its line or item."""
     if isinstance(data, (str, bytes, bytearray)):
         data = _text_of(data).split("\n")
     if isinstance(data, Mapping):
         data = [data]
-    for item in data:
+    for number, item in enumerate(data):
         if isinstance(item, (str, bytes)):
             if not item.strip():
                 continue
@@ -248,10 +274,10 @@ def messages(data: Any, decoder: Decoder = _DECODER) -> Iterable[Any]:
                 item = decoder.decode(item)
             except UNREADABLE:
                 text = item if isinstance(item, str) else item.decode("utf-8", errors="replace")
-                yield _Broken(text)
+                yield number, _Broken(text)
                 continue
         if item is not None:
-            yield item
+            yield number, item
 
 
 def _text_of(data: str | bytes | bytearray) -> str:

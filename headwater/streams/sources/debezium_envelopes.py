@@ -24,6 +24,7 @@ from headwater.streams.rows.column_casts import has_decimals
 from headwater.streams.rows.input_rows import Given
 from headwater.streams.sources.format_output import UNREADABLE
 from headwater.streams.sources.message_values import UNAVAILABLE, fields_of, is_unavailable, read_value, reads
+from headwater.streams.sources.messages import COLUMNS
 
 UNSET: object = msgspec.UNSET
 UPSERTS, DELETES, READS = frozenset("curCUR"), frozenset("dD"), frozenset("rR")
@@ -44,6 +45,8 @@ class LogPlace(msgspec.Struct, gc=False):
     ord: object = None
     event_serial_no: object = None
     txId: object = None
+    hw_message: Any = None
+    """The columns that a topic offers for the message, by name; a database sends no such part."""
 
 
 def first_place(place: LogPlace | None) -> LogPlace:
@@ -55,7 +58,7 @@ def first_place(place: LogPlace | None) -> LogPlace:
     place = LogPlace() if place is None else place
     if place.file is not None:
         return place
-    return LogPlace(0, place.ts_ms, None, place.pos, place.row, 0, "", 0, 0, place.txId)
+    return LogPlace(0, place.ts_ms, None, place.pos, place.row, 0, "", 0, 0, place.txId, place.hw_message)
 
 
 OFFERED: dict[str, tuple[str, ...]] = {
@@ -69,12 +72,18 @@ OFFERED: dict[str, tuple[str, ...]] = {
     "_change_lsn": ("change_lsn",),
     "_ord": ("ord", "event_serial_no"),
     "_txid": ("txId",),
+    **dict.fromkeys(COLUMNS, ("message",)),
 }
 """The columns that an envelope's source fills, in tables that name them, and the fields that they are filled with."""
 
 
 def offered(places: Sequence[LogPlace | None], name: str, kind: Any) -> list[Any]:
     """Return what envelopes offer for a column, None: nothing. Digits in a text are a number in a column of those."""
+    if name in COLUMNS:
+        return [
+            None if place is None or not isinstance(place.hw_message, dict) else place.hw_message.get(name)
+            for place in places
+        ]
     first, *others = OFFERED[name]
     values = [None if place is None else getattr(place, first) for place in places]
     for other in others:

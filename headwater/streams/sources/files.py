@@ -30,6 +30,7 @@ from headwater.streams.log.quarantine import Quarantined
 from headwater.streams.rows.column_casts import cast_array, floats, has_decimals
 from headwater.streams.rows.input_rows import Given, given, without_rows
 from headwater.streams.sources.format_output import UNREADABLE
+from headwater.streams.sources.messages import Messages
 from headwater.streams.sources.remote_files import fetched, find_remote, is_remote, natural_order
 
 JSON = (".json", ".jsonl", ".ndjson")
@@ -293,31 +294,65 @@ def json_rows(text: str, definition: Definition, name: str | None = None) -> tup
 
     `name` is that of the file the text is from; one that ends inside a line was cut off.
     """
-    exact = frozenset(column.name for column in definition.columns if has_decimals(column.type))
-    decoder = msgspec.json.Decoder(float_hook=Decimal) if exact else msgspec.json.Decoder()
-    rows: list[object] = []
-    bad: list[Quarantined] = []
-
-    def add(row: object, told: str) -> None:
-        if isinstance(row, dict):
-            rows.append({key: v if key in exact else floats(v) for key, v in row.items()} if exact else row)
-        elif row is not None:
-            bad.append(Quarantined(told, "parse"))
-
     if name is None and text.strip() and not text.lstrip().startswith(("{", "[", "null")):
         raise InvalidInputError("The text is no JSON: it begins with no object and no list of them.")
+    found = _JsonRows(definition)
     if _is_array(text):
-        for row in _parsed_array(text, decoder, name):
-            add(row, "" if isinstance(row, dict) else msgspec.json.encode(row).decode())
-        return rows, bad
-    for line in (text if name is None else _whole_lines(text, name)).split("\n"):
-        if not line or line.isspace():
-            continue
-        try:
-            add(decoder.decode(line), line.rstrip("\r"))
-        except UNREADABLE:
-            bad.append(Quarantined(line.rstrip("\r"), "parse"))
-    return rows, bad
+        for row in _parsed_array(text, found.decoder, name):
+            found.add(row, "" if isinstance(row, dict) else msgspec.json.encode(row).decode())
+    else:
+        found.add_lines(text if name is None else _whole_lines(text, name))
+    return found.rows, found.bad
+
+
+def message_rows(messages: Messages, definition: Definition) -> tuple[list[Any], list[Quarantined]]:
+    """The rows of messages, an object each, with the columns that a topic offers."""
+    found = _JsonRows(definition)
+    found.add_lines(messages.text, messages.offered(definition), messages.shown)
+    return found.rows, [*messages.bad, *found.bad]
+
+
+UNPARSED = object()
+"""In place of a line that is no JSON."""
+
+
+class _JsonRows:
+    """Objects as rows of a table: decimals are read exactly where a column has them."""
+
+    def __init__(self, definition: Definition) -> None:
+        self._exact = frozenset(column.name for column in definition.columns if has_decimals(column.type))
+        self.decoder = msgspec.json.Decoder(float_hook=Decimal) if self._exact else msgspec.json.Decoder()
+        self.rows: list[Any] = []
+        self.bad: list[Quarantined] = []
+
+    def add_lines(
+        self,
+        text: str,
+        offered: Callable[[int], Mapping[str, Any]] | None = None,
+        shown: Callable[[int], str] | None = None,
+    ) -> None:
+        """Add a row for each line. `offered`: more columns of a line. `shown`: where a line is from."""
+        for number, line in enumerate(text.split("\n")):
+            if not line or line.isspace():
+                continue
+            try:
+                row = self.decoder.decode(line)
+            except UNREADABLE:
+                self.bad.append(
+                    Quarantined(line.rstrip("\r"), "parse", source=None if shown is None else shown(number))
+                )
+                continue
+            if not isinstance(row, dict):
+                self.add(row, line.rstrip("\r"), None if shown is None else shown(number))
+            else:
+                self.add(row if offered is None else {**row, **offered(number)}, "")
+
+    def add(self, row: object, told: str, source: str | None = None) -> None:
+        if isinstance(row, dict):
+            exact = self._exact
+            self.rows.append({key: v if key in exact else floats(v) for key, v in row.items()} if exact else row)
+        elif row is not None:
+            self.bad.append(Quarantined(told, "parse", source=source))
 
 
 def _read_csv(path: str, definition: Definition, file: SourceFile) -> tuple[object, list[Quarantined]]:

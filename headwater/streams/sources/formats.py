@@ -27,9 +27,18 @@ from headwater.streams.rows.input_rows import READ, Given, as_json, given
 from headwater.streams.rows.row_keys import KeyIndex
 from headwater.streams.serving.serving_copy import Lake
 from headwater.streams.sources.debezium import check_debezium, check_frame, take_debezium
-from headwater.streams.sources.files import SourceFile, as_lines, is_lines, json_rows, read_lines, read_rows
+from headwater.streams.sources.files import (
+    SourceFile,
+    as_lines,
+    is_lines,
+    json_rows,
+    message_rows,
+    read_lines,
+    read_rows,
+)
 from headwater.streams.sources.format_output import RowsOfKeys, Taken, take_op, take_rows
 from headwater.streams.sources.message_values import check_unit
+from headwater.streams.sources.messages import Messages
 
 
 def take_snapshot(
@@ -234,6 +243,8 @@ def _rows(
     """Rows as given, of a file, or of a text of JSON; and lines that could not be parsed."""
     if file is not None:
         return read_rows(file, definition, lambda columns: check_target(definition, format, options, columns))
+    if isinstance(data, Messages):
+        return message_rows(data, definition)
     if isinstance(data, (str, bytes, bytearray)):
         return json_rows(_text(data), definition)
     return data, []
