@@ -22,7 +22,7 @@ import pyarrow as pa
 from lance.namespace import DirectoryNamespace as PylanceNamespace
 
 from benchmarks.directory import MODES, creator, declarer
-from benchmarks.measure import Figure, Report, compare, median
+from benchmarks.measure import Figure, Report, Sides, compare, median
 from headwater import DirectoryNamespace, MetastoreNamespace
 from headwater.catalog import Catalog
 from headwater.model import Add, Namespace, Table
@@ -31,6 +31,7 @@ from headwater.names import ObjectId
 COLUMNS = ("what", "tables", "metastore µs", "CPU µs", "peer µs", "CPU µs", "ratio", "target", "holds")
 READ, WRITE = 1.3, 10.0
 SMALL = 10
+OWN = "our V2 directory"
 
 
 def open_metastore(root: Path) -> MetastoreNamespace:
@@ -75,15 +76,19 @@ def questions(tables: int) -> dict[str, Callable[[Any], object]]:
     }
 
 
-def line(report: Report, what: str, tables: int, mine: Figure, peer: Figure, target: float | None) -> None:
-    """A target below 2 is the most that ours may cost of the peer; one above it, how many times faster ours is."""
+def line(report: Report, what: str, tables: int, sides: Sides, target: float | None, peer: str) -> None:
+    """Add a row. A target below 2 is the most that ours may cost of the peer; one above it, how many times faster."""
+    mine, theirs = sides
     reading = target == READ
-    ratio = mine.wall_us / peer.wall_us if reading else peer.wall_us / mine.wall_us
+    ratio = mine.wall_us / theirs.wall_us if reading else theirs.wall_us / mine.wall_us
     shown, verdict = "", ""
     if target is not None:
         shown = f"<= {target}x the peer's" if reading else f">= {target:.0f}x the peer"
         verdict = "yes" if (ratio <= target if reading else ratio >= target) else "**no**"
-    report.add(what, tables, mine.wall_us, mine.cpu_us, peer.wall_us, peer.cpu_us, f"{ratio:.2f}x", shown, verdict)
+    goal = 1 / target if reading and target else target
+    report.compared(f"{what}, {tables:,} tables", *sides.walls, peer, goal=goal)
+    cells = (mine.wall_us, mine.cpu_us, theirs.wall_us, theirs.cpu_us, f"{ratio:.2f}x", shown, verdict)
+    report.add(what, tables, *cells)
 
 
 def reads(report: Report, roots: dict[str, Path], tables: int) -> None:
@@ -92,7 +97,7 @@ def reads(report: Report, roots: dict[str, Path], tables: int) -> None:
         ask(mine), ask(peer)
         calls = 20 if what in ("list_tables",) else 1000
         figures = compare(lambda ask=ask: ask(mine), lambda ask=ask: ask(peer), calls, calls, rounds=5)  # type: ignore[misc]
-        line(report, f"{what}, warm", tables, *figures, READ)
+        line(report, f"{what}, warm", tables, figures, READ, OWN)
     for what, ask in questions(tables).items():
         figures = compare(
             lambda ask=ask: ask(open_metastore(roots["metastore"])),  # type: ignore[misc]
@@ -101,7 +106,7 @@ def reads(report: Report, roots: dict[str, Path], tables: int) -> None:
             3,
             rounds=5,
         )
-        line(report, f"{what}, cold", tables, *figures, READ)
+        line(report, f"{what}, cold", tables, figures, READ, OWN)
 
 
 def writes(report: Report, roots: dict[str, Path], tables: int) -> dict[str, float]:
@@ -112,8 +117,8 @@ def writes(report: Report, roots: dict[str, Path], tables: int) -> dict[str, flo
         ours, theirs = action(mine), action(peer)
         ours(), theirs()
         figures = compare(ours, theirs, 100, 10)
-        spent[what] = figures[0].cpu_us
-        line(report, what, tables, *figures, WRITE if tables > SMALL else None)
+        spent[what] = median(figures.mine).cpu_us
+        line(report, what, tables, figures, WRITE if tables > SMALL else None, "pylance")
     mine.metastore.close()
     return spent
 
@@ -137,8 +142,8 @@ def own(report: Report, root: Path, tables: int) -> None:
     for what in ("describe_table", "list_tables, page of 100"):
         ask = questions(tables)[what]
         ask(now), ask(then)
-        past, present = compare(lambda ask=ask: ask(then), lambda ask=ask: ask(now), 500, 500, rounds=5)  # type: ignore[misc]
-        line(report, f"{what}, at slot {far} of {now.metastore.slot}; peer: now", tables, past, present, READ)
+        sides = compare(lambda ask=ask: ask(then), lambda ask=ask: ask(now), 500, 500)  # type: ignore[misc]
+        line(report, f"{what}, at slot {far} of {now.metastore.slot}; peer: now", tables, sides, READ, "now")
     opened = median([timed_at(now, far, questions(tables)["describe_table"]) for _ in range(5)])
     report.add("describe_table, with catalog.at", tables, opened.wall_us, opened.cpu_us, "", "", "", "", "")
     seconds(report, "rename a namespace with all tables", tables, lambda: catalog.rename_namespace("big", "large"), 2)

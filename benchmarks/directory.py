@@ -25,7 +25,8 @@ import lance_namespace as api
 import pyarrow as pa
 from lance.namespace import DirectoryNamespace as PylanceNamespace
 
-from benchmarks.measure import Figure, Report, compare, median
+from benchmarks.figures import TURNS
+from benchmarks.measure import Figure, Report, Sides, compare
 from headwater import DirectoryNamespace
 from headwater.model import Add, Namespace, Table
 from headwater.names import ObjectId
@@ -98,7 +99,7 @@ def reads(report: Report, scratch: Path, sizes: tuple[int, ...]) -> None:
             shutil.rmtree(root)
 
 
-def cold(report: Report, scratch: Path, sizes: tuple[int, ...], rounds: int = 3) -> None:
+def cold(report: Report, scratch: Path, sizes: tuple[int, ...], rounds: int = TURNS) -> None:
     """The first listing of a process whose disk cache was emptied just before. Only root may empty it."""
     if not os.access(DROP_CACHES, os.W_OK):
         print("list_tables on a cold cache: not measured, only root may empty the cache")
@@ -121,9 +122,9 @@ def cold(report: Report, scratch: Path, sizes: tuple[int, ...], rounds: int = 3)
             for side, command in commands.items():
                 answer = subprocess.run(command, check=True, stdout=subprocess.PIPE).stdout
                 sides[side].append(Figure(*map(float, answer.split())))
-        mine, theirs, least = (median(figures) for figures in sides.values())
-        add(report, "list_tables, cold cache, new process", "V1", size, mine, theirs)
-        add(report, "one look into each folder in C, 32 threads, cold cache", "V1", size, least, theirs)
+        mine, theirs, least = sides.values()
+        add(report, "list_tables, cold cache, new process", "V1", size, Sides(mine, theirs))
+        add(report, "one look into each folder in C, 32 threads, cold cache", "V1", size, Sides(least, theirs))
         shutil.rmtree(root)
 
 
@@ -152,11 +153,13 @@ def declarer(namespace: Any) -> Callable[[], object]:
 def line(
     report: Report, name: str, mode: str, size: int, ours: Any, peer: Any, our_calls: int, peer_calls: int
 ) -> None:
-    add(report, name, mode, size, *compare(ours, peer, our_calls, peer_calls))
+    add(report, name, mode, size, compare(ours, peer, our_calls, peer_calls))
 
 
-def add(report: Report, name: str, mode: str, size: int, mine: Figure, theirs: Figure) -> None:
-    ratio = f"{theirs.wall_us / mine.wall_us:.1f}x"
+def add(report: Report, name: str, mode: str, size: int, sides: Sides) -> None:
+    mine, theirs = sides
+    what = f"{name}, {mode}, {size:,} objects"
+    ratio = report.compared(what, *sides.walls, "pylance")
     report.add(name, mode, size, mine.wall_us, mine.cpu_us, theirs.wall_us, theirs.cpu_us, ratio)
 
 

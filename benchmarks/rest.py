@@ -33,6 +33,8 @@ from headwater.names import ObjectId
 
 TABLES = 1000
 ROWS = 1_000_000
+GOALS = {"describe_table": 5.0, "table_exists": 5.0, "create_namespace": 5.0}
+"""How many times the peer's rate ours should be."""
 V2 = {"manifest_enabled": "true", "dir_listing_enabled": "false"}
 ADAPTER = """
 import sys, time
@@ -141,13 +143,17 @@ def rate(server: Server, call: Call, threads: int, seconds: float) -> float:
     return sum(done) / (time.perf_counter() - began)
 
 
-def rates(pair: tuple[Server, Server], call: Call, threads: int, seconds: float, rounds: int) -> tuple[float, float]:
-    """Both servers in turns; the median of the rounds of each."""
+def rates(
+    report: Report, what: str, pair: tuple[Server, Server], call: Call, threads: int, seconds: float, rounds: int
+) -> None:
+    """Add a row: both servers in turns, the median of the rounds of each, and the ratio with its spread."""
     found: tuple[list[float], list[float]] = ([], [])
     for _ in range(rounds):
         for side in (0, 1):
             found[side].append(rate(pair[side], call, threads, seconds))
-    return statistics.median(found[0]), statistics.median(found[1])
+    title = f"{what} over REST, {threads} client thread{'s' if threads > 1 else ''}"
+    ratio = report.compared(title, *found, peer="pylance's RestAdapter", unit="/s", goal=GOALS.get(what))
+    report.add(what, threads, statistics.median(found[0]), statistics.median(found[1]), ratio)
 
 
 def describe(client: Any, number: int) -> object:
@@ -180,8 +186,7 @@ def reads(report: Report, root: Path, seconds: float, rounds: int) -> None:
     with ours(root) as mine, peer(root) as theirs:
         for name, call in (("describe_table", describe), ("table_exists", exists)):
             for threads in (1, 8):
-                left, right = rates((mine, theirs), call, threads, seconds, rounds)
-                report.add(name, threads, left, right, left / right)
+                rates(report, name, (mine, theirs), call, threads, seconds, rounds)
 
 
 def writes(report: Report, root: Path, scratch: Path, seconds: float, rounds: int) -> None:
@@ -189,8 +194,7 @@ def writes(report: Report, root: Path, scratch: Path, seconds: float, rounds: in
     for copy in copies:
         shutil.copytree(root, copy)
     with ours(copies[0]) as mine, peer(copies[1]) as theirs:
-        left, right = rates((mine, theirs), create_namespaces("n"), 8, seconds, rounds)
-        report.add("create_namespace", 8, left, right, left / right)
+        rates(report, "create_namespace", (mine, theirs), create_namespaces("n"), 8, seconds, rounds)
 
 
 def query(client: Any, number: int) -> object:
@@ -208,8 +212,7 @@ def queries(report: Report, root: Path, rounds: int) -> None:
             side.most_held_mib(lambda client=client: query(client, 0))
             for side, client in zip((mine, theirs), clients, strict=True)
         ]
-        left, right = rates((mine, theirs), query, 1, 2.0, rounds)
-        report.add("query of 1M rows", 1, left, right, left / right)
+        rates(report, "query of 1M rows", (mine, theirs), query, 1, 2.0, rounds)
         grown = [held - start for held, start in zip(most, before, strict=True)]
         report.add("query of 1M rows: memory it took, MiB", 1, grown[0], grown[1], grown[1] / max(grown[0], 1.0))
 

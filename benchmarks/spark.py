@@ -21,6 +21,7 @@ from typing import Any
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
+from benchmarks.figures import Compared, keep
 from headwater.spark import configure
 
 HERE = Path(__file__).resolve().parent
@@ -69,14 +70,18 @@ def take_turn(action: Callable[[], Any]) -> Turn:
     return Turn(time.perf_counter() - wall, tree_cpu() - cpu)
 
 
-def measure(case: Case, rounds: int) -> tuple[Turn, Turn]:
+def measure(case: Case, rounds: int) -> tuple[list[Turn], list[Turn]]:
     case.ours(), case.parquet()
     case.ours(), case.parquet()
     ours, parquet = [], []
     for _ in range(rounds):
         ours.append(take_turn(case.ours))
         parquet.append(take_turn(case.parquet))
-    return min(ours, key=lambda turn: turn.wall), min(parquet, key=lambda turn: turn.wall)
+    return ours, parquet
+
+
+def best(turns: list[Turn]) -> Turn:
+    return min(turns, key=lambda turn: turn.wall)
 
 
 def scan(frame: DataFrame) -> None:
@@ -194,7 +199,7 @@ def cases(lake: Lake) -> list[Case]:
     return found
 
 
-def report(lake: Lake, rounds: int, only: str) -> str:
+def report(lake: Lake, rounds: int, only: str, compared: list[Compared]) -> str:
     lines = [
         f"# Spark on Lance and on Parquet: {lake.rows:,} x 6 rows, {lake.vector_rows:,} x 128-dim vectors",
         "",
@@ -208,7 +213,10 @@ def report(lake: Lake, rounds: int, only: str) -> str:
     for each in cases(lake):
         if only and only not in each.name:
             continue
-        ours, parquet = measure(each, 2 if each.name.startswith("write") else rounds)
+        mine, theirs = measure(each, rounds)
+        ours, parquet = best(mine), best(theirs)
+        walls, peers = (tuple(turn.wall for turn in side) for side in (mine, theirs))
+        compared.append(Compared(f"Spark: {each.name}", "s", walls, peers, "Parquet", each.target))
         lines.append(
             f"| {each.name} | {ours.wall:.2f} / {ours.cpu:.2f} | {parquet.wall:.2f} / {parquet.cpu:.2f} "
             f"| {parquet.wall / ours.wall:.2f} | {parquet.cpu / max(ours.cpu, 0.01):.2f} | {each.target} |"
@@ -224,8 +232,10 @@ def main() -> None:
     only = sys.argv[4] if len(sys.argv) > 4 else ""
     folder = Path(tempfile.mkdtemp(prefix="headwater-bench-"))
     try:
-        text = report(Lake(folder, rows, vector_rows), rounds, only)
+        compared: list[Compared] = []
+        text = report(Lake(folder, rows, vector_rows), rounds, only, compared)
         if not only:
+            keep("spark", f"python -m benchmarks.spark {rows} {vector_rows} {rounds}", compared, ())
             (HERE / "results").mkdir(exist_ok=True)
             (HERE / "results" / "spark.md").write_text(text)
     finally:

@@ -9,10 +9,12 @@ from __future__ import annotations
 
 import importlib
 import importlib.util
+import os
+import statistics
 import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
@@ -20,9 +22,12 @@ import lance
 import numpy as np
 import pyarrow as pa
 
+from benchmarks.figures import TURNS
+from benchmarks.measure import Report
 from headwater.metastore import Metastore
 from headwater.streams import StreamTable
 
+COLUMNS = ("what", "ours, s", "pylance `merge_insert`, s", "ratio (spread)", "deltalake, s", "goal")
 RANDOM = np.random.default_rng(1)
 
 
@@ -40,6 +45,10 @@ def seconds(work: Callable[[], Any], times: int = 1) -> float:
         work()
         found.append(time.perf_counter() - start)
     return min(found)
+
+
+def load() -> str:
+    return f"Load average at the end: {os.getloadavg()[0]:.1f} on {os.cpu_count()} cores."
 
 
 def merge(dataset: Any, source: pa.Table) -> None:
@@ -60,31 +69,65 @@ def delta_merge(path: Path, base: pa.Table) -> Callable[[pa.Table], Any] | None:
     return merge
 
 
-def run(root: Path, count: int) -> None:
+def run(root: Path, count: int) -> Report:
+    """Merge a tenth of the table, and ten rows, five turns each: ours, pylance and, where it is, deltalake."""
+    report = Report("streams", f"python -m benchmarks.streams {count}", COLUMNS)
     with Metastore(root / "lake") as metastore:
         schema = {"id": "int64", "at": "int64", "v": "double", "s": "string"}
         table = StreamTable.create(metastore, ["t"], schema, keys="id", sequence="at")
         base = rows(np.arange(count), 1)
         raw = lance.write_dataset(base, root / "raw.lance", enable_stable_row_ids=True)
         delta = delta_merge(root / "delta", base)
-        print(f"first load of {count}: land {seconds(lambda: table.upsert(base)):.3f} s", end=", ")
-        print(f"publish {seconds(lambda: table.publish()):.3f} s")
-        for size, at in ((count // 10, 10), (count // 10, 11), (10, 20), (10, 21)):
-            source = rows(RANDOM.choice(count, size, replace=False), at)
-            if at == 20:
-                raw.create_scalar_index("id", "BTREE")
-            landed = seconds(lambda source=source: table.upsert(source))  # type: ignore[misc]
-            if at == 10:
-                published = table.published
-                position = published.position if published is not None else 0
-                alone = seconds(lambda at=position: table.to_arrow(position=at), 5)  # type: ignore[misc]
-                print(f"read of the base {alone:.3f} s, fresh {seconds(lambda: table.to_arrow(), 5):.3f} s")
-            made = seconds(lambda: table.publish())
-            peer = seconds(lambda source=source: merge(raw, source))  # type: ignore[misc]
-            print(f"{size}: land {landed:.4f} s, publish {made:.4f} s, merge_insert {peer:.4f} s", end=", ")
-            print(f"land + publish {(landed + made) / peer:.2f}x")
-            if delta is not None:
-                print(f"  deltalake's merge {seconds(lambda source=source: delta(source)):.4f} s")  # type: ignore[misc]
+        report.add(f"first load of {words(count)}: land", median([seconds(lambda: table.upsert(base))]), "", "", "", "")
+        report.add(f"first load of {words(count)}: publish", median([seconds(lambda: table.publish())]), "", "", "", "")
+        whole = turns(table, raw, delta, count, count // 10, range(10, 10 + TURNS))
+        line(report, f"{words(count // 10)} into {words(count)}: land + publish", whole, "both", 1 / 1.5)
+        table.upsert(rows(RANDOM.choice(count, count // 10, replace=False), 10 + TURNS))
+        at = table.published.position if table.published is not None else 0
+        reads = [(seconds(table.to_arrow), seconds(lambda: table.to_arrow(position=at))) for _ in range(TURNS)]
+        fresh, alone = zip(*reads, strict=True)
+        ratio = report.compared("fresh read with a tail of a tenth", fresh, alone, "the base alone", "s", 1 / 2)
+        told = (median(fresh), median(alone), ratio, "", "0.5x")
+        report.add("fresh read with a tail of a tenth; peer: the base alone", *told)
+        table.publish()
+        raw.create_scalar_index("id", "BTREE")
+        few = turns(table, raw, delta, count, 10, range(20, 20 + TURNS))
+        line(report, f"10 into {words(count)}: land", few, "land", None)
+        line(report, f"10 into {words(count)}: publish (with a BTREE)", few, "publish", 1 / 2)
+        line(report, f"10 into {words(count)}: land + publish (with a BTREE)", few, "both", 1 / 2)
+    return report
+
+
+def turns(table: StreamTable, raw: Any, delta: Any, count: int, size: int, ats: range) -> dict[str, list[float]]:
+    """Return the seconds of each turn: land, publish, both, pylance's merge, and deltalake's where it is."""
+    found: dict[str, list[float]] = {name: [] for name in ("land", "publish", "both", "peer", "delta")}
+    for at in ats:
+        source = rows(RANDOM.choice(count, size, replace=False), at)
+        found["land"].append(seconds(lambda source=source: table.upsert(source)))  # type: ignore[misc]
+        found["publish"].append(seconds(lambda: table.publish()))
+        found["both"].append(found["land"][-1] + found["publish"][-1])
+        found["peer"].append(seconds(lambda source=source: merge(raw, source)))  # type: ignore[misc]
+        if delta is not None:
+            found["delta"].append(seconds(lambda source=source: delta(source)))  # type: ignore[misc]
+    return found
+
+
+def line(report: Report, what: str, found: dict[str, list[float]], part: str, goal: float | None) -> None:
+    if part == "land":
+        report.measured(what, found[part], "s", 0.020)
+        report.add(what, median(found[part]), "", "", "", "20 ms")
+        return
+    ratio = report.compared(what, found[part], found["peer"], "pylance merge_insert", "s", goal)
+    other = f"{median(found['delta']):.3f}" if found["delta"] else ""
+    report.add(what, median(found[part]), median(found["peer"]), ratio, other, f"{goal:.2f}x" if goal else "")
+
+
+def median(turns: Iterable[float]) -> str:
+    return f"{statistics.median(turns):.3f}"
+
+
+def words(count: int) -> str:
+    return f"{count // 1_000_000}M" if count >= 1_000_000 else f"{count // 1000}k" if count >= 1000 else str(count)
 
 
 def transferred() -> tuple[int, int]:
@@ -139,4 +182,6 @@ if __name__ == "__main__":
             for size in sys.argv[2:] or ["250000", "1000000"]:
                 flat(Path(folder), int(size))
         else:
-            run(Path(folder), int(sys.argv[1]) if len(sys.argv) > 1 else 1_000_000)
+            made = run(Path(folder), int(sys.argv[1]) if len(sys.argv) > 1 else 1_000_000)
+            if len(sys.argv) < 2 or int(sys.argv[1]) >= 1_000_000:
+                made.write(f"Medians of {TURNS} turns, ratio as peer over ours, of the turns. {load()}")

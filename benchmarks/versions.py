@@ -28,7 +28,7 @@ from headwater.tables.layout import manifest_name
 
 SIZES = (10, 5000)
 PROCESSES = 8
-ROUNDS = 3
+ROUNDS = 5
 OURS = ("metastore", "managed", "not managed")
 SIDES = (*OURS, "pylance")
 APPENDING = ("metastore", "managed", "pylance")
@@ -111,6 +111,7 @@ def timed(action: Callable[[], object], calls: int) -> Figure:
 
 def operations(report: Report, scratch: Path) -> None:
     found: dict[tuple[str, str, int], Figure] = {}
+    turns: dict[tuple[str, str], list[float]] = {}
     for size in SIZES:
         work = {}
         for side in SIDES:
@@ -126,10 +127,13 @@ def operations(report: Report, scratch: Path) -> None:
                     rounds[side].append(timed(work[side][name], calls))
             for side in SIDES:
                 found[side, name, size] = median(rounds[side])
+                turns[side, name] = [each.wall_us for each in rounds[side]]  # of the larger size, which comes last
     for name in ("create_table_version", "describe_table_version", "list_table_versions(limit=1)"):
         for side in OURS:
             small, large = (found[side, name, size] for size in SIZES)
             peer = found["pylance", name, SIZES[1]]
+            what = f"{name} at {SIZES[1]:,} versions, {side}"
+            report.compared(what, turns[side, name], turns["pylance", name], "pylance")
             times = (small.wall_us, large.wall_us, small.cpu_us, large.cpu_us, peer.wall_us, peer.cpu_us)
             report.add(
                 name,
@@ -179,9 +183,9 @@ def appends(side: str, root: Path, history: int, count: int) -> tuple[float, flo
 
 
 def concurrent(report: Report, scratch: Path, histories: tuple[int, ...], count: int) -> None:
-    """At a new table the sides take turns, and the median run of each counts."""
+    """The sides take turns, and the median run of each counts."""
     for history in histories:
-        rounds = range(ROUNDS if history == 1 else 1)
+        rounds = range(ROUNDS)
         runs: dict[str, list[tuple[float, float, float, int]]] = {side: [] for side in APPENDING}
         for number in rounds:
             for side in APPENDING:
@@ -190,6 +194,9 @@ def concurrent(report: Report, scratch: Path, histories: tuple[int, ...], count:
         peer = median_run["pylance"]
         for side in ("metastore", "managed"):
             ours = median_run[side]
+            what = f"{PROCESSES} processes append, {history:,} versions before, {side}"
+            mine, theirs = ([run[0] for run in runs[one]] for one in (side, "pylance"))
+            report.compared(what, mine, theirs, "pylance", "/s", TIMES if side == "metastore" else None)
             holds = "yes" if ours[0] >= TIMES * peer[0] and ours[2] < P99_MS else "**no**"
             report.add(history, side, *ours, *peer, ours[0] / peer[0], holds if side == "metastore" else "")
 

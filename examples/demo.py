@@ -133,14 +133,32 @@ def show_reports(reports: Iterable[Report]) -> None:
 
 
 @contextmanager
-def spark_or_none() -> Iterator[Any]:
-    """A Spark session for the whole demo; None, with a line that says why, where PySpark or Java is missing."""
+def stderr_in(path: Path) -> Iterator[None]:
+    """Send what this process and those that it starts here write to stderr to a file."""
+    sys.stderr.flush()
+    kept = os.dup(2)
+    with open(path, "ab") as log:
+        os.dup2(log.fileno(), 2)
+    try:
+        yield
+    finally:
+        os.dup2(kept, 2)
+        os.close(kept)
+
+
+@contextmanager
+def spark_or_none(log: Path) -> Iterator[Any]:
+    """A Spark session for the whole demo; None, with a line that says why, where PySpark or Java is missing.
+
+    `log`: a file for what Spark's JVM prints, which would stand between the steps.
+    """
     engine = PipelineEngine(master=MASTER).chosen(None, None, os.environ)
     with ExitStack() as stack:
         spark = None
         try:
             if engine.is_spark:
-                spark = stack.enter_context(engine_session(engine, say=lambda text: print(f"    {text}")))
+                with stderr_in(log):
+                    spark = stack.enter_context(engine_session(engine, say=lambda text: print(f"    {text}")))
         except UnsupportedOperationError as missing:
             print(f"    embedded, in this process, without Spark: {missing}")
         yield spark
@@ -175,13 +193,15 @@ def search(lake: Catalog) -> None:
 
 PAGE = "t/mart/spend?view=lineage"
 """The page to look at first: where the spending of each customer comes from."""
+SERVE = """
+A page to look at: http://127.0.0.1:8080/{page}
+    {headwater} serve {folder}/lake
+"""
 NEXT = """
-A page to look at, after `{headwater} serve {folder}/lake`: http://127.0.0.1:8080/{page}
-
 Three things to try:
     {headwater} search -c {folder}/lake raw.products --text reading
     {headwater} head -c {folder}/lake raw.orders__quarantine
-    {headwater} run {folder}/pipeline.toml --plan     (after you add a file to {folder}/landing/orders)
+    {headwater} query -c {folder}/lake "SELECT * FROM mart.spend LIMIT 5"
 """
 
 
@@ -198,7 +218,7 @@ def serve(folder: Path) -> None:
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
-    print(f"The page is at http://127.0.0.1:{port}/{PAGE} until you press Ctrl-C.", flush=True)
+    print(f"\nThe page, until you press Ctrl-C: http://127.0.0.1:{port}/{PAGE}", flush=True)
     command = [sys.executable, "-m", "headwater", "serve", str(folder / "lake"), "--port", str(port)]
     with suppress(KeyboardInterrupt):
         subprocess.run([*command, "--no-access-log"], check=False, stderr=subprocess.DEVNULL)
@@ -220,11 +240,15 @@ def main(given: str | None = None) -> Catalog:
     folder = own_folder(given)
     say = Progress()
     say("Spark starts on this machine")
-    with spark_or_none() as spark:
+    with spark_or_none(folder / "spark.log") as spark:
         lake = tour(folder, say, spark)
     say("Done")
-    print(NEXT.format(folder=folder, headwater=program(), page=PAGE))
-    if sys.stdin.isatty() and sys.stdout.isatty():
+    told = {"folder": folder, "headwater": program(), "page": PAGE}
+    at_terminal = sys.stdin.isatty() and sys.stdout.isatty()
+    if not at_terminal:
+        print(SERVE.format(**told), end="")
+    print(NEXT.format(**told), end="")
+    if at_terminal:
         serve(folder)
     return lake
 

@@ -2,38 +2,40 @@
 generated client, about a second of CPU that a look-up at the command line has no use for.
 
     lance_namespace.errors            loaded alone: our errors are these classes, and need nothing else of the package
-    lance_namespace_urllib3_client    imported when somebody needs it, a validator built when it first checks something;
-                                      at the command line, a module of it when a name of that is first used
+    lance_namespace                   imported without the models that it names: a model is imported at its first use
+    lance_namespace_urllib3_client    the same; a validator is built when it first checks something
 
     lance                             imported when something of it is first used: a server that only names things
                                       never does
     sqlglot, duckdb, rich             the same: for SQL, which comes with an extra, and for a terminal
+    pyarrow.compute                   the same
     pandas                            left out of programs that only read: pyarrow imports it for any array of Python
                                       values, which is half of the CPU of a short command
 
-For an importer of headwater nothing is left out or changed: who calls or makes something gets it checked as ever. If
-the package has been imported already, there is nothing to save.
+For an importer of headwater nothing is left out or changed: who calls or makes something gets it checked as ever, and
+who looks at a name or an annotation finds the class. If the package was imported before, there is nothing to save.
 """
 
 from __future__ import annotations
 import __future__
 
 import ast
+import builtins
 import functools
 import importlib
 import importlib.util
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from importlib.abc import Loader, MetaPathFinder
 from importlib.machinery import ModuleSpec
-from types import CodeType, ModuleType
-from typing import TYPE_CHECKING, Any, ClassVar
+from types import CodeType, FunctionType, ModuleType
+from typing import TYPE_CHECKING, Any
 
 PROTOCOL = "lance_namespace"
 ERRORS = f"{PROTOCOL}.errors"
 CLIENT = "lance_namespace_urllib3_client"
-PACKAGES = (PROTOCOL, CLIENT, f"{CLIENT}.models")
+PACKAGES = (PROTOCOL, CLIENT, f"{CLIENT}.models", f"{CLIENT}.api")
 """The packages whose `__init__` imports every module of the client."""
 
 
@@ -58,12 +60,11 @@ def _load_errors() -> None:
 
 
 def import_little(pandas: bool) -> None:
-    """Import the protocol's models one by one as they are named. Without `pandas`, let nobody in this process find it.
+    """Without `pandas`, let nobody in this process find it.
 
-    Only for a program of ours: an importer may count on both packages as they are, and a user's function on pandas.
+    Only for a program of ours: an importer may count on pandas, and so may a user's function.
     """
     sys.meta_path[:0] = [_LittleFinder()] if not pandas and "pandas" not in sys.modules else []
-    _Loader.packages = PACKAGES
 
 
 class _LittleFinder(MetaPathFinder):
@@ -91,9 +92,7 @@ class _Finder(MetaPathFinder):
 
 
 class _Loader(Loader):
-    """Runs a module with its validators built when they are used. Of `packages` it leaves the models for later."""
-
-    packages: ClassVar[Sequence[str]] = ()
+    """Runs a module with its validators built when they are used. Of `PACKAGES` it leaves the models for later."""
 
     def __init__(self, loader: Loader) -> None:
         self._loader = loader
@@ -106,7 +105,7 @@ class _Loader(Loader):
 
     def exec_module(self, module: ModuleType) -> None:
         with built_when_used():
-            if module.__name__ in self.packages:
+            if module.__name__ in PACKAGES:
                 _run_without_models(module, self._loader)
             else:
                 self._loader.exec_module(module)
@@ -117,7 +116,7 @@ class _Loader(Loader):
 def _run_without_models(package: ModuleType, loader: Any) -> None:
     """Run the `__init__` of a package. A name that it takes from the client's modules is imported at its first use.
 
-    Annotations stay texts. A name that the code itself uses is imported at once.
+    A name that the code itself uses is imported at once; annotations are evaluated when somebody asks for one.
     """
     homes: dict[str, tuple[str, str]] = {}
     own = []
@@ -131,7 +130,7 @@ def _run_without_models(package: ModuleType, loader: Any) -> None:
 
     def find(name: str) -> Any:
         if name not in homes:
-            raise AttributeError(f"module {package.__name__!r} has no attribute {name!r}")
+            return _submodule(package.__name__, name)
         module, attribute = homes[name]
         found = getattr(importlib.import_module(module), attribute)
         setattr(package, name, found)
@@ -139,9 +138,56 @@ def _run_without_models(package: ModuleType, loader: Any) -> None:
 
     package.__getattr__ = find  # type: ignore[method-assign]
     package.__dir__ = lambda: sorted({*package.__dict__, *homes})  # type: ignore[method-assign]
+    package.__dict__.setdefault("__all__", sorted(homes))  # `import *` takes them too
     for name in homes.keys() & set(_names_used(code)):
         find(name)
     exec(code, package.__dict__)
+    for owner in [package, *(item for item in vars(package).values() if isinstance(item, type))]:
+        for item in list(vars(owner).values()):
+            if isinstance(item, FunctionType) and item.__module__ == package.__name__:
+                item.__annotations__ = _Annotations(item.__annotations__, package)
+
+
+class _Annotations(dict[str, Any]):
+    """The annotations of a function, whose texts become the models that they name when somebody looks at them."""
+
+    def __init__(self, texts: Mapping[str, Any], package: ModuleType) -> None:
+        super().__init__(texts)
+        self._package = package
+
+    def __getitem__(self, name: str) -> Any:
+        found = super().__getitem__(name)
+        return _evaluated(found, self._package) if isinstance(found, str) else found
+
+    def __iter__(self) -> Iterator[str]:  # a copy by `dict` goes through this and `__getitem__`
+        return iter(tuple(super().keys()))
+
+    def get(self, name: str, default: Any = None) -> Any:
+        return self[name] if name in self.keys() else default
+
+    def items(self) -> Any:
+        return {name: self[name] for name in self}.items()
+
+    def values(self) -> Any:
+        return {name: self[name] for name in self}.values()
+
+    def copy(self) -> dict[str, Any]:
+        return dict(self.items())
+
+
+def _evaluated(text: str, package: ModuleType) -> Any:
+    """Return the value of an annotation of a package, as the import of all its names would have made it."""
+    for name in _names_used(compile(text, str(package.__file__), "eval")):
+        if not hasattr(builtins, name):
+            getattr(package, name)  # a model is then one of the module's own names
+    return eval(text, package.__dict__)
+
+
+def _submodule(package: str, name: str) -> ModuleType:
+    """Return a module of a package, which an `__init__` that imports all of them would have set as an attribute."""
+    if not name.startswith("_") and importlib.util.find_spec(f"{package}.{name}") is not None:
+        return importlib.import_module(f"{package}.{name}")
+    raise AttributeError(f"module {package!r} has no attribute {name!r}")
 
 
 def _names_used(code: CodeType) -> Iterator[str]:
@@ -205,14 +251,15 @@ def when_used(module: str) -> Any:
 
 
 def warm() -> None:
-    """Import `lance` now, so that its first use does not wait."""
-    _ = lance.LanceDataset
+    """Import `lance` now, and the models with which it asks a catalog, so that the first use does not wait."""
+    _ = lance.LanceDataset, lance.namespace.LanceNamespace
 
 
 if TYPE_CHECKING:
     import duckdb as duckdb
     import lance as lance
     import lance.commit
+    import lance.namespace
     import lance.optimize
     import sqlglot as sqlglot
     from sqlglot import expressions as expressions
@@ -224,3 +271,4 @@ else:
     exp = when_used("sqlglot.expressions")
     duckdb = when_used("duckdb")
 rich = when_used("rich")
+pc = when_used("pyarrow.compute")

@@ -17,9 +17,9 @@ from collections.abc import Mapping
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from headwater.errors import InvalidInputError
+from headwater.imports import pc
 
 SparkType = str | dict[str, Any]
 DataType = Any  # Arrow's types are told apart at run time; the stubs of pyarrow cannot follow that

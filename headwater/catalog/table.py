@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, ClassVar
 
-import lance
 import lance_namespace as api
 import pyarrow as pa
 from lance_namespace import LanceNamespace
@@ -23,6 +22,7 @@ from headwater.errors import (
     TableVersionNotFoundError,
     UnsupportedOperationError,
 )
+from headwater.imports import lance
 from headwater.lance_manifest import CHANGE
 from headwater.names import ObjectId, format_name
 from headwater.namespace.abilities import abilities_of, read_rows, write_rows

@@ -294,7 +294,7 @@ def _storage(target: Target) -> Line:
         probe(store, SystemClock())
         return _line("storage", OK, f"{target.shown} {there}creates only what is not there")
     except LanceNamespaceError as error:
-        return _line("storage", BROKEN, str(error), "name a catalog that is there, or mend the storage")
+        return _line("storage", BROKEN, str(error), "name a catalog that is there, or fix the storage")
 
 
 def _at(target: Target) -> tuple[LanceNamespace, str]:

@@ -7,7 +7,6 @@ import sys
 from pathlib import Path
 from typing import Any
 
-import lance
 import msgspec
 import pyarrow as pa
 import pyarrow.csv
@@ -20,7 +19,7 @@ from headwater.decoding.bounds import FILES
 from headwater.decoding.files import read_csv, read_json_lines
 from headwater.decoding.parquet import ParquetRows
 from headwater.errors import InvalidInputError, TableNotFoundError
-from headwater.imports import when_used
+from headwater.imports import lance, when_used
 from headwater.tables.expressions import quoted
 from headwater.tables.write.input_rows import with_vectors
 

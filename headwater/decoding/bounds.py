@@ -9,10 +9,10 @@ from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.compute as pc
 import pyarrow.types as kinds
 
 from headwater.errors import InvalidInputError
+from headwater.imports import pc
 from headwater.types import Array
 
 MAX_FIELDS = 10_000

@@ -15,14 +15,16 @@ import msgspec
 import numpy as np
 import pyarrow as pa
 import pyarrow.csv
-import pyarrow.dataset
 import pyarrow.json
-import pyarrow.orc
 
 from headwater.decoding.arrow import read_arrow
 from headwater.decoding.bounds import FILES, MAX_FIELDS, Bounds, check_types, reading
 from headwater.decoding.parquet import ParquetRows, Source
 from headwater.errors import InvalidInputError
+from headwater.imports import when_used
+
+dataset = when_used("pyarrow.dataset")
+orc = when_used("pyarrow.orc")
 
 
 class FileRows(Protocol):
@@ -52,7 +54,7 @@ class OrcRows:
 
     def __init__(self, source: Source) -> None:
         with reading("The data is not a valid ORC file"):
-            self._file: Any = pa.orc.ORCFile(source if isinstance(source, str) else pa.BufferReader(source))
+            self._file: Any = orc.ORCFile(source if isinstance(source, str) else pa.BufferReader(source))
             self.schema: pa.Schema = self._file.schema
             check_types(self.schema)
 
@@ -80,7 +82,7 @@ def read_folder(files: Sequence[str], base: str | None, hive: bool, what: str) -
     """
     with reading(what):
         schemas = [ParquetRows(file, what=what).schema for file in files]
-        found: Any = pa.dataset.dataset(
+        found: Any = dataset.dataset(
             list(files), format="parquet", partitioning="hive" if hive else None, partition_base_dir=base
         )
         schema = pa.unify_schemas([found.schema, *schemas], promote_options="permissive")
@@ -90,7 +92,7 @@ def read_folder(files: Sequence[str], base: str | None, hive: bool, what: str) -
 def _folder_batches(found: Any, schema: pa.Schema, what: str) -> Iterator[pa.RecordBatch]:
     with reading(what):
         for fragment in found.get_fragments():
-            keys: Mapping[str, Any] = pa.dataset.get_partition_keys(fragment.partition_expression)
+            keys: Mapping[str, Any] = dataset.get_partition_keys(fragment.partition_expression)
             for batch in ParquetRows(fragment.path, what=what).batches():
                 columns: list[Any] = [_column(batch, field, keys) for field in schema]
                 yield pa.RecordBatch.from_arrays(columns, schema=schema)

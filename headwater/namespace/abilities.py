@@ -12,8 +12,9 @@ from datetime import datetime, timedelta
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Protocol, cast, runtime_checkable
 
+import lance_namespace as api
 import pyarrow as pa
-from lance_namespace import LanceNamespace, QueryTableRequest
+from lance_namespace import LanceNamespace
 
 from headwater.decoding.arrow import read_file
 from headwater.metastore import Metastore
@@ -73,7 +74,7 @@ class CatalogAbilities:
     create_table_rows: RowsIn | None = None
     insert_rows: RowsIn | None = None
     merge_rows: RowsIn | None = None
-    query_rows: Callable[[QueryTableRequest], pa.RecordBatchReader] | None = None
+    query_rows: Callable[[api.QueryTableRequest], pa.RecordBatchReader] | None = None
     alter_namespace: Callable[[Any], Any] | None = None
     rename_namespace: Callable[[Any], Any] | None = None
     clean_up: Callable[..., Any] | None = None

@@ -16,7 +16,6 @@ from urllib.parse import quote
 
 import lance_namespace as api
 import pyarrow as pa
-from pydantic import BaseModel
 
 from headwater.decoding.arrow import read_stream
 from headwater.errors import (
@@ -43,11 +42,14 @@ Check = Callable[[ComposedNamespace, Any], None]
 """Raises when the operation may not be done to the table of the request."""
 
 
-def reads(kind: type[BaseModel], work: Work, *checks: Check) -> Callable[..., Any]:
-    """A method: the request is parsed and checked, the table found, the work done."""
+def reads(kind: str, work: Work, *checks: Check) -> Callable[..., Any]:
+    """A method: the request is parsed and checked, the table found, the work done.
+
+    `kind`: the name of the request's model in `lance_namespace`.
+    """
 
     def method(self: ComposedNamespace, request: object, *rows: object) -> Any:
-        parsed: Any = parse_request(kind, request)
+        parsed: Any = parse_request(getattr(api, kind), request)
         if not parsed.id:
             raise InvalidInputError("The request has no table id.")
         for check in checks:
@@ -59,7 +61,7 @@ def reads(kind: type[BaseModel], work: Work, *checks: Check) -> Callable[..., An
     return method
 
 
-def changes(kind: type[BaseModel], work: Work, *checks: Check) -> Callable[..., Any]:
+def changes(kind: str, work: Work, *checks: Check) -> Callable[..., Any]:
     """As `reads`, of a catalog that can be written; of a branch only outside of a transaction."""
 
     def check(catalog: ComposedNamespace, request: object) -> None:
@@ -69,12 +71,12 @@ def changes(kind: type[BaseModel], work: Work, *checks: Check) -> Callable[..., 
     return reads(kind, work, check, *checks)
 
 
-def changes_rows(kind: type[BaseModel], work: Work) -> Callable[..., Any]:
+def changes_rows(kind: str, work: Work) -> Callable[..., Any]:
     """As `changes`, of a table whose rows are not fed from elsewhere."""
     return changes(kind, work, lambda catalog, request: catalog.check_rows(catalog.id_of(request.id)))
 
 
-def changes_columns(kind: type[BaseModel], work: Work, paths: Callable[[Any], list[str]]) -> Callable[..., Any]:
+def changes_columns(kind: str, work: Work, paths: Callable[[Any], list[str]]) -> Callable[..., Any]:
     """As `changes`, of columns that are there and are not fed from elsewhere; `paths` names them."""
     return changes(
         kind, work, lambda catalog, request: catalog.check_columns(catalog.id_of(request.id), paths(request))
@@ -82,44 +84,47 @@ def changes_columns(kind: type[BaseModel], work: Work, paths: Callable[[Any], li
 
 
 class DataMethods(ComposedNamespace):
-    """A new operation on data is one function in `namespace/data` and one row here."""
+    """A new operation on data is one function in `namespace/data` and one row here.
 
-    count_table_rows = reads(api.CountTableRowsRequest, data.count_table_rows)
-    merge_insert_into_table = changes_rows(api.MergeInsertIntoTableRequest, data.merge_insert_into_table)
-    update_table = changes_rows(api.UpdateTableRequest, data.update_table)
-    delete_from_table = changes_rows(api.DeleteFromTableRequest, data.delete_from_table)
-    query_table = reads(api.QueryTableRequest, data.query_table)
-    explain_table_query_plan = reads(api.ExplainTableQueryPlanRequest, data.explain_table_query_plan)
-    analyze_table_query_plan = reads(api.AnalyzeTableQueryPlanRequest, data.analyze_table_query_plan)
-    create_table_index = changes(api.CreateTableIndexRequest, data.create_table_index)
-    create_table_scalar_index = changes(api.CreateTableIndexRequest, data.create_table_scalar_index)
-    list_table_indices = reads(api.ListTableIndicesRequest, data.list_table_indices)
-    describe_table_index_stats = reads(api.DescribeTableIndexStatsRequest, data.describe_table_index_stats)
-    drop_table_index = changes(api.DropTableIndexRequest, data.drop_table_index)
-    get_table_stats = reads(api.GetTableStatsRequest, data.get_table_stats)
-    alter_table_add_columns = changes(api.AlterTableAddColumnsRequest, data.alter_table_add_columns)
+    A row names the model of its request, which is imported at the first call.
+    """
+
+    count_table_rows = reads("CountTableRowsRequest", data.count_table_rows)
+    merge_insert_into_table = changes_rows("MergeInsertIntoTableRequest", data.merge_insert_into_table)
+    update_table = changes_rows("UpdateTableRequest", data.update_table)
+    delete_from_table = changes_rows("DeleteFromTableRequest", data.delete_from_table)
+    query_table = reads("QueryTableRequest", data.query_table)
+    explain_table_query_plan = reads("ExplainTableQueryPlanRequest", data.explain_table_query_plan)
+    analyze_table_query_plan = reads("AnalyzeTableQueryPlanRequest", data.analyze_table_query_plan)
+    create_table_index = changes("CreateTableIndexRequest", data.create_table_index)
+    create_table_scalar_index = changes("CreateTableIndexRequest", data.create_table_scalar_index)
+    list_table_indices = reads("ListTableIndicesRequest", data.list_table_indices)
+    describe_table_index_stats = reads("DescribeTableIndexStatsRequest", data.describe_table_index_stats)
+    drop_table_index = changes("DropTableIndexRequest", data.drop_table_index)
+    get_table_stats = reads("GetTableStatsRequest", data.get_table_stats)
+    alter_table_add_columns = changes("AlterTableAddColumnsRequest", data.alter_table_add_columns)
     alter_table_alter_columns = changes_columns(
-        api.AlterTableAlterColumnsRequest,
+        "AlterTableAlterColumnsRequest",
         data.alter_table_alter_columns,
         lambda request: [entry.path for entry in request.alterations],
     )
     alter_table_drop_columns = changes_columns(
-        api.AlterTableDropColumnsRequest, data.alter_table_drop_columns, lambda request: list(request.columns)
+        "AlterTableDropColumnsRequest", data.alter_table_drop_columns, lambda request: list(request.columns)
     )
-    alter_table_backfill_columns = changes(api.AlterTableBackfillColumnsRequest, data.alter_table_backfill_columns)
-    list_table_tags = reads(api.ListTableTagsRequest, data.list_table_tags)
-    get_table_tag_version = reads(api.GetTableTagVersionRequest, data.get_table_tag_version)
-    create_table_tag = changes(api.CreateTableTagRequest, data.create_table_tag)
-    update_table_tag = changes(api.UpdateTableTagRequest, data.update_table_tag)
-    delete_table_tag = changes(api.DeleteTableTagRequest, data.delete_table_tag)
-    list_table_branches = reads(api.ListTableBranchesRequest, data.list_table_branches)
-    create_table_branch = changes(api.CreateTableBranchRequest, data.create_table_branch)
-    delete_table_branch = changes(api.DeleteTableBranchRequest, data.delete_table_branch)
-    restore_table = changes_rows(api.RestoreTableRequest, data.restore_table)
-    update_table_schema_metadata = changes(api.UpdateTableSchemaMetadataRequest, data.update_table_schema_metadata)
-    update_field_metadata = changes(api.UpdateFieldMetadataRequest, data.update_field_metadata)
-    merge_insert_reader = changes_rows(api.MergeInsertIntoTableRequest, data.merge_insert_reader)
-    query_batches = reads(api.QueryTableRequest, data.query_batches)
+    alter_table_backfill_columns = changes("AlterTableBackfillColumnsRequest", data.alter_table_backfill_columns)
+    list_table_tags = reads("ListTableTagsRequest", data.list_table_tags)
+    get_table_tag_version = reads("GetTableTagVersionRequest", data.get_table_tag_version)
+    create_table_tag = changes("CreateTableTagRequest", data.create_table_tag)
+    update_table_tag = changes("UpdateTableTagRequest", data.update_table_tag)
+    delete_table_tag = changes("DeleteTableTagRequest", data.delete_table_tag)
+    list_table_branches = reads("ListTableBranchesRequest", data.list_table_branches)
+    create_table_branch = changes("CreateTableBranchRequest", data.create_table_branch)
+    delete_table_branch = changes("DeleteTableBranchRequest", data.delete_table_branch)
+    restore_table = changes_rows("RestoreTableRequest", data.restore_table)
+    update_table_schema_metadata = changes("UpdateTableSchemaMetadataRequest", data.update_table_schema_metadata)
+    update_field_metadata = changes("UpdateFieldMetadataRequest", data.update_field_metadata)
+    merge_insert_reader = changes_rows("MergeInsertIntoTableRequest", data.merge_insert_reader)
+    query_batches = reads("QueryTableRequest", data.query_batches)
 
 
 NO_VIEWS = "Materialized views are not supported: their queries are opaque to this catalog."

@@ -24,7 +24,7 @@ NUMBERS = frozenset((int, float))
 _SLOT = re.compile(r"-?[0-9]{1,18}")
 
 
-class AlterNamespaceRequest(BaseModel):
+class AlterNamespaceRequest(BaseModel, defer_build=True):
     """The request of AlterNamespaceProperties: properties to set, and names of properties to remove."""
 
     id: list[str] | None = None
@@ -32,14 +32,14 @@ class AlterNamespaceRequest(BaseModel):
     removed: list[str] = []
 
 
-class RenameNamespaceRequest(BaseModel):
+class RenameNamespaceRequest(BaseModel, defer_build=True):
     """The request of RenameNamespace: the namespace, and the identifier it gets."""
 
     id: list[str] | None = None
     new_id: list[str] | None = None
 
 
-class PageRequest(BaseModel):
+class PageRequest(BaseModel, defer_build=True):
     """Request of the web page; each question uses some of the fields. `word`: the text of a filter or a search.
 
     `since` and `until`: the first and the last commit or table version. `tables`: those that a query reads. `name`,

@@ -14,11 +14,11 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from headwater.catalog import Catalog
 from headwater.catalog.streams import CatalogStream
 from headwater.errors import TableVersionNotFoundError
+from headwater.imports import pc
 from headwater.pipeline.facts import moment_of, record_of, schema_of
 from headwater.pipeline.file_values import naming_section
 from headwater.pipeline.grammar import ViewSpec

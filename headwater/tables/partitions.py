@@ -22,11 +22,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from headwater.clock import unique_hex
 from headwater.errors import InvalidInputError, TableColumnNotFoundError
-from headwater.imports import lance
+from headwater.imports import lance, pc
 from headwater.tables.handle import TableHandle
 from headwater.types import BLOB, is_blob
 

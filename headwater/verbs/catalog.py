@@ -10,8 +10,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from datetime import timedelta
 
+import lance_namespace as api
 import msgspec
-from lance_namespace import LanceNamespace, ListNamespacesRequest, ListTablesRequest
+from lance_namespace import LanceNamespace
 from msgspec import field
 
 from headwater.errors import InvalidInputError
@@ -337,9 +338,11 @@ def level_of(namespace: LanceNamespace) -> int | None:
     while waiting and len(levels) < 2:
         id = waiting.pop()
         names = list(id.names)
-        if namespace.list_tables(ListTablesRequest(id=names, limit=1)).tables:
+        if namespace.list_tables(api.ListTablesRequest(id=names, limit=1)).tables:
             levels.add(id.level + 1)
-        waiting += map(id.child, all_pages(namespace.list_namespaces, ListNamespacesRequest(id=names), "namespaces"))
+        waiting += map(
+            id.child, all_pages(namespace.list_namespaces, api.ListNamespacesRequest(id=names), "namespaces")
+        )
     return levels.pop() if len(levels) == 1 else None
 
 

@@ -57,7 +57,7 @@ def test_the_demo_runs_and_leaves_a_lake_that_holds_what_it_says(capsys: pytest.
     assert f"http://127.0.0.1:8080/{PAGE}" in told
     with start_in_thread(lake.namespace, face=page) as server:
         assert "raw.orders" in httpx.get(f"{server.url}/{PAGE}").text
-    for line in last[-3:-1]:
+    for line in last[-3:]:
         assert headwater(shlex.split(line)[1:]) == 0, line
     assert lake["raw.orders"].verify() == []
     assert len(lake["mart.spend"]) == len(lake["mart.spend"].serving)

@@ -51,10 +51,9 @@ def test_validators_are_built_when_they_are_used_and_then_check() -> None:
     ).splitlines() == ["False True", "[1.0]", "refused", "refused"]
 
 
-def test_the_models_of_the_protocol_are_imported_when_a_program_of_ours_names_them() -> None:
+def test_the_models_of_the_protocol_are_imported_when_somebody_names_them() -> None:
     shown = run(
         "import sys, headwater\n"
-        "headwater.imports.import_little(pandas=False)\n"
         "import lance_namespace as api\n"
         "import lance_namespace_urllib3_client as client\n"
         "loaded = lambda: sum(name.startswith('lance_namespace_urllib3_client.') for name in sys.modules)\n"
@@ -63,16 +62,34 @@ def test_the_models_of_the_protocol_are_imported_when_a_program_of_ours_names_th
         "print(made is client.models.CreateTableRequest is client.CreateTableRequest, loaded() < 20)\n"
         "print('CreateTableRequest' in dir(api), 'TableApi' in dir(client), hasattr(api, 'NoSuchName'))\n"
         "from lance_namespace import *\n"
-        "print(ListTablesRequest(id=['a']).id, api.LanceNamespace.create_table.__annotations__['request'])\n"
+        "from lance_namespace_urllib3_client.models import *\n"
+        "print(ListTablesRequest(id=['a']).id, FtsQuery is client.FtsQuery, client.api_client.ApiClient.__name__)\n"
     ).splitlines()
-    assert shown == ["True", "True True", "True True False", "['a'] CreateTableRequest"]
+    assert shown == ["True", "True True", "True True False", "['a'] True ApiClient"]
 
 
 def test_an_importer_of_headwater_gets_the_protocol_as_it_is() -> None:
     shown = run(
         "import typing, headwater, lance_namespace as api\n"
-        "hints = typing.get_type_hints(api.LanceNamespace.create_table)\n"
-        "print(hints['request'] is api.CreateTableRequest)\n"
+        "import inspect\n"
+        "asked, answered = api.CreateTableRequest, api.CreateTableResponse\n"
+        "create = api.LanceNamespace.create_table\n"
+        "hints = typing.get_type_hints(create)\n"
+        "print(hints['request'] is asked, hints['return'] is answered, hints['request_data'])\n"
+        "print(inspect.signature(create).parameters['request'].annotation is asked)\n"
+        "print(create.__annotations__['request'] is asked, asked in create.__annotations__.values())\n"
         "import pandas\n"
     )
-    assert shown.strip() == "True"
+    assert shown.splitlines() == ["True True <class 'bytes'>", "True", "True True"]
+
+
+def test_the_first_look_up_of_a_catalog_imports_neither_pylance_nor_pandas(tmp_path: Path) -> None:
+    shown = run(
+        "import sys, headwater\n"
+        f"catalog = headwater.Catalog({str(tmp_path / 'lake')!r})\n"
+        "catalog.create_namespace('prod')\n"
+        "print('prod.t' in catalog, catalog.namespaces())\n"
+        "print([name for name in ('lance', 'pandas', 'pyarrow.compute', 'pyarrow.dataset', 'urllib3') "
+        "if name in sys.modules])\n"
+    )
+    assert shown.splitlines() == ["False ['prod']", "[]"]

@@ -8,23 +8,8 @@ Metadata belongs to the schema or to a field. `restore_table` goes back to an ol
 
 from __future__ import annotations
 
+import lance_namespace as api
 import pyarrow as pa
-from lance_namespace import (
-    AlterTableAddColumnsRequest,
-    AlterTableAddColumnsResponse,
-    AlterTableAlterColumnsRequest,
-    AlterTableAlterColumnsResponse,
-    AlterTableBackfillColumnsRequest,
-    AlterTableBackfillColumnsResponse,
-    AlterTableDropColumnsRequest,
-    AlterTableDropColumnsResponse,
-    RestoreTableRequest,
-    RestoreTableResponse,
-    UpdateFieldMetadataRequest,
-    UpdateFieldMetadataResponse,
-    UpdateTableSchemaMetadataRequest,
-    UpdateTableSchemaMetadataResponse,
-)
 from lance_namespace_urllib3_client.models.add_columns_entry import AddColumnsEntry
 from lance_namespace_urllib3_client.models.alter_columns_entry import AlterColumnsEntry
 from lance_namespace_urllib3_client.models.update_field_metadata_entry import UpdateFieldMetadataEntry
@@ -50,7 +35,9 @@ COMPUTED = "headwater.computed"
 MAX_COLUMNS = 1000
 
 
-def alter_table_add_columns(table: TableHandle, request: AlterTableAddColumnsRequest) -> AlterTableAddColumnsResponse:
+def alter_table_add_columns(
+    table: TableHandle, request: api.AlterTableAddColumnsRequest
+) -> api.AlterTableAddColumnsResponse:
     """AlterTableAddColumns, all in one commit: errors 0, 12, 13 InvalidInput, 14, 19, 20 schema, 22 branch."""
     entries = list(request.new_columns or [])
     _check_count("new_columns", len(entries))
@@ -64,7 +51,7 @@ def alter_table_add_columns(table: TableHandle, request: AlterTableAddColumnsReq
             columns.add(dataset, {entry.name: check_sql("expression", entry.expression) or "" for entry in entries})
         else:
             columns.add(dataset, _computed_fields(dataset, entries))
-        return AlterTableAddColumnsResponse(version=dataset.version)
+        return api.AlterTableAddColumnsResponse(version=dataset.version)
 
 
 def _check_count(field: str, count: int) -> None:
@@ -98,8 +85,8 @@ def _computed_fields(dataset: lance.LanceDataset, entries: list[AddColumnsEntry]
 
 
 def alter_table_alter_columns(
-    table: TableHandle, request: AlterTableAlterColumnsRequest
-) -> AlterTableAlterColumnsResponse:
+    table: TableHandle, request: api.AlterTableAlterColumnsRequest
+) -> api.AlterTableAlterColumnsResponse:
     """AlterTableAlterColumns, all at once: errors 0, 12 column, 13 InvalidInput, 14, 19, 20 schema, 22 branch."""
     entries = list(request.alterations or [])
     _check_count("alterations", len(entries))
@@ -107,7 +94,7 @@ def alter_table_alter_columns(
     changes = [_alteration(dataset.schema, entry) for entry in entries]
     with translating(table, "alter columns of"):
         columns.alter(dataset, changes)
-        return AlterTableAlterColumnsResponse(version=dataset.version)
+        return api.AlterTableAlterColumnsResponse(version=dataset.version)
 
 
 def _alteration(schema: pa.Schema, entry: AlterColumnsEntry) -> Alteration:
@@ -125,20 +112,20 @@ def _alteration(schema: pa.Schema, entry: AlterColumnsEntry) -> Alteration:
 
 
 def alter_table_drop_columns(
-    table: TableHandle, request: AlterTableDropColumnsRequest
-) -> AlterTableDropColumnsResponse:
+    table: TableHandle, request: api.AlterTableDropColumnsRequest
+) -> api.AlterTableDropColumnsResponse:
     """AlterTableDropColumns, all in one commit: errors 12 column, 13 InvalidInput, 14, 19, 22 branch."""
     _check_count("columns", len(request.columns or []))
     dataset = table.open(branch=request.branch)
     gone = [column_of(dataset.schema, path) for path in request.columns]
     with translating(table, "drop columns of"):
         columns.drop(dataset, gone)
-        return AlterTableDropColumnsResponse(transaction_id=transaction_id(dataset), version=dataset.version)
+        return api.AlterTableDropColumnsResponse(transaction_id=transaction_id(dataset), version=dataset.version)
 
 
 def alter_table_backfill_columns(
-    table: TableHandle, request: AlterTableBackfillColumnsRequest
-) -> AlterTableBackfillColumnsResponse:
+    table: TableHandle, request: api.AlterTableBackfillColumnsRequest
+) -> api.AlterTableBackfillColumnsResponse:
     """AlterTableBackfillColumns of a computed column, done when it answers: errors 12, 13, 14, 19, 22 branch.
 
     Without `where`, the rows still empty are filled. The options that tune a cluster have nothing to tune here.
@@ -155,35 +142,37 @@ def alter_table_backfill_columns(
         )
     with translating(table, f"backfill {column!r} of"):
         dataset.update({column: check_sql("computed", expression) or ""}, where=where or f"`{column}` IS NULL")
-        return AlterTableBackfillColumnsResponse(job_id=transaction_id(dataset) or str(dataset.version))
+        return api.AlterTableBackfillColumnsResponse(job_id=transaction_id(dataset) or str(dataset.version))
 
 
 MAX_KEYS = 10_000
 
 
-def restore_table(table: TableHandle, request: RestoreTableRequest) -> RestoreTableResponse:
+def restore_table(table: TableHandle, request: api.RestoreTableRequest) -> api.RestoreTableResponse:
     """RestoreTable: a new version with the content of an old one. Errors 11 version, 13, 14, 19, 22 branch."""
     check_version(table.id, request.version)
     dataset = table.open(request.version, request.branch)
     with translating(table, f"restore version {request.version} of"):
         dataset.restore()
-        return RestoreTableResponse(transaction_id=transaction_id(dataset))
+        return api.RestoreTableResponse(transaction_id=transaction_id(dataset))
 
 
 def update_table_schema_metadata(
-    table: TableHandle, request: UpdateTableSchemaMetadataRequest
-) -> UpdateTableSchemaMetadataResponse:
+    table: TableHandle, request: api.UpdateTableSchemaMetadataRequest
+) -> api.UpdateTableSchemaMetadataResponse:
     """UpdateTableSchemaMetadata: sets the keys given and keeps the others; answers with all of them."""
     dataset = table.open(branch=request.branch)
     with translating(table, "update the schema metadata of"):
         if not request.metadata:
-            return UpdateTableSchemaMetadataResponse(metadata=dict(dataset.schema_metadata))
+            return api.UpdateTableSchemaMetadataResponse(metadata=dict(dataset.schema_metadata))
         _check_keys(list(request.metadata))
         after = dataset.update_schema_metadata(dict(request.metadata))
-        return UpdateTableSchemaMetadataResponse(metadata=dict(after), transaction_id=transaction_id(dataset))
+        return api.UpdateTableSchemaMetadataResponse(metadata=dict(after), transaction_id=transaction_id(dataset))
 
 
-def update_field_metadata(table: TableHandle, request: UpdateFieldMetadataRequest) -> UpdateFieldMetadataResponse:
+def update_field_metadata(
+    table: TableHandle, request: api.UpdateFieldMetadataRequest
+) -> api.UpdateFieldMetadataResponse:
     """UpdateFieldMetadata of several fields in one commit; a null value deletes its key. Errors 12, 13, 14, 19, 22."""
     if not request.updates:
         raise InvalidInputError("updates must name at least one field.")
@@ -198,7 +187,7 @@ def update_field_metadata(table: TableHandle, request: UpdateFieldMetadataReques
         dataset.update_field_metadata(changes)
         schema = dataset.schema
         after = {path: text_metadata(require_field(schema, path)[1].metadata) or {} for path in changes}
-        return UpdateFieldMetadataResponse(version=dataset.version, fields=after)
+        return api.UpdateFieldMetadataResponse(version=dataset.version, fields=after)
 
 
 def _field_change(dataset: lance.LanceDataset, entry: UpdateFieldMetadataEntry) -> tuple[str, dict[str, str | None]]:

@@ -11,17 +11,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+import lance_namespace as api
 import pyarrow as pa
-from lance_namespace import (
-    AlterTransactionRequest,
-    AlterTransactionResponse,
-    DescribeTableRequest,
-    DescribeTransactionRequest,
-    DescribeTransactionResponse,
-    GetTableStatsRequest,
-    GetTableStatsResponse,
-    LanceNamespace,
-)
+from lance_namespace import LanceNamespace
 from lance_namespace_urllib3_client.models.fragment_stats import FragmentStats
 from lance_namespace_urllib3_client.models.fragment_summary import FragmentSummary
 from lance_namespace_urllib3_client.models.json_arrow_schema import JsonArrowSchema
@@ -91,18 +83,18 @@ def basic_stats(dataset: lance.LanceDataset) -> TableBasicStats:
     return TableBasicStats(num_deleted_rows=sum(one.num_deletions for one in fragments), num_fragments=len(fragments))
 
 
-def get_table_stats(table: TableHandle, request: GetTableStatsRequest) -> GetTableStatsResponse:
+def get_table_stats(table: TableHandle, request: api.GetTableStatsRequest) -> api.GetTableStatsResponse:
     """GetTableStats: rows and fragment lengths count what is not deleted. Errors 19, 22 branch."""
     dataset = table.open(branch=request.branch)
     with translating(table, "read the statistics of"):
         return statistics(dataset)
 
 
-def statistics(dataset: lance.LanceDataset) -> GetTableStatsResponse:
+def statistics(dataset: lance.LanceDataset) -> api.GetTableStatsResponse:
     """Return the numbers of rows, bytes, fragments and indices of one version of a table."""
     lengths = sorted(fragment.metadata.num_rows for fragment in dataset.get_fragments())
     fields: Any = dataset.stats.data_stats().fields  # a list, which its type does not say
-    return GetTableStatsResponse(
+    return api.GetTableStatsResponse(
         total_bytes=sum(field.bytes_on_disk for field in fields),
         num_rows=sum(lengths),
         num_indices=len(dataset.describe_indices()),
@@ -138,13 +130,15 @@ SUCCEEDED = "SUCCEEDED"
 STATUSES = ("queued", "running", "succeeded", "failed", "canceled")
 
 
-def describe_transaction(table: TableHandle, request: DescribeTransactionRequest) -> DescribeTransactionResponse:
+def describe_transaction(
+    table: TableHandle, request: api.DescribeTransactionRequest
+) -> api.DescribeTransactionResponse:
     """DescribeTransaction of the table's id followed by the transaction's: error 10 TransactionNotFound."""
     properties = _find(table, _name(request.id))
-    return DescribeTransactionResponse(status=SUCCEEDED, properties=properties)
+    return api.DescribeTransactionResponse(status=SUCCEEDED, properties=properties)
 
 
-def alter_transaction(table: TableHandle, request: AlterTransactionRequest) -> AlterTransactionResponse:
+def alter_transaction(table: TableHandle, request: api.AlterTransactionRequest) -> api.AlterTransactionResponse:
     """AlterTransaction: error 10 TransactionNotFound; what has succeeded can only be told that it has."""
     properties = _find(table, _name(request.id))
     for action in request.actions:
@@ -157,7 +151,7 @@ def alter_transaction(table: TableHandle, request: AlterTransactionRequest) -> A
             raise InvalidInputError(
                 "The transaction has succeeded: its status does not change. Restore a version instead."
             )
-    return AlterTransactionResponse(status=SUCCEEDED, properties=properties)
+    return api.AlterTransactionResponse(status=SUCCEEDED, properties=properties)
 
 
 def _name(id: list[str] | None) -> str:
@@ -184,7 +178,9 @@ def _find(table: TableHandle, name: str) -> dict[str, str]:
 
 def describe_exact(namespace: LanceNamespace, id: list[str]) -> dict[str, object]:
     """The table's location, newest version, Spark schema (JSON form), Arrow schema (IPC, hex), rows and bytes."""
-    answer = namespace.describe_table(DescribeTableRequest(id=id, with_table_uri=True, load_detailed_metadata=False))
+    answer = namespace.describe_table(
+        api.DescribeTableRequest(id=id, with_table_uri=True, load_detailed_metadata=False)
+    )
     uri = answer.table_uri or answer.location
     if not uri:
         raise InvalidTableStateError(f"The catalog gives no location for the table {format_name(id)!r}.")

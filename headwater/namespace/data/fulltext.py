@@ -6,12 +6,6 @@ import math
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
-from lance_namespace_urllib3_client.models.boolean_query import BooleanQuery as BooleanModel
-from lance_namespace_urllib3_client.models.boost_query import BoostQuery as BoostModel
-from lance_namespace_urllib3_client.models.fts_query import FtsQuery
-from lance_namespace_urllib3_client.models.match_query import MatchQuery as MatchModel
-from lance_namespace_urllib3_client.models.phrase_query import PhraseQuery as PhraseModel
-from lance_namespace_urllib3_client.models.query_table_request_full_text_query import QueryTableRequestFullTextQuery
 
 from headwater.errors import InvalidInputError
 from headwater.imports import lance
@@ -19,6 +13,12 @@ from headwater.tables.columns.fields import require_field
 
 if TYPE_CHECKING:
     from lance.query import FullTextOperator, FullTextQuery
+    from lance_namespace_urllib3_client.models.boolean_query import BooleanQuery as BooleanModel
+    from lance_namespace_urllib3_client.models.boost_query import BoostQuery as BoostModel
+    from lance_namespace_urllib3_client.models.fts_query import FtsQuery
+    from lance_namespace_urllib3_client.models.match_query import MatchQuery as MatchModel
+    from lance_namespace_urllib3_client.models.phrase_query import PhraseQuery as PhraseModel
+    from lance_namespace_urllib3_client.models.query_table_request_full_text_query import QueryTableRequestFullTextQuery
 
 MAX_QUERY_DEPTH = 16
 MAX_CLAUSES = 1024

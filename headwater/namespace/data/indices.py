@@ -7,17 +7,7 @@ import os
 import re
 from typing import Any
 
-from lance_namespace import (
-    CreateTableIndexRequest,
-    CreateTableIndexResponse,
-    CreateTableScalarIndexResponse,
-    DescribeTableIndexStatsRequest,
-    DescribeTableIndexStatsResponse,
-    DropTableIndexRequest,
-    DropTableIndexResponse,
-    ListTableIndicesRequest,
-    ListTableIndicesResponse,
-)
+import lance_namespace as api
 from lance_namespace_urllib3_client.models.index_content import IndexContent
 
 from headwater.errors import InvalidInputError
@@ -44,17 +34,19 @@ HNSW_OPTIONS = {"m": "m", "ef_construction": "ef_construction"}
 PQ_OPTIONS = {"num_sub_vectors": "num_sub_vectors"}
 
 
-def create_table_index(table: TableHandle, request: CreateTableIndexRequest) -> CreateTableIndexResponse:
+def create_table_index(table: TableHandle, request: api.CreateTableIndexRequest) -> api.CreateTableIndexResponse:
     """CreateTableIndex: errors 7 TableIndexAlreadyExists, 12 column, 13 InvalidInput, 14, 19, 22 branch."""
-    return CreateTableIndexResponse(transaction_id=_create(table, request, indices.TYPES))
+    return api.CreateTableIndexResponse(transaction_id=_create(table, request, indices.TYPES))
 
 
-def create_table_scalar_index(table: TableHandle, request: CreateTableIndexRequest) -> CreateTableScalarIndexResponse:
+def create_table_scalar_index(
+    table: TableHandle, request: api.CreateTableIndexRequest
+) -> api.CreateTableScalarIndexResponse:
     """CreateTableScalarIndex: as CreateTableIndex, for the scalar and full-text types."""
-    return CreateTableScalarIndexResponse(transaction_id=_create(table, request, indices.SCALAR))
+    return api.CreateTableScalarIndexResponse(transaction_id=_create(table, request, indices.SCALAR))
 
 
-def _create(table: TableHandle, request: CreateTableIndexRequest, allowed: tuple[str, ...]) -> str | None:
+def _create(table: TableHandle, request: api.CreateTableIndexRequest, allowed: tuple[str, ...]) -> str | None:
     kind = indices.index_type(request.index_type, allowed)
     check_options(request)
     dataset = table.open(branch=request.branch)
@@ -64,7 +56,7 @@ def _create(table: TableHandle, request: CreateTableIndexRequest, allowed: tuple
         return transaction_id(dataset)
 
 
-def check_options(request: CreateTableIndexRequest) -> None:
+def check_options(request: api.CreateTableIndexRequest) -> None:
     """Every option within its range, whether or not this type of index uses it."""
     numbers = (*IVF_OPTIONS, *HNSW_OPTIONS, "num_sub_vectors", "max_token_length")
     for name in numbers:
@@ -92,7 +84,7 @@ def check_tokenizer(name: str) -> None:
         )
 
 
-def options_of(kind: str, request: CreateTableIndexRequest) -> dict[str, object]:
+def options_of(kind: str, request: api.CreateTableIndexRequest) -> dict[str, object]:
     """The options that were given and that this type of index has, as pylance names them."""
     if kind not in indices.VECTOR:
         names = dict(zip(FULL_TEXT_OPTIONS, FULL_TEXT_OPTIONS, strict=True)) if kind in indices.FULL_TEXT else {}
@@ -102,7 +94,7 @@ def options_of(kind: str, request: CreateTableIndexRequest) -> dict[str, object]
     return {**options, "metric": (request.distance_type or "l2").lower()} if kind in indices.VECTOR else options
 
 
-def list_table_indices(table: TableHandle, request: ListTableIndicesRequest) -> ListTableIndicesResponse:
+def list_table_indices(table: TableHandle, request: api.ListTableIndicesRequest) -> api.ListTableIndicesResponse:
     """ListTableIndices: errors 11 version, 13 InvalidInput, 19, 22 branch. Pages by index name."""
     dataset = table.open(request.version, request.branch)
     with translating(table, "list the indices of"):
@@ -110,7 +102,7 @@ def list_table_indices(table: TableHandle, request: ListTableIndicesRequest) -> 
         names, token = page(sorted(found), request.page_token, request.limit)
         rows = dataset.count_rows() if names else 0
         contents = [_content(dataset, found[name], rows) for name in names]
-    return ListTableIndicesResponse(indexes=contents, page_token=token)
+    return api.ListTableIndicesResponse(indexes=contents, page_token=token)
 
 
 def _content(dataset: lance.LanceDataset, index: Any, rows: int) -> IndexContent:
@@ -136,8 +128,8 @@ def _content(dataset: lance.LanceDataset, index: Any, rows: int) -> IndexContent
 
 
 def describe_table_index_stats(
-    table: TableHandle, request: DescribeTableIndexStatsRequest
-) -> DescribeTableIndexStatsResponse:
+    table: TableHandle, request: api.DescribeTableIndexStatsRequest
+) -> api.DescribeTableIndexStatsResponse:
     """DescribeTableIndexStats: errors 6 TableIndexNotFound, 11 version, 13 InvalidInput, 19, 22 branch."""
     dataset = table.open(request.version, request.branch)
     name = indices.require_index(table, dataset, request.index_name)
@@ -145,7 +137,7 @@ def describe_table_index_stats(
         stats = dataset.stats.index_stats(name)
         details = next(index.details for index in dataset.describe_indices() if index.name == name)
     metric = (details or {}).get("metric_type")
-    return DescribeTableIndexStatsResponse(
+    return api.DescribeTableIndexStatsResponse(
         distance_type=str(metric).lower() if metric else None,
         index_type=stats.get("index_type"),
         num_indexed_rows=stats.get("num_indexed_rows"),
@@ -154,10 +146,10 @@ def describe_table_index_stats(
     )
 
 
-def drop_table_index(table: TableHandle, request: DropTableIndexRequest) -> DropTableIndexResponse:
+def drop_table_index(table: TableHandle, request: api.DropTableIndexRequest) -> api.DropTableIndexResponse:
     """DropTableIndex: errors 6 TableIndexNotFound, 13 InvalidInput, 14, 19, 22 branch."""
     dataset = table.open(branch=request.branch)
     name = indices.require_index(table, dataset, request.index_name)
     with translating(table, f"drop the index {name[:80]!r} of"):
         dataset.drop_index(name)
-        return DropTableIndexResponse(transaction_id=transaction_id(dataset))
+        return api.DropTableIndexResponse(transaction_id=transaction_id(dataset))

@@ -8,17 +8,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping
-from typing import Any
+from typing import Any, TypeAlias
 
+import lance_namespace as api
 import pyarrow as pa
-from lance_namespace import (
-    AnalyzeTableQueryPlanRequest,
-    CountTableRowsRequest,
-    CountTableRowsResponse,
-    ExplainTableQueryPlanRequest,
-    QueryTableRequest,
-    QueryTableResponse,
-)
 from lance_namespace_urllib3_client.models.query_table_request_columns import QueryTableRequestColumns
 
 from headwater.errors import InvalidInputError
@@ -52,16 +45,16 @@ READ_AHEAD_BYTES = 16 * 1024 * 1024
 """What a scan may read before it is asked for; Lance's own default is 2 GiB, which nobody may be there to take."""
 BATCH_BYTES = 1024 * 1024
 
-Query = QueryTableRequest | AnalyzeTableQueryPlanRequest
+Query: TypeAlias = "api.QueryTableRequest | api.AnalyzeTableQueryPlanRequest"
 
 
-def query_table(table: TableHandle, request: QueryTableRequest) -> QueryTableResponse:
+def query_table(table: TableHandle, request: api.QueryTableRequest) -> api.QueryTableResponse:
     """QueryTable: the results as an Arrow IPC file. Errors 11 version, 12 column, 13 InvalidInput, 19, 22 branch."""
     reader = query_batches(table, request)
-    return QueryTableResponse(data=to_file(reader))
+    return api.QueryTableResponse(data=to_file(reader))
 
 
-def query_batches(table: TableHandle, request: QueryTableRequest) -> pa.RecordBatchReader:
+def query_batches(table: TableHandle, request: api.QueryTableRequest) -> pa.RecordBatchReader:
     """QueryTable with the results as they are found. An error met on the way is a named one too."""
     dataset, options = _plan(table, request, request.branch)
     with translating(table, "query"):
@@ -104,14 +97,14 @@ def _translated(table: TableHandle, batches: Iterator[pa.RecordBatch]) -> Iterat
         yield batch
 
 
-def explain_table_query_plan(table: TableHandle, request: ExplainTableQueryPlanRequest) -> str:
+def explain_table_query_plan(table: TableHandle, request: api.ExplainTableQueryPlanRequest) -> str:
     """ExplainTableQueryPlan: the plan as text; nothing is read but what planning needs."""
     scanner = make_scanner(table, request.query, request.branch or request.query.branch)
     with translating(table, "explain a query of"):
         return _without_place(table, scanner.explain_plan(verbose=bool(request.verbose)))
 
 
-def analyze_table_query_plan(table: TableHandle, request: AnalyzeTableQueryPlanRequest) -> str:
+def analyze_table_query_plan(table: TableHandle, request: api.AnalyzeTableQueryPlanRequest) -> str:
     """AnalyzeTableQueryPlan: the plan with what running it took."""
     scanner = make_scanner(table, request, request.branch)
     with translating(table, "analyze a query of"):
@@ -124,12 +117,12 @@ def _without_place(table: TableHandle, plan: str) -> str:
     return plan.replace("/" + path, str(table.id)).replace(path, str(table.id))
 
 
-def count_table_rows(table: TableHandle, request: CountTableRowsRequest) -> CountTableRowsResponse:
+def count_table_rows(table: TableHandle, request: api.CountTableRowsRequest) -> api.CountTableRowsResponse:
     """CountTableRows: errors 11 version, 12 column, 13 InvalidInput, 19, 22 branch."""
     predicate = check_sql("predicate", request.predicate)
     dataset = table.open(request.version, request.branch)
     with translating(table, "count the rows of"):
-        return CountTableRowsResponse(count=dataset.count_rows(predicate))
+        return api.CountTableRowsResponse(count=dataset.count_rows(predicate))
 
 
 def make_scanner(table: TableHandle, query: Query, branch: str | None) -> lance.LanceScanner:

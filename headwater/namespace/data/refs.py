@@ -4,24 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from lance_namespace import (
-    CreateTableBranchRequest,
-    CreateTableBranchResponse,
-    CreateTableTagRequest,
-    CreateTableTagResponse,
-    DeleteTableBranchRequest,
-    DeleteTableBranchResponse,
-    DeleteTableTagRequest,
-    DeleteTableTagResponse,
-    GetTableTagVersionRequest,
-    GetTableTagVersionResponse,
-    ListTableBranchesRequest,
-    ListTableBranchesResponse,
-    ListTableTagsRequest,
-    ListTableTagsResponse,
-    UpdateTableTagRequest,
-    UpdateTableTagResponse,
-)
+import lance_namespace as api
 from lance_namespace_urllib3_client.models.branch_contents import BranchContents
 from lance_namespace_urllib3_client.models.tag_contents import TagContents
 
@@ -40,7 +23,7 @@ from headwater.tables.handle import TableHandle
 from headwater.tables.translate import translating
 
 
-def list_table_tags(table: TableHandle, request: ListTableTagsRequest) -> ListTableTagsResponse:
+def list_table_tags(table: TableHandle, request: api.ListTableTagsRequest) -> api.ListTableTagsResponse:
     """ListTableTags: pages by tag name. Errors 13 InvalidInput, 19."""
     found = _tags(table, "list the tags of")
     names, token = page(sorted(found), request.page_token, request.limit)
@@ -50,16 +33,16 @@ def list_table_tags(table: TableHandle, request: ListTableTagsRequest) -> ListTa
         )
         for name in names
     }
-    return ListTableTagsResponse(tags=tags, page_token=token)
+    return api.ListTableTagsResponse(tags=tags, page_token=token)
 
 
-def get_table_tag_version(table: TableHandle, request: GetTableTagVersionRequest) -> GetTableTagVersionResponse:
+def get_table_tag_version(table: TableHandle, request: api.GetTableTagVersionRequest) -> api.GetTableTagVersionResponse:
     """GetTableTagVersion: errors 8 TableTagNotFound, 13 InvalidInput, 19."""
     tag = check_tag(request.tag)
     found = _tags(table, f"find the tag {tag!r} of").get(tag)
     if found is None:
         raise TableTagNotFoundError(f"Table {table.id} has no tag {tag!r}.")
-    return GetTableTagVersionResponse(version=found["version"], branch=found["branch"])
+    return api.GetTableTagVersionResponse(version=found["version"], branch=found["branch"])
 
 
 def _tags(table: TableHandle, doing: str) -> dict[str, Any]:
@@ -74,7 +57,7 @@ def _tags(table: TableHandle, doing: str) -> dict[str, Any]:
         return dict(dataset.tags.list())
 
 
-def create_table_tag(table: TableHandle, request: CreateTableTagRequest) -> CreateTableTagResponse:
+def create_table_tag(table: TableHandle, request: api.CreateTableTagRequest) -> api.CreateTableTagResponse:
     """CreateTableTag: errors 9 TableTagAlreadyExists, 11 version, 13 InvalidInput, 19, 22 branch."""
     tag = check_tag(request.tag)
     branch = _existing_version(table, request.version, request.branch)
@@ -83,10 +66,10 @@ def create_table_tag(table: TableHandle, request: CreateTableTagRequest) -> Crea
         if tag in dataset.tags.list():
             raise TableTagAlreadyExistsError(f"Table {table.id} already has a tag {tag!r}: update it instead.")
         dataset.tags.create(tag, (branch, request.version))
-    return CreateTableTagResponse()
+    return api.CreateTableTagResponse()
 
 
-def update_table_tag(table: TableHandle, request: UpdateTableTagRequest) -> UpdateTableTagResponse:
+def update_table_tag(table: TableHandle, request: api.UpdateTableTagRequest) -> api.UpdateTableTagResponse:
     """UpdateTableTag: errors 8 TableTagNotFound, 11 version, 13 InvalidInput, 19, 22 branch."""
     tag = check_tag(request.tag)
     dataset = table.open()
@@ -95,7 +78,7 @@ def update_table_tag(table: TableHandle, request: UpdateTableTagRequest) -> Upda
             raise TableTagNotFoundError(f"Table {table.id} has no tag {tag!r}: create it first.")
         branch = _existing_version(table, request.version, request.branch)
         dataset.tags.update(tag, (branch, request.version))
-    return UpdateTableTagResponse()
+    return api.UpdateTableTagResponse()
 
 
 def _existing_version(table: TableHandle, version: int, branch: str | None) -> str | None:
@@ -105,7 +88,7 @@ def _existing_version(table: TableHandle, version: int, branch: str | None) -> s
     return None if branch in (None, "", MAIN) else branch
 
 
-def delete_table_tag(table: TableHandle, request: DeleteTableTagRequest) -> DeleteTableTagResponse:
+def delete_table_tag(table: TableHandle, request: api.DeleteTableTagRequest) -> api.DeleteTableTagResponse:
     """DeleteTableTag: errors 8 TableTagNotFound, 13 InvalidInput, 19."""
     tag = check_tag(request.tag)
     dataset = table.open()
@@ -113,10 +96,10 @@ def delete_table_tag(table: TableHandle, request: DeleteTableTagRequest) -> Dele
         if tag not in dataset.tags.list():
             raise TableTagNotFoundError(f"Table {table.id} has no tag {tag!r}.")
         dataset.tags.delete(tag)
-    return DeleteTableTagResponse()
+    return api.DeleteTableTagResponse()
 
 
-def list_table_branches(table: TableHandle, request: ListTableBranchesRequest) -> ListTableBranchesResponse:
+def list_table_branches(table: TableHandle, request: api.ListTableBranchesRequest) -> api.ListTableBranchesResponse:
     """ListTableBranches: pages by branch name; the main branch is not listed. Errors 13 InvalidInput, 19."""
     known = table.known_refs
     dataset = table.open()
@@ -135,7 +118,7 @@ def list_table_branches(table: TableHandle, request: ListTableBranchesRequest) -
         )
         for name in names
     }
-    return ListTableBranchesResponse(branches=branches, page_token=token)
+    return api.ListTableBranchesResponse(branches=branches, page_token=token)
 
 
 def _unmade(to: RefTarget) -> dict[str, object]:
@@ -144,7 +127,7 @@ def _unmade(to: RefTarget) -> dict[str, object]:
     return {**begins, "create_at": to.time // 1000, "metadata": None}
 
 
-def create_table_branch(table: TableHandle, request: CreateTableBranchRequest) -> CreateTableBranchResponse:
+def create_table_branch(table: TableHandle, request: api.CreateTableBranchRequest) -> api.CreateTableBranchResponse:
     """CreateTableBranch: errors 11 version, 13 InvalidInput, 19, 22 source not found, 23 already exists."""
     name = check_branch(request.name)
     if name == MAIN:
@@ -155,10 +138,10 @@ def create_table_branch(table: TableHandle, request: CreateTableBranchRequest) -
         if name in table.open().branches.list():
             raise TableBranchAlreadyExistsError(f"Table {table.id} already has a branch {name!r}.")
         source.create_branch(name, (branch, source.version))
-    return CreateTableBranchResponse()
+    return api.CreateTableBranchResponse()
 
 
-def delete_table_branch(table: TableHandle, request: DeleteTableBranchRequest) -> DeleteTableBranchResponse:
+def delete_table_branch(table: TableHandle, request: api.DeleteTableBranchRequest) -> api.DeleteTableBranchResponse:
     """DeleteTableBranch: errors 13 InvalidInput (in use, or the main one), 19, 22 TableBranchNotFound."""
     name = check_branch(request.name)
     if name == MAIN:
@@ -168,12 +151,12 @@ def delete_table_branch(table: TableHandle, request: DeleteTableBranchRequest) -
         if name not in dataset.branches.list():
             raise TableBranchNotFoundError(f"Table {table.id} has no branch {name!r}.")
         dataset.branches.delete(name)
-    return DeleteTableBranchResponse()
+    return api.DeleteTableBranchResponse()
 
 
 def tag_version(table: TableHandle, tag: str) -> tuple[int, str | None]:
     """The version and branch that a tag points to, for operations that name a version by its tag."""
-    found = get_table_tag_version(table, GetTableTagVersionRequest(tag=tag))
+    found = get_table_tag_version(table, api.GetTableTagVersionRequest(tag=tag))
     if found.version is None:
         raise TableVersionNotFoundError(f"The tag {tag!r} of table {table.id} points nowhere.")
     return found.version, found.branch

@@ -6,17 +6,8 @@ import re
 from datetime import timedelta
 from typing import TYPE_CHECKING
 
+import lance_namespace as api
 import pyarrow as pa
-from lance_namespace import (
-    DeleteFromTableRequest,
-    DeleteFromTableResponse,
-    InsertIntoTableRequest,
-    InsertIntoTableResponse,
-    MergeInsertIntoTableRequest,
-    MergeInsertIntoTableResponse,
-    UpdateTableRequest,
-    UpdateTableResponse,
-)
 
 from headwater.decoding.arrow import Body, read_stream
 from headwater.decoding.bounds import check_schema
@@ -40,15 +31,17 @@ _DURATION = re.compile(r"(\d+(?:\.\d+)?)\s*(ms|s|m|h)?")
 _UNITS = {"ms": 0.001, "s": 1.0, None: 1.0, "m": 60.0, "h": 3600.0}
 
 
-def insert_into_table(table: TableHandle, request: InsertIntoTableRequest, body: Body) -> InsertIntoTableResponse:
+def insert_into_table(
+    table: TableHandle, request: api.InsertIntoTableRequest, body: Body
+) -> api.InsertIntoTableResponse:
     """InsertIntoTable: errors 13 InvalidInput, 14 conflict, 19 InvalidTableState, 20 schema, 22 branch."""
     insert_mode(request)
     return insert_reader(table, request, read_stream(body))
 
 
 def insert_reader(
-    table: TableHandle, request: InsertIntoTableRequest, reader: pa.RecordBatchReader
-) -> InsertIntoTableResponse:
+    table: TableHandle, request: api.InsertIntoTableRequest, reader: pa.RecordBatchReader
+) -> api.InsertIntoTableResponse:
     """InsertIntoTable of batches as they come: the commit is made after the last one."""
     mode = insert_mode(request)
     check_schema(reader.schema)
@@ -57,12 +50,12 @@ def insert_reader(
     counted = Counted(fitted)
     with counted.raising(), translating(table, "insert into"):
         dataset.insert(counted.reader, mode=mode)
-        return InsertIntoTableResponse(
+        return api.InsertIntoTableResponse(
             transaction_id=transaction_id(dataset), num_inserted_rows=counted.rows, version=dataset.version
         )
 
 
-def insert_mode(request: InsertIntoTableRequest) -> str:
+def insert_mode(request: api.InsertIntoTableRequest) -> str:
     """Append (the default) or Overwrite, in any case and in either style."""
     mode = (request.mode or "append").lower()
     if mode not in ("append", "overwrite"):
@@ -71,15 +64,15 @@ def insert_mode(request: InsertIntoTableRequest) -> str:
 
 
 def merge_insert_into_table(
-    table: TableHandle, request: MergeInsertIntoTableRequest, body: Body
-) -> MergeInsertIntoTableResponse:
+    table: TableHandle, request: api.MergeInsertIntoTableRequest, body: Body
+) -> api.MergeInsertIntoTableResponse:
     """MergeInsertIntoTable: errors 12 TableColumnNotFound, 13 InvalidInput, 14 ConcurrentModification, 19, 22."""
     return merge_insert_reader(table, request, read_stream(body))
 
 
 def merge_insert_reader(
-    table: TableHandle, request: MergeInsertIntoTableRequest, reader: pa.RecordBatchReader
-) -> MergeInsertIntoTableResponse:
+    table: TableHandle, request: api.MergeInsertIntoTableRequest, reader: pa.RecordBatchReader
+) -> api.MergeInsertIntoTableResponse:
     """MergeInsertIntoTable of batches as they come. Two source rows for one table row are refused (13)."""
     timeout = parse_timeout(request.timeout)
     check_schema(reader.schema)
@@ -91,7 +84,7 @@ def merge_insert_reader(
         if timeout is not None:
             builder = builder.retry_timeout(timeout)
         done = builder.execute(counted.reader)
-        return MergeInsertIntoTableResponse(
+        return api.MergeInsertIntoTableResponse(
             transaction_id=transaction_id(dataset),
             num_updated_rows=done["num_updated_rows"],
             num_inserted_rows=done["num_inserted_rows"],
@@ -100,7 +93,7 @@ def merge_insert_reader(
         )
 
 
-def merge_paths(request: MergeInsertIntoTableRequest) -> list[str]:
+def merge_paths(request: api.MergeInsertIntoTableRequest) -> list[str]:
     """`on` is a list in the released model and a string in the OpenAPI document: both are taken."""
     on: object = request.on
     if isinstance(on, str):
@@ -118,7 +111,7 @@ def _merge_key(target: pa.Schema, source: pa.Schema, path: str) -> str:
 
 
 def _merge_builder(
-    dataset: lance.LanceDataset, request: MergeInsertIntoTableRequest, on: list[str]
+    dataset: lance.LanceDataset, request: api.MergeInsertIntoTableRequest, on: list[str]
 ) -> MergeInsertBuilder:
     builder = dataset.merge_insert(on)
     update_if, delete_if = request.when_matched_update_all_filt, request.when_not_matched_by_source_delete_filt
@@ -144,7 +137,7 @@ def parse_timeout(text: str | None) -> timedelta | None:
     return timedelta(seconds=seconds)
 
 
-def update_table(table: TableHandle, request: UpdateTableRequest) -> UpdateTableResponse:
+def update_table(table: TableHandle, request: api.UpdateTableRequest) -> api.UpdateTableResponse:
     """UpdateTable: errors 12 TableColumnNotFound, 13 InvalidInput, 14 ConcurrentModification, 19, 22."""
     where = check_sql("predicate", request.predicate)
     pairs = [_update_pair(pair) for pair in request.updates or []]
@@ -154,7 +147,7 @@ def update_table(table: TableHandle, request: UpdateTableRequest) -> UpdateTable
     updates = {require_field(dataset.schema, path)[0]: expression for path, expression in pairs}
     with translating(table, "update"):
         done = dataset.update(updates, where=where)
-        return UpdateTableResponse(
+        return api.UpdateTableResponse(
             transaction_id=transaction_id(dataset),
             updated_rows=done["num_rows_updated"],
             version=dataset.version,
@@ -167,7 +160,7 @@ def _update_pair(pair: list[str]) -> tuple[str, str]:
     return format_path(parse_path(pair[0])), check_sql("updates", pair[1]) or ""
 
 
-def delete_from_table(table: TableHandle, request: DeleteFromTableRequest) -> DeleteFromTableResponse:
+def delete_from_table(table: TableHandle, request: api.DeleteFromTableRequest) -> api.DeleteFromTableResponse:
     """DeleteFromTable: errors 12, 13, 14, 19, 22. A predicate is required: `true` deletes every row."""
     predicate = check_sql("predicate", request.predicate)
     if predicate is None:
@@ -175,7 +168,7 @@ def delete_from_table(table: TableHandle, request: DeleteFromTableRequest) -> De
     dataset = table.open(branch=request.branch)
     with translating(table, "delete from"):
         done = dataset.delete(predicate)
-        return DeleteFromTableResponse(
+        return api.DeleteFromTableResponse(
             transaction_id=transaction_id(dataset),
             version=dataset.version,
             context={DELETED_ROWS: str(done["num_deleted_rows"])},

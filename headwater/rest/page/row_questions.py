@@ -13,11 +13,10 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 from lance_namespace import DescribeTableRequest, LanceNamespace, ListTableVersionsRequest
 
 from headwater.errors import InvalidInputError, LanceNamespaceError
-from headwater.imports import when_used
+from headwater.imports import pc, when_used
 from headwater.names import ObjectId
 from headwater.namespace.abilities import abilities_of
 from headwater.rest.call import Call

@@ -17,11 +17,11 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from headwater.clock import Clock
 from headwater.errors import CorruptFileError
+from headwater.imports import pc
 from headwater.metastore import DataFile
 from headwater.store import KeyNotFoundError, Store
 from headwater.streams.definition import Definition, field_id, with_id

@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from headwater.errors import InvalidInputError
+from headwater.imports import pc
 from headwater.metastore.records.deltas import parse_duration
 
 if TYPE_CHECKING:

@@ -16,10 +16,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from headwater.errors import CorruptFileError
+from headwater.imports import pc
 from headwater.metastore import DataFile, Delta
 from headwater.metastore.records.serving_copy import FILLED
 from headwater.store import KeyNotFoundError, RangedFile, Store

@@ -10,9 +10,9 @@ from collections.abc import Sequence
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from headwater.imports import pc
 from headwater.streams.rows.row_keys import flat
 from headwater.types import convert
 

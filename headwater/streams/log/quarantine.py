@@ -9,9 +9,9 @@ from typing import Any
 import msgspec
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from headwater.clock import Clock
+from headwater.imports import pc
 from headwater.metastore import DataFile, Delta, Reading, Transaction
 from headwater.metastore.commit.table_parts import FIRST_VERSION
 from headwater.store import Store

@@ -13,10 +13,10 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from headwater.clock import Clock
 from headwater.errors import ConcurrentModificationError, InvalidInputError
+from headwater.imports import pc
 from headwater.metastore import DataFile, Transaction
 from headwater.store import Store
 from headwater.streams.definition import Definition, define

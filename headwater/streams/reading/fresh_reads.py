@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from headwater.errors import InvalidInputError, TableColumnNotFoundError
+from headwater.imports import pc
 from headwater.streams.definition import Definition
 from headwater.streams.fold.events import Events, Rules, State, decode_lines, highest
 from headwater.streams.fold.fold import apply, fold, standing, without_gaps

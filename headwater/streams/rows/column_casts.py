@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from headwater.errors import LanceNamespaceError
+from headwater.imports import pc
 from headwater.streams.rows.column_types import is_written_as_text
 from headwater.streams.rows.row_keys import flat
 from headwater.types import convert

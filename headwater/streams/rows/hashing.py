@@ -13,7 +13,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.compute as pc
+
+from headwater.imports import pc
 
 Hashes = npt.NDArray[np.uint64]
 Array = Any  # the stubs of pyarrow cannot follow types that are told apart at run time

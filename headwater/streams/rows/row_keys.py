@@ -15,8 +15,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.compute as pc
 
+from headwater.imports import pc
 from headwater.streams.rows.hashing import hash_array
 
 Codes = npt.NDArray[np.int64]

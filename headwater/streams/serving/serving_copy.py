@@ -15,13 +15,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, cast
 from urllib.parse import urlsplit
 
-from lance_namespace import (
-    CreateTableVersionResponse,
-    DescribeTableResponse,
-    DescribeTableVersionResponse,
-    LanceNamespace,
-    ListTableVersionsResponse,
-)
+import lance_namespace as api
+from lance_namespace import LanceNamespace
 from lance_namespace_urllib3_client.models.table_version import TableVersion
 
 from headwater.clock import Clock, SystemClock
@@ -196,14 +191,14 @@ class Staging(LanceNamespace):
         return f"staging {self._stream.serving}"
 
     def describe_table(self, request: object) -> Any:
-        return DescribeTableResponse(location=self._uri, managed_versioning=True)
+        return api.DescribeTableResponse(location=self._uri, managed_versioning=True)
 
     def list_table_versions(self, request: object) -> Any:
         newest = self.staged[-1].version if self.staged else self.version
-        return ListTableVersionsResponse(versions=[self._version(newest)] if newest else [])
+        return api.ListTableVersionsResponse(versions=[self._version(newest)] if newest else [])
 
     def describe_table_version(self, request: Any) -> Any:
-        return DescribeTableVersionResponse(version=self._version(int(dict(request)["version"])))
+        return api.DescribeTableVersionResponse(version=self._version(int(dict(request)["version"])))
 
     def _version(self, number: int) -> TableVersion:
         staged = next((each for each in self.known if each.version == number), None)
@@ -225,7 +220,7 @@ class Staging(LanceNamespace):
             raise
         self.staged.append(Staged(expected, key, len(data), manifest_digest(data)))
         self.sync([key])
-        return CreateTableVersionResponse(version=self._version(expected))
+        return api.CreateTableVersionResponse(version=self._version(expected))
 
     def _hide(self, staged: str, key: str) -> bytes:
         """Give the manifest its hidden name, with what its fragments keep; its bytes then."""

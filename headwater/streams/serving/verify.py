@@ -11,9 +11,9 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from headwater.errors import LanceNamespaceError
+from headwater.imports import pc
 from headwater.metastore import Reading
 from headwater.streams.fold.events import VERSION, Mask, Rules, State, no_marks
 from headwater.streams.fold.watermark import line, measure

@@ -18,10 +18,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from headwater.errors import InvalidInputError, TableVersionNotFoundError
-from headwater.imports import lance
+from headwater.imports import lance, pc
 from headwater.protobuf import as_number, parse
 from headwater.tables.columns.fields import ROW_ADDRESS, ROW_ID
 from headwater.tables.commit.history import APPEND, SAME, VersionStep, step, timestamps

@@ -12,10 +12,10 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.compute as pc
 import pyarrow.types as kinds
 
 from headwater.errors import InvalidInputError, TableSchemaValidationError
+from headwater.imports import pc
 from headwater.types import DataType, Field, aligned, convert, is_wide
 
 MIN_DIMENSION = 2
