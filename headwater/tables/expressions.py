@@ -54,6 +54,8 @@ _TYPES = """
 arrow_cast arrow_typeof bigint binary cast char character date dec decimal double fixed float int integer numeric
 real smallint string text time timestamp tinyint try_cast varbinary varchar varying
 """
+TYPED = frozenset(_TYPES.split()) - {"arrow_cast", "cast", "try_cast"}
+"""Types that may stand before a text. Before a number Lance's planner has an internal error."""
 _WORDS = """
 all and any array as between by case else end escape filter from ilike in interval is like not or similar some then
 to when xor
@@ -207,6 +209,8 @@ class _Calls:
             return self._call(self.before)
         elif word == "$":
             return "has a $, which is not taken here"
+        elif self.before.lower() in TYPED and (first.isdecimal() or word.lower() in ("true", "false", "null")):
+            return f"has {self.before} before {word[:20]}: write cast({word[:20]} AS {self.before}), or a text after it"
         return self._excess()
 
     def _call(self, name: str) -> str:

@@ -158,3 +158,18 @@ def test_a_body_that_says_one_thing_many_times_is_measured_by_what_it_says(name:
 def test_views_that_say_a_little_are_read() -> None:
     sent = pa.table({"x": pa.array(["a", None, "a text that is longer than twelve"] * 1000, pa.string_view())})
     assert read_stream(body(sent)).read_all() == sent
+
+
+@pytest.mark.parametrize(
+    "text", ["NOT bigint true", "id = bigint 5", "date 5 = id", "id = INT null", "id < decimal 1.5"]
+)
+def test_a_type_before_a_number_is_refused_with_the_right_spelling(text: str) -> None:
+    with pytest.raises(InvalidInputError, match=r"write cast\("):
+        check_sql("filter", text)
+
+
+@pytest.mark.parametrize(
+    "text", ["id = bigint '5'", "cast(id AS bigint) = 5", "at > date '2026-01-01'", "date IS NULL"]
+)
+def test_a_type_before_a_text_and_a_column_named_like_a_type_are_taken(text: str) -> None:
+    assert check_sql("filter", text) == f"({text}\n)"
