@@ -107,6 +107,13 @@ class Registry(ABC):
         `seen`: also tables that exist only as folders. `newest`: tables come with their newest version.
         """
 
+    def recall(self, ids: Sequence[ObjectId], newest: bool = False) -> Mapping[ObjectId, CatalogObject] | None:
+        """Return as `find` without a look at the storage, where that is a request and nothing newer is likely.
+
+        A commit that was planned on older facts conflicts. None: call `find`.
+        """
+        return None
+
     @abstractmethod
     def children(self, parent: ObjectId, kind: Kind, after: str, limit: int | None) -> Sequence[str]:
         """Return at most `limit` names of children after `after`, sorted by bytes."""

@@ -10,6 +10,7 @@ from typing import TypeVar
 
 from headwater.clock import Clock
 from headwater.errors import (
+    CommitStateUnknownError,
     ConcurrentModificationError,
     InvalidInputError,
     InvalidTableStateError,
@@ -272,6 +273,16 @@ class Operations:
                 self._commit(changes)
             return answer
 
+        recalled = self.registry.recall(asked, newest)
+        if recalled is not None:
+            try:
+                planned = plan(recalled)
+                if planned[0]:
+                    return commit(planned)
+            except CommitStateUnknownError:
+                raise
+            except LanceNamespaceError:
+                pass  # the facts may be too old: look, and plan again
         return retry(self.clock, ATTEMPTS, lambda: plan(self.registry.find(asked, seen, newest)), commit)
 
     def _commit(self, changes: Sequence[Change]) -> None:

@@ -218,7 +218,7 @@ class LocalStore:
                 raise storage_error(error, os.path.basename(path)) from None
         self._name(above)
 
-    def _unsynced(self, folder: str) -> list[str]:
+    def _unsynced(self, folder: str) -> Sequence[str]:
         """Return the folder, and those above it whose names were not synced in this process.
 
         Others may have made these without a sync: Lance does, and so do puts that are not durable.

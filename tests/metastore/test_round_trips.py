@@ -10,6 +10,7 @@ import pyarrow as pa
 import pytest
 
 from headwater import names
+from headwater.errors import LanceNamespaceError
 from headwater.metastore import Metastore
 from headwater.metastore.commit import group_commit as commit_module
 from headwater.metastore.commit.log import Claim, Log
@@ -66,11 +67,41 @@ def test_a_transaction_of_any_size_is_three_round_trips_from_its_beginning(
     assert [verb for verb, _ in counting.requests] == ["get", "put", "put_all"]
 
 
-def test_moving_a_subtree_is_three_round_trips(store: Metastore, counting: CountingStore) -> None:
+def looks(counting: CountingStore) -> list[str]:
+    """The request before a commit of a writer that has taken the last slot: none where it would go over a network."""
+    return ["get"] if counting.abilities.path is not None else []
+
+
+def test_moving_a_subtree_is_two_round_trips_and_a_look_on_a_disk(store: Metastore, counting: CountingStore) -> None:
     store.run(lambda tx: [tx.create_table(["a", f"t{number}"]) for number in range(300)])
     counting.reset()
     store.run(lambda tx: tx.rename(["a"], ["b"]))
-    assert [verb for verb, _ in counting.requests] == ["get", "put", "put_all"]
+    assert [verb for verb, _ in counting.requests] == [*looks(counting), "put", "put_all"]
+
+
+def test_a_commit_of_a_catalog_is_two_round_trips_if_nobody_else_writes() -> None:
+    namespace = MetastoreNamespace(root="memory://two-round-trips")
+    namespace.create_namespace(api.CreateNamespaceRequest(id=["a"]))
+    counting = CountingStore(namespace.metastore.store)
+    namespace.metastore._log.store = counting
+    namespace.create_namespace(api.CreateNamespaceRequest(id=["a", "b"]))
+    assert [verb for verb, _ in counting.requests] == ["put", "put_all"]
+
+
+def test_what_another_writer_did_is_seen_by_a_commit_that_did_not_look(counting: CountingStore) -> None:
+    """An error, an answer without a change and a conflict on the known state are all decided again on the newest."""
+    mine, other = Metastore(counting), Metastore(counting.inner)
+    mine.run(lambda tx: tx.create_namespace(["a"]))
+    other.run(lambda tx: tx.create_namespace(["b"]))
+    assert mine.run(lambda tx: tx.create_table(["b", "t"])).path == ("b", "t")
+    other.run(lambda tx: tx.drop(["b", "t"]))
+    assert mine.run(lambda tx: tx.exists(["b", "t"])) is False
+    mine.run(lambda tx: tx.create_namespace(["c"]))
+    other.run(lambda tx: tx.create_namespace(["d"]))
+    with pytest.raises(LanceNamespaceError, match="already"):
+        mine.run(lambda tx: tx.create_namespace(["d"]))
+    assert [each.name for each in other.list()] == ["a", "b", "c", "d"]
+    assert other.verify() == []
 
 
 def test_a_writer_that_lost_a_slot_needs_two_more_round_trips(store: Metastore, counting: CountingStore) -> None:

@@ -141,6 +141,7 @@ class Log:
         self.rebuilt: list[str] = []
         """Slots that were written anew here, also while the root was opened, as far as nobody was told yet."""
         self._own: dict[int, int] = {}
+        self._last_own = 0
         self._begun = 0
         self._looked = 0
         self._next = 0, ""
@@ -244,6 +245,14 @@ class Log:
         if found:
             return number, found[0]
         return NOT_LOOKED if self._folding or len(self.segments.pending) > 1 else None
+
+    @property
+    def is_likely_newest(self) -> bool:
+        """True if a look is a request, and the last slot known here is one that this process took.
+
+        Who plans a commit on that state need not look first: nobody can take the next slot with an older one.
+        """
+        return not self._looks_alone and self.index.slot == self._last_own > 0
 
     def known(self) -> SlotIndex:
         """The index as this process has it, which costs no request; refused like any read if slots were lost."""
@@ -380,6 +389,7 @@ class Log:
     def publishing(self, number: int, transactions: int) -> None:
         """Slot `number` is ours; so many transactions of it are still to be published."""
         self._own[number] = transactions
+        self._last_own = number
 
     def published(self, number: int) -> None:
         """One transaction of a slot is published. Moves the mark that slots carry: openers need not look behind it."""

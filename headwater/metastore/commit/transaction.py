@@ -8,12 +8,17 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from types import TracebackType
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 
 from headwater.clock import Clock
-from headwater.errors import InvalidInputError, TableTagNotFoundError
+from headwater.errors import (
+    CommitStateUnknownError,
+    ConcurrentModificationError,
+    InvalidInputError,
+    TableTagNotFoundError,
+)
 from headwater.metastore.commit.draft import AppendedDelta, DeltaRead, Draft, DroppedDelta, LogRead, Read
 from headwater.metastore.commit.edits import locked
 from headwater.metastore.commit.log import Log
@@ -26,6 +31,8 @@ from headwater.metastore.state.slot_views import IndexView, Item, resolve_table
 from headwater.metastore.state.snapshot import Path
 from headwater.metastore.upkeep import named_snapshots
 from headwater.names import object_id
+
+Answer = TypeVar("Answer")
 
 
 class SavedTransaction(msgspec.Struct):
@@ -241,6 +248,29 @@ class Transaction(TableEdits):
         self._open = False
         self._committed = self._commit(self)
         return self._committed
+
+    def attempt(self, work: Callable[[Transaction], Answer]) -> tuple[Answer] | None:
+        """Return the answer of `work` if it changed something and that was committed, else None.
+
+        An error, a conflict or an answer without a change may be due to a state that is too old to be told of.
+        """
+        try:
+            answer = work(self)
+        except CommitStateUnknownError:
+            raise
+        except Exception:
+            if not self._open:
+                raise
+            self.rollback()
+            return None
+        if self.draft.empty:
+            self.rollback()
+            return None
+        try:
+            self.commit()
+        except ConcurrentModificationError:
+            return None
+        return (answer,)
 
     def rollback(self) -> None:
         """Forget all changes. Nothing was written anywhere."""

@@ -77,7 +77,7 @@ def _find(reader: Reading, id: ObjectId, lines: dict[ObjectId, Line | None]) -> 
 
 
 def is_number(name: str) -> bool:
-    """Return True for a name that the version of a table may have."""
+    """Return True for a name that a version of a table may have."""
     return name.isascii() and name.isdigit() and len(name) < 20
 
 

@@ -154,26 +154,35 @@ class MetastoreRegistry(Registry):
         if self.session.transaction_id is not None:
             inside = find_all(now, ids)
             return {id: with_newest(now, item) for id, item in inside.items()} if newest else inside
-        asked = ids if isinstance(ids, list) else list(ids)
-        found = self._known.recall(now, asked, newest)
-        if len(found) < len(asked):
-            self._look_up(now, asked, newest, found)
+        return self._facts(now, ids if isinstance(ids, list) else list(ids), newest)
+
+    def recall(self, ids: Sequence[ObjectId], newest: bool = False) -> Mapping[ObjectId, CatalogObject] | None:
+        if not (self.is_newest and self.metastore.is_likely_newest):
+            return None
+        return self._facts(self.session.state(refresh=False), ids, newest)
+
+    def _facts(self, now: Reading, ids: Sequence[ObjectId], newest: bool) -> FoundObjects:
+        found = self._known.recall(now, ids, newest)
+        if len(found) < len(ids):
+            self._look_up(now, ids, newest, found)
         return found
 
     def _look_up(self, now: Reading, ids: Sequence[ObjectId], newest: bool, found: FoundObjects) -> None:
         """Add those that are not remembered."""
-        versions: list[ObjectId] = []
+        numbered: list[ObjectId] = []
         for id in ids:
             if id in found or not id.names:
+                continue
+            if is_number(id.name):
+                numbered.append(id)
                 continue
             named = find_named(now, id, newest)
             if named is not None:
                 found[id] = named[1]
                 self._known.learn(now.slot, newest, *named, id)
-            elif is_number(id.name):
-                versions.append(id)
-        if versions:
-            found.update(find_all(now, versions))
+        if numbered:
+            items = find_all(now, numbered)
+            found.update({id: with_newest(now, item) for id, item in items.items()} if newest else items)
 
     def children(self, parent: ObjectId, kind: Kind, after: str, limit: int | None) -> Sequence[str]:
         try:
