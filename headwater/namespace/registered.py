@@ -46,7 +46,7 @@ Check = Callable[[ComposedNamespace, Any], None]
 def reads(kind: type[BaseModel], work: Work, *checks: Check) -> Callable[..., Any]:
     """A method: the request is parsed and checked, the table found, the work done."""
 
-    def method(self: ComposedNamespace, request: object, *rows: object) -> Any:
+    def method(self: ComposedNamespace, request: object, *rows: object) -> object:
         parsed: Any = parse_request(kind, request)
         if not parsed.id:
             raise InvalidInputError("The request has no table id.")
