@@ -187,7 +187,7 @@ def _following(found: Iterator[Asked], after: str) -> Iterator[Asked]:
     raise InvalidInputError(f"{after[:200]!r}, the name in `after`, is not in this list (any more): begin it anew.")
 
 
-def _rows(table: pa.Table, short: bool = True) -> Iterator[dict[str, Any]]:
+def _rows(table: pa.Table, short: bool = True) -> Iterator[dict[str, object]]:
     for batch in table.to_batches(max_chunksize=100):
         for row in batch.to_pylist():
             yield cells(row, short)

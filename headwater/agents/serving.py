@@ -96,7 +96,7 @@ class AgentTool:
         _, named = msgspec.json.schema_components([self.asked])
         return {key: value for key, value in named[self.asked.__name__].items() if key not in ("title", "description")}
 
-    def read(self, arguments: object) -> dict[str, Any]:
+    def read(self, arguments: object) -> dict[str, object]:
         """Decode the arguments. InvalidInput (13) names the problem and the arguments of the tool."""
         try:
             found = msgspec.convert(arguments or {}, self.asked)

@@ -234,7 +234,7 @@ def clean_up(args: argparse.Namespace) -> int:
     return 0
 
 
-def _policy(args: argparse.Namespace) -> dict[str, Any]:
+def _policy(args: argparse.Namespace) -> dict[str, object]:
     names = ("keep_versions", "keep_days", "grace_seconds")
     return {name: value for name in names if (value := getattr(args, name)) is not None}
 

@@ -68,7 +68,7 @@ def log(args: argparse.Namespace) -> int:
     return 0
 
 
-def entry_record(entry: LogEntry, as_json: bool) -> dict[str, Any]:
+def entry_record(entry: LogEntry, as_json: bool) -> dict[str, object]:
     """Return a transaction as a record: with all its changes as JSON, or in words."""
     texts = [_words(change) for change in summarized(entry.changes)]
     shown = texts if not is_terminal() else [*texts[:SHOWN_CHANGES], *(["..."] if len(texts) > SHOWN_CHANGES else [])]
@@ -87,7 +87,7 @@ def _words(change: LogChange) -> str:
     return f"{words_of(change)} {of}{format_name(change.path)}" if change.path else words_of(change)
 
 
-def _change(change: LogChange) -> dict[str, Any]:
+def _change(change: LogChange) -> dict[str, object]:
     return {
         "operation": change.operation,
         "kind": change.kind,
@@ -121,7 +121,7 @@ def differences(found: Diff) -> Iterator[dict[str, object]]:
         yield {**_difference(stream.path, "table", "rows"), "was": rows}
 
 
-def _texts(values: dict[str, Any]) -> str:
+def _texts(values: dict[str, object]) -> str:
     return ", ".join(f"{key}={'(none)' if value is None else cell(value)}" for key, value in values.items())
 
 

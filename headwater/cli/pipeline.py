@@ -232,7 +232,7 @@ def ingest(args: argparse.Namespace) -> int:
     return _job(args, f"ingest {args.table}", act)
 
 
-def _watch(args: argparse.Namespace, spark: Any, catalog: Catalog, source: Any, options: Mapping[str, Any]) -> int:
+def _watch(args: argparse.Namespace, spark: object, catalog: Catalog, source: Any, options: Mapping[str, Any]) -> int:
     """Take files until Ctrl-C or SIGTERM: the file that is being taken is finished, and so is the command."""
     stop = SignalledStop()
 

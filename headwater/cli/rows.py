@@ -67,7 +67,7 @@ def search(args: argparse.Namespace) -> int:
     return 0
 
 
-def _search(args: argparse.Namespace, table: Any, **what: Any) -> pa.RecordBatchReader:
+def _search(args: argparse.Namespace, table: Any, **what: object) -> pa.RecordBatchReader:
     found: pa.Table = table.search(k=max(args.limit or 0, 1), filter=args.where, columns=args.column, **what).to_arrow()
     return found.slice(0, args.limit).to_reader()
 

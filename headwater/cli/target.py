@@ -103,7 +103,7 @@ class Target:
         return headwater.Catalog(self.opening.writing())
 
     @property
-    def server(self) -> tuple[str, dict[str, Any]] | None:
+    def server(self) -> tuple[str, dict[str, object]] | None:
         """The address and the properties of a catalog behind a server."""
         found = self.resolved.properties
         return (str(found["uri"]), dict(found)) if self.resolved.impl == "rest" and "uri" in found else None

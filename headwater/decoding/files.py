@@ -98,7 +98,7 @@ def _folder_batches(found: Any, schema: pa.Schema, what: str) -> Iterator[pa.Rec
                 yield pa.RecordBatch.from_arrays(columns, schema=schema)
 
 
-def _column(batch: pa.RecordBatch, field: Any, keys: Mapping[str, Any]) -> Any:
+def _column(batch: pa.RecordBatch, field: Any, keys: Mapping[str, object]) -> object:
     if field.name in keys:
         return pa.array([keys[field.name]], field.type).take(pa.array([0] * batch.num_rows, pa.int8()))
     place = batch.schema.get_field_index(field.name)

@@ -131,7 +131,7 @@ class MetastoreNamespace(RegisteredNamespace):
             )
         return super().create_table_reader(request, reader)
 
-    def insert_reader(self, request: Any, reader: Any) -> Any:
+    def insert_reader(self, request: object, reader: Any) -> Any:
         asked = parse_request(api.InsertIntoTableRequest, request)
         if insert_mode(asked) != "append":
             return super().insert_reader(asked, reader)
@@ -172,7 +172,7 @@ class MetastoreNamespace(RegisteredNamespace):
     def delete_table_branch(self, request: object) -> Any:
         return self._change_refs(api.DeleteTableBranchRequest, request, RefEdit.delete_branch, "delete branch {.name}")
 
-    def _change_refs(self, kind: Any, request: Any, edit: Callable[[RefEdit, Any], Answer], message: str) -> Answer:
+    def _change_refs(self, kind: Any, request: object, edit: Callable[[RefEdit, Any], Answer], message: str) -> Answer:
         """Change tags or branches in the transaction that is open here, or in one of its own."""
         parsed: Any = parse_request(kind, request)
         if not parsed.id:

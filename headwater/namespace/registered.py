@@ -48,7 +48,7 @@ def reads(kind: str, work: Work, *checks: Check) -> Callable[..., Any]:
     `kind`: the name of the request's model in `lance_namespace`.
     """
 
-    def method(self: ComposedNamespace, request: object, *rows: object) -> Any:
+    def method(self: ComposedNamespace, request: object, *rows: object) -> object:
         parsed: Any = parse_request(getattr(api, kind), request)
         if not parsed.id:
             raise InvalidInputError("The request has no table id.")

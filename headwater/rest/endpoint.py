@@ -132,7 +132,7 @@ class Endpoint:
         finally:
             gone.cancel()
 
-    async def _in_data_pool(self, function: Any, *args: Any) -> Any:
+    async def _in_data_pool(self, function: Any, *args: Any) -> object:
         return await asyncio.get_running_loop().run_in_executor(self._data_pool, partial(function, *args))
 
 

@@ -134,7 +134,7 @@ def _handler(row: Verb) -> Handler:
     return handle
 
 
-def _project_log(visible: Projection, answer: Any) -> Any:
+def _project_log(visible: Projection, answer: Any) -> object:
     """A caller with a scope gets the number of every commit, and of each the changes that it may describe."""
     return msgspec.structs.replace(answer, entries=[visible.log_entry(entry) for entry in answer.entries])
 

@@ -124,7 +124,7 @@ def completed(call: Call) -> Any:
     return request.model_copy(update=update) if update else request
 
 
-def shaped(route: Route, response: Any) -> Any:
+def shaped(route: Route, response: Any) -> object:
     """Return an answer in the shape that the client reads. It has no word for a table without a version: error 19."""
     if route.operation == "DescribeTable" and response.version is None:
         raise InvalidTableStateError("The table is declared and has no version yet: write it first.")

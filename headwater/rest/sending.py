@@ -176,7 +176,7 @@ async def until_gone(receive: Callable[[], Awaitable[Any]]) -> None:
         pass
 
 
-def _close_later(stream: Any, following: asyncio.Future[Any] | None, run: Run) -> None:
+def _close_later(stream: Any, following: asyncio.Future[object] | None, run: Run) -> None:
     """End the stream where it stands, once the chunk that is being made is done: it can not be stopped halfway."""
     if isinstance(stream, SpooledAnswer):
         stream.ended = True

@@ -214,7 +214,7 @@ def told_of(call: Call, leaves: bool = False) -> dict[str, object]:
     }
 
 
-def _fields(request: Any) -> Any:
+def _fields(request: Any) -> object:
     if isinstance(request, msgspec.Struct):
         return msgspec.to_builtins(request)
     return request.model_dump(mode="json", by_alias=True, exclude_none=True)

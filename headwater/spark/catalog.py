@@ -142,7 +142,7 @@ class Connection:
             self.client.describe_table(DescribeTableRequest(id=list(table.id.names), load_detailed_metadata=True))
             raise TableNotFoundError(f"The table {table.name!r} holds no data at its location.") from None
 
-    def load_table(self, id: list[str], version: str | None = None, micros: int | None = None) -> dict[str, Any]:
+    def load_table(self, id: list[str], version: str | None = None, micros: int | None = None) -> dict[str, object]:
         """Return a table for Spark: pinned reference, exact schema, statistics, properties."""
         stream = self._streams.load(id, version, micros) if self._streams is not None else None
         if stream is not None:

@@ -380,7 +380,7 @@ def output_schema(scan: WireScan, part: LogPart) -> pa.Schema:
     return wire_schema(schema)
 
 
-def _types(schema: Mapping[str, Any]) -> list[Any]:
+def _types(schema: Mapping[str, Any]) -> list[object]:
     return [field["type"] for field in schema["fields"]]
 
 

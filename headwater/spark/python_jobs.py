@@ -171,7 +171,7 @@ def _answers(function: Function) -> Callable[[list[Any]], Any]:
     return lambda arrays: iterating(*arrays)
 
 
-def _array(values: Any, target: Any) -> Any:
+def _array(values: Any, target: object) -> Any:
     """The answer of a function as an Arrow array of the column's type; InvalidInput if a value does not fit."""
     if isinstance(values, pa.ChunkedArray):
         values = values.combine_chunks()

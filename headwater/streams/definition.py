@@ -164,11 +164,11 @@ class Definition:
 
 
 def define(
-    schema: Any,
+    schema: object,
     keys: Sequence[str] | str = (),
     sequence: Sequence[str] | str = (),
     partition_by: Sequence[Any] | str = (),
-    properties: Mapping[str, Any] | None = None,
+    properties: Mapping[str, object] | None = None,
 ) -> Definition:
     """A new stream table's definition, or InvalidInput (13) that names what cannot be.
 

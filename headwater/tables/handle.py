@@ -59,13 +59,13 @@ class CommitClient:
         self._last = None
         return answer
 
-    def describe_table(self, request: Any) -> Any:
+    def describe_table(self, request: Any) -> object:
         return self._catalog.describe_table(request)
 
-    def list_table_versions(self, request: Any) -> Any:
+    def list_table_versions(self, request: Any) -> object:
         return self._catalog.list_table_versions(request)
 
-    def describe_table_version(self, request: Any) -> Any:
+    def describe_table_version(self, request: Any) -> object:
         return self._catalog.describe_table_version(request)
 
 

@@ -7,7 +7,7 @@ import threading
 from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager
 from types import TracebackType
-from typing import Any, Self
+from typing import Self
 
 
 class BucketServer(AbstractContextManager["BucketServer"]):
@@ -38,7 +38,7 @@ class BucketServer(AbstractContextManager["BucketServer"]):
         self._thread.join()
         self._server.server_close()
 
-    def answer(self, environ: dict[str, Any], start: Callable[..., object]) -> Iterable[bytes]:
+    def answer(self, environ: dict[str, object], start: Callable[..., object]) -> Iterable[bytes]:
         with self._answering:
             told: Iterable[bytes] = self._app(environ, start)
             return told

@@ -148,7 +148,7 @@ class Visit:
         reply = self.served.ask(self._call(operation, id, fields))
         return msgspec.json.decode(reply.body) if reply.body else {}
 
-    def identity(self, id: ObjectId) -> Any:
+    def identity(self, id: ObjectId) -> object:
         """Return the id, locator and aliases of an object (FindObject); None without them or the right to see them."""
         if id.is_root or not self.served.has_history:
             return None

@@ -88,7 +88,7 @@ class Channel:
         for option in (socket.SO_RCVTIMEO, socket.SO_SNDTIMEO):
             self._socket.setsockopt(socket.SOL_SOCKET, option, limit)
 
-    def send(self, message: dict[str, Any], stream: Sequence[Chunk] | None = None, file: int | None = None) -> None:
+    def send(self, message: dict[str, object], stream: Sequence[Chunk] | None = None, file: int | None = None) -> None:
         """Send a message, and after it `stream`, all chunks of one. `file` is a descriptor to send along."""
         encoded = _encode(message).encode()
         if len(encoded) > MAX_MESSAGE:

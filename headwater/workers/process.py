@@ -131,7 +131,7 @@ class Worker:
         is_long: bool = False,
         answers: Answers | None = None,
         views: bool = False,
-    ) -> Any:
+    ) -> object:
         """Return the answer: a JSON value, the chunks of a stream, or of a short one a list of them.
 
         `views`: see `Channel.receive_chunks`.

@@ -272,7 +272,7 @@ def _below(rows: ManifestRows, names: Collection[str]) -> list[int]:
     return found
 
 
-def _kept(fragment: Fragment, columns: Collection[int]) -> dict[int, tuple[Any, ...]]:
+def _kept(fragment: Fragment, columns: Collection[int]) -> dict[int, tuple[object, ...]]:
     return {id: place for id, place in fragment.columns.items() if id in columns}
 
 

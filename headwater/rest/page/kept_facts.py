@@ -160,7 +160,7 @@ class MadeTable:
     deltas: int = 0
 
     @property
-    def inputs(self) -> Mapping[str, Any]:
+    def inputs(self) -> Mapping[str, object]:
         found: Mapping[str, Any] = self.noted.get("inputs", {})
         return found
 

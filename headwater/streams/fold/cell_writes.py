@@ -350,7 +350,7 @@ def _held(index: KeyIndex, rules: Rules, table: pa.Table) -> Codes:
     return held
 
 
-def _gather(values: Any, order: Codes, source: Codes, base: Any, held: Codes) -> Any:
+def _gather(values: Any, order: Codes, source: Codes, base: Any, held: Codes) -> object:
     """Values by their source: an event, the row as it was, or nothing (NULL)."""
     from_base = source == BASE
     both = values

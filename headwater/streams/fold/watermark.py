@@ -125,7 +125,7 @@ def plain(value: Any) -> Watermark:
     return found
 
 
-def encoded(mark: Watermark) -> Any:
+def encoded(mark: Watermark) -> object:
     """A watermark as JSON holds it."""
     return ["decimal", str(mark)] if isinstance(mark, Decimal) else mark
 

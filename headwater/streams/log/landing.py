@@ -355,7 +355,7 @@ def digest_of_batch(batch: EventBatch, bad: Sequence[Quarantined]) -> str:
     return content_digest(names, columns, len(batch.events)) + rejected + cuts
 
 
-def partitions_of(definition: Definition, events: Events) -> list[tuple[tuple[Any, ...] | None, Codes | None]]:
+def partitions_of(definition: Definition, events: Events) -> list[tuple[tuple[object, ...] | None, Codes | None]]:
     """The partitions a batch has events of, and which; None for a table without partitions."""
     if not definition.partition_by:
         return [(None, None)]
@@ -370,12 +370,12 @@ def partitions_of(definition: Definition, events: Events) -> list[tuple[tuple[An
     return found
 
 
-def _whole(events: Events, name: str) -> Any:
+def _whole(events: Events, name: str) -> object:
     column = events.rows.column(name)
     return column.combine_chunks() if column.num_chunks != 1 else column.chunk(0)
 
 
-def _plain(value: Any) -> Any:
+def _plain(value: object) -> Any:
     """A partition value as the metastore keeps it: text, number, truth or nothing."""
     if isinstance(value, bytes):
         return value.decode(errors="surrogateescape")

@@ -111,7 +111,7 @@ def encode_events(definition: Definition, events: Events, numbers: Codes, bucket
 
 
 @lru_cache(1024)
-def _field(name: str, kind: pa.DataType, id: int) -> Any:
+def _field(name: str, kind: pa.DataType, id: int) -> object:
     """Return the field of a column in files of the log."""
     return with_id(pa.field(name, kind), id)
 

@@ -129,6 +129,6 @@ class PreparedLanding(Landing):
         return concat(rules, parts)
 
 
-def _written(entry: Any) -> tuple[tuple[Any, ...] | None, DataFile, LogFile]:
+def _written(entry: Any) -> tuple[tuple[object, ...] | None, DataFile, LogFile]:
     values, file, (rows, properties) = entry
     return (None if values is None else tuple(values)), DataFile(*file), LogFile(b"", rows, properties)

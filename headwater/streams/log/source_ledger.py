@@ -39,7 +39,7 @@ class LedgerEntry:
     number: int = 0
     time: int = 0
 
-    def to_list(self) -> list[Any]:
+    def to_list(self) -> list[object]:
         return [self.digest, self.txn, self.after, self.rows, self.quarantined, self.number, self.time]
 
 

@@ -255,7 +255,7 @@ def difference(rules: Rules, old: pa.Table, new: pa.Table) -> Difference:
     )
 
 
-def _joined(old: pa.Table, new: pa.Table, name: str) -> Any:
+def _joined(old: pa.Table, new: pa.Table, name: str) -> object:
     chunks = [*old.column(name).chunks, *new.column(name).chunks]
     return pa.chunked_array(chunks, type=old.schema.field(name).type)
 

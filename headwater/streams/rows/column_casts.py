@@ -109,7 +109,7 @@ def _cast_lists(values: Sequence[object], wanted: Any) -> tuple[Any, Mask]:
     return maker.from_arrays(_offsets(lists, maker), items, type=wanted, mask=_gone(keep)), bad
 
 
-def _cast_maps(values: Sequence[object], wanted: Any) -> tuple[Any, Mask]:
+def _cast_maps(values: Sequence[object], wanted: Any) -> tuple[object, Mask]:
     pairs, bad = _parts(values, _pairs)
     keys, wrong_keys = cast_values([key for each in pairs for key, _ in each or ()], wanted.key_type)
     items, wrong = cast_values([item for each in pairs for _, item in each or ()], wanted.item_type)
@@ -121,7 +121,7 @@ def _cast_maps(values: Sequence[object], wanted: Any) -> tuple[Any, Mask]:
     return pa.MapArray.from_arrays(_offsets(pairs, pa.ListArray), keys, items, type=wanted, mask=_gone(keep)), bad
 
 
-def _cast_structs(values: Sequence[object], wanted: Any) -> tuple[Any, Mask]:
+def _cast_structs(values: Sequence[object], wanted: Any) -> tuple[object, Mask]:
     fields = [wanted.field(place) for place in range(wanted.num_fields)]
     names = [field.name for field in fields]
     structs, bad = _parts(values, lambda value: _named(value, names))
@@ -305,7 +305,7 @@ def _check_rounded(before: Any, after: Any) -> None:
         raise pa.ArrowInvalid(f"a number of type {before.type} is none of type {after.type}")
 
 
-def _parse_times(array: Any, wanted: Any) -> Any:
+def _parse_times(array: Any, wanted: Any) -> object:
     """Texts as times; one without an offset is in UTC."""
     for read in (pa.timestamp(wanted.unit, "UTC"), pa.timestamp(wanted.unit)):
         try:
@@ -343,7 +343,7 @@ def _number(value: Decimal, wanted: Any) -> Any:
     return as_float(value)
 
 
-def floats(value: object) -> Any:
+def floats(value: object) -> object:
     """A value of JSON that was read to the last digit, with numbers as Python has them."""
     if isinstance(value, dict):
         return {name: floats(part) for name, part in value.items()}

@@ -157,7 +157,7 @@ def _flat(value: object) -> object:
     return value if is_plain else f"({type(value).__name__})"
 
 
-def _text(value: object) -> Any:
+def _text(value: object) -> object:
     return value.hex() if isinstance(value, (bytes, bytearray)) else str(value)
 
 

@@ -56,7 +56,7 @@ class OneCommit:
     def namespace_id(self) -> str:
         return str(self._reads.namespace_id()) if self._reads else f"headwater commit {self._table.uri}@{self._version}"
 
-    def create_table_version(self, request: object) -> Any:
+    def create_table_version(self, request: object) -> object:
         try:
             if self._version is not None and int(told(request)["version"]) != self._version:
                 raise overtaken(self._table, self._version)
@@ -68,7 +68,7 @@ class OneCommit:
         self._taken = True
         return answer
 
-    def list_table_versions(self, request: Any) -> Any:
+    def list_table_versions(self, request: Any) -> object:
         """Return the versions of the table. pylance needs the newest one if it has no open dataset."""
         return self._reads.list_table_versions(request) if self._reads else {"versions": []}
 
@@ -80,7 +80,7 @@ class OneCommit:
         path = f"{self._table.uri}/{VERSIONS}/{manifest_name(version)}"
         return {"version": {"version": version, "manifest_path": path}}
 
-    def describe_table(self, request: Any) -> Any:
+    def describe_table(self, request: Any) -> object:
         if self._reads is None:
             raise UnsupportedOperationError("A commit to a folder has no catalog that could describe its table.")
         return self._reads.describe_table(request)
@@ -139,7 +139,7 @@ def recording(store: Store, folder: str, files: Sequence[str], record: Callable[
     """
     synced = SYNCING.submit(store.sync, files)
 
-    def take(request: object) -> Any:
+    def take(request: object) -> object:
         asked = told(request)
         try:
             synced.result()

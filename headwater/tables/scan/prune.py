@@ -184,7 +184,7 @@ def _bucketed(op: str, literal: Any, part: NamedValue, kind: pa.DataType) -> int
     return TRUE | FALSE if bucket == part.value else FALSE
 
 
-def _ranged(op: str, literal: Any, low: Any, high: Any) -> int:
+def _ranged(op: str, literal: Any, low: object, high: Any) -> int:
     """Return the possible outcomes of comparing a value between low and high with a literal."""
     if op == "=":
         true, false = low <= literal <= high, not (low == high == literal)

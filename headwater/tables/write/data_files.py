@@ -232,7 +232,7 @@ def _rewrite_partitioned(
     return writer.finish()
 
 
-def _with_row_ids(fragments: list[dict[str, Any]], ids: list[int]) -> Iterator[dict[str, Any]]:
+def _with_row_ids(fragments: list[dict[str, Any]], ids: list[int]) -> Iterator[dict[str, object]]:
     start = 0
     for value in fragments:
         rows = value["physical_rows"]

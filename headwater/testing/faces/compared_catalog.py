@@ -191,11 +191,11 @@ def _python(site: ComparedCatalog, case: Case, facts: Facts) -> Any:
     return case.python(site.here, facts)
 
 
-def _remote(site: ComparedCatalog, case: Case, facts: Facts) -> Any:
+def _remote(site: ComparedCatalog, case: Case, facts: Facts) -> object:
     return case.python(site.client(case).catalog, facts)
 
 
-def _transaction(site: ComparedCatalog, case: Case, facts: Facts) -> Any:
+def _transaction(site: ComparedCatalog, case: Case, facts: Facts) -> object:
     with site.here.transaction("all at once", author=site.author) as tx:
         return case.python(tx, facts)
 
@@ -209,12 +209,12 @@ def _past(site: ComparedCatalog, case: Case, facts: Facts) -> Any:
     return case.python(site.here.at(site.here.slot), facts)
 
 
-def _remote_past(site: ComparedCatalog, case: Case, facts: Facts) -> Any:
+def _remote_past(site: ComparedCatalog, case: Case, facts: Facts) -> object:
     there = site.client(case).catalog
     return case.python(there.at(there.slot), facts)
 
 
-def _rest(site: ComparedCatalog, case: Case, facts: Facts) -> Any:
+def _rest(site: ComparedCatalog, case: Case, facts: Facts) -> object:
     assert case.rest is not None
     path, body = case.rest
     client = site.client(case)
@@ -228,7 +228,7 @@ def _rest(site: ComparedCatalog, case: Case, facts: Facts) -> Any:
 
 
 def _cli(target: Callable[[ComparedCatalog, Case], list[str]]) -> Callable[[ComparedCatalog, Case, Facts], object]:
-    def ask(site: ComparedCatalog, case: Case, facts: Facts) -> Any:
+    def ask(site: ComparedCatalog, case: Case, facts: Facts) -> object:
         assert case.cli is not None
         out, err = io.StringIO(), io.StringIO()
         words = [filled_in(word, facts) for word in case.cli]
