@@ -45,9 +45,12 @@ def test_an_index_is_made_once_then_brought_up_to_date_and_says_what_it_covers(
     assert made.coverage == {"id_idx": 1.0, "text_idx": 1.0}
     assert index(None, catalog, "raw.t", "text").version == made.version
     land(catalog, 1000, 1010)
-    assert catalog["raw.t"].coverage() == {"id_idx": 1.0, "text_idx": 1.0}  # a small table is covered by every publish
+    assert catalog["raw.t"].coverage()["text_idx"] == 1000 / 1010  # ten rows are not worth an update of each index
+    assert len(catalog["raw.t"].search("word1005").to_list()) == 1  # and they are found
+    land(catalog, 1010, 1150)
+    assert catalog["raw.t"].coverage() == {"id_idx": 1.0, "text_idx": 1.0}
     monkeypatch.setattr(compaction, "SMALL_ROWS", 1000)
-    land(catalog, 1010, 1100)
+    land(catalog, 1150, 1300)
     assert catalog["raw.t"].coverage()["text_idx"] < 1
     assert main(["reindex", str(tmp_path / "lake"), "raw.t"]) == 0
     assert "text_idx covers 100%" in capsys.readouterr().out

@@ -202,7 +202,7 @@ def past_and_view(spark: Any, catalog: Catalog, marks: Path) -> list[Any]:
         past.upsert(pa.table({"id": range(ROWS), "at": [at] * ROWS}))
     publish(KillingRunner(spark, "history of", marks / "history-died"), catalog, "raw.past")
     past.delete([{"id": id} for id in range(ROWS // 2)])
-    publish(KillingRunner(spark, "tidy of", marks / "tidy-died"), catalog, "raw.past")
+    publish(KillingRunner(spark, "fold and write", marks / "tidy-died"), catalog, "raw.past")  # compacts too
     sql = "SELECT id % 100 AS part, count(*) AS orders, sum(at) AS total FROM raw.past GROUP BY id % 100"
     moment = ViewMoment(catalog.at(catalog.slot), catalog.slot, ["raw.past"])
     spark.sparkContext.setJobGroup("view", "a view")

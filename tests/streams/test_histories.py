@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -87,6 +87,36 @@ def test_fresh_read_publish_and_time_travel_agree_with_the_oracle(history: Histo
         assert sum(behind for _, behind in passed.values()) == everything.too_late
         assert done.rows == len(everything.state())
         assert table.verify() == []
+
+
+FILTERS: dict[str, Callable[[dict[str, object]], bool]] = {
+    "a = 1": lambda row: row["a"] == 1,
+    "a IS NULL AND b = 'x'": lambda row: row["a"] is None and row["b"] == "x",
+    "k0 IS NULL": lambda row: row["k0"] is None,
+    "k0 IS NOT NULL": lambda row: row["k0"] is not None,
+}
+
+
+@FEW
+@given(histories(), st.data())
+def test_a_filter_passes_what_is_there_at_a_position_however_much_of_it_is_published(
+    history: History, data: st.DataObject
+) -> None:
+    rules, filters = history.rules, dict(FILTERS)
+    if rules.schema.field("k0").type == pa.int64():
+        filters |= {f"k0 = {key}": lambda row, key=key: row["k0"] == key for key in (0, 1)}  # type: ignore[misc]
+    with new_table(rules) as table:
+        for batch in history.batches:
+            land(table, rules, batch)
+            if data.draw(st.booleans()):
+                table.publish()
+        for position in range(len(history.batches) + 1):
+            state = oracle(rules, history.batches[:position]).state()
+            for text, passes in filters.items():
+                found = table.to_arrow(filter=text, position=position)
+                assert rows_of(found) == sorted_rows([row for row in state if passes(row)])
+                some = table.to_arrow(columns=["b"], filter=text, position=position)
+                assert some.num_rows == found.num_rows
 
 
 @FEW

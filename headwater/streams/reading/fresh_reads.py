@@ -59,9 +59,43 @@ def read(
         raise InvalidInputError(f"A limit is a number of rows from 0 on, not {limit}.")
     if not view.tail:
         return _base_only(lake, view, wanted, text, limit)
-    table = shown_state(lake, view, list(definition.shown) if text is not None else wanted)
-    table = output(definition, table if text is None else filtered(table, text), wanted)
-    return table if limit is None else table.slice(0, limit)
+    found = _filtered_read(lake, view, wanted, text) if text is not None else None
+    if found is None:
+        table = shown_state(lake, view, list(definition.shown) if text is not None else wanted)
+        found = output(definition, table if text is None else filtered(table, text), wanted)
+    return found if limit is None else found.slice(0, limit)
+
+
+def _filtered_read(lake: Lake, view: PositionView, wanted: Sequence[str], filter: str) -> pa.Table | None:
+    """The rows that pass a filter: of the base, found by its indices, those of keys that the tail does not have, and
+    those of the tail's keys. None: the base has other columns, or the tail concerns every key.
+    """
+    definition, base = view.stream.definition, view.base
+    rules = narrowed(definition, [])
+    asked = list(dict.fromkeys((*wanted, *rules.keys)))
+    if base is None or base.schema_id != definition.schema_id or view.truncates or not asked:
+        return None
+    if any(base_names(definition, base).get(name) != name for name in definition.shown):
+        return None
+    dataset = open_version(lake, view.stream, base.version, base.manifest)
+    with judging(filter, definition.schema):
+        found = dataset.to_table(columns=asked, filter=filter)
+    events = read_tail(lake.store, view, [], True).events
+    index = _index_of(rules, events)
+    if index is not None and found.num_rows:
+        found = found.take(np.flatnonzero(index.find([found.column(name) for name in rules.keys]) < 0))
+    if rules.keys and _passes_none(events.rows.select(list(rules.keys)), filter):
+        return output(definition, found, wanted)
+    tail = filtered(shown_state(lake, view, list(definition.shown), touched=True), filter)
+    return pa.concat_tables([output(definition, found, wanted), output(definition, tail, wanted)])
+
+
+def _passes_none(keys: pa.Table, filter: str) -> bool:
+    """Return True if a filter of keys alone passes none of these; False also for a filter of other columns."""
+    try:
+        return not filtered(keys, filter).num_rows
+    except InvalidInputError:  # it names other columns
+        return False
 
 
 def count(lake: Lake, view: PositionView) -> int:

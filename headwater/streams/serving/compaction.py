@@ -125,6 +125,8 @@ LAGGING = 0.25
 """The part of the rows that an index may lack before a publish adds them."""
 LACKING = 1 << 21
 """So many rows may lack in a BTREE, however large the table is: they are looked through by every publish."""
+SMALL_LACKING = 100
+"""So many rows may lack in an index of a small table: a search looks through them, and each index takes its time."""
 FEW = 8
 """So many segments a BTREE may have, of whatever sizes: a lookup of a few keys reads a page of each, and joining the
 large ones takes longer than all else that a publish of many rows does. Where rows change everywhere, no more than six
@@ -275,7 +277,7 @@ def _lagging(dataset: Any) -> Iterator[tuple[str, int, int]]:
 
     A BTREE gets a segment of them, joined with the last ones where there are many and those are small: a look-up reads
     few segments and few rows that are in none, however large the table is, and adding rows costs what they are. Others
-    are Lance's. Those of a small table lack none, unless it has but BTREEs.
+    are Lance's. Those of a small table lack few, unless it has but BTREEs.
     """
     live = {each.fragment_id: _live(each.metadata) for each in dataset.get_fragments()}
     rows, indices = sum(live.values()), dataset.describe_indices()
@@ -283,7 +285,7 @@ def _lagging(dataset: Any) -> Iterator[tuple[str, int, int]]:
     for index in indices:
         lacking = rows - index.num_rows_indexed
         ordered = _is_ordered(index)
-        if not (is_lagging(lacking, rows, ordered) or (whole and lacking)):
+        if not (is_lagging(lacking, rows, ordered) or (whole and lacking > SMALL_LACKING)):
             continue
         sizes = [sum(live.get(id, 0) for id in segment.fragment_ids) for segment in index.segments]
         yield index.name, lacking, last_to_join(sizes, lacking) if ordered else 1
