@@ -78,7 +78,8 @@ def test_messages_of_all_partitions_are_taken_once_and_published(shop: Shop) -> 
     shop.run()
     assert shop.rows("id", "v") == [(id, "b" if id == 1 else "a") for id in range(12)]
     assert shop.lake["raw.orders"].serving.count() == 12
-    offsets = live_state(shop.lake, "orders").offset[shop.topic]
+    state: Any = live_state(shop.lake, "orders").offset
+    offsets = state[shop.topic]
     assert {partition: offsets[partition] for partition in "012"} == {"0": 4, "1": 5, "2": 4}
     assert live_state(shop.lake, "orders").commits == 2
 
