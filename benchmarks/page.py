@@ -88,10 +88,11 @@ def _run(run: Run) -> list[str]:
 def _conditions(run: Run) -> str:
     """Return the machine, its disk's own speed and the versions of a run."""
     on, disk = run.machine, run.disk
+    busy = " **A busy machine**: the ratios hold more than the figures." if on["load"] > on["cores"] else ""
     versions = ", ".join(f"{name} {version}" for name, version in run.versions.items())
     return (
         f"{on['processor']}, {on['cores']} cores, {on['memory_gib']} GiB, {on['system']}, Python {on['python']}, load "
-        f"{on['load']} at the end. The disk by itself: a durable file in {disk['durable_file_ms']} ms, a durable "
+        f"{on['load']} at the end.{busy} The disk by itself: a durable file in {disk['durable_file_ms']} ms, a durable "
         f"append in {disk['durable_append_ms']} ms, {disk['write_mb_per_s']:,.0f} MB/s. Versions: {versions}."
     )
 

@@ -183,8 +183,9 @@ class Catalog(ObjectLookup):
     ) -> CatalogTable:
         """Create a table and the missing namespaces above it.
 
-        `data`: Arrow data, a data frame or a list of rows; none makes an empty table of `schema`. Lists of floats of
-        equal length become vectors.
+        `data`: Arrow data, a data frame, a list of rows, a dataset of pyarrow or pylance, or a path or glob of files
+        (Parquet, Arrow, ORC, CSV, JSON lines). None makes an empty table of `schema`. Lists of floats of equal length
+        become vectors.
         `mode`: create, exist_ok or overwrite.
         `schema`: an Arrow schema, a mapping from names to types, or a text such as `id BIGINT NOT NULL, v vector(4)`.
         """
@@ -373,7 +374,7 @@ class Catalog(ObjectLookup):
         return collected
 
     def query(self, sql: str, dialect: str = "spark") -> pa.Table:
-        """Return the rows of one SELECT over tables of the catalog, all read at one commit.
+        """Return the rows of one SELECT over tables of the catalog, all read at one commit; or of a DESCRIBE HISTORY.
 
         In a transaction the query reads the state it began with and its own changes. Needs `headwater[sql]`.
         `dialect`: `spark` (the default), or `duckdb` for SQL of the embedded engine itself.

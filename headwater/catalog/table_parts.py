@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import os
 from abc import abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, MutableMapping, Sequence
 from typing import Any, Self
@@ -12,6 +13,7 @@ import pyarrow as pa
 from lance_namespace import LanceNamespace
 
 from headwater.arguments import check_options, checked
+from headwater.catalog.file_rows import rows_at
 from headwater.errors import (
     LanceNamespaceError,
     TableBranchNotFoundError,
@@ -220,10 +222,12 @@ class Branches(Listed):
 
 def new_rows(data: object, columns: pa.Schema | Mapping[str, object] | str | None) -> pa.RecordBatchReader:
     """Return a reader of the rows of a new table, in the types of its schema if there is one."""
-    if columns is None:
-        return reader_of(data, vectors=True)
-    schema = pa.schema(fields_of(columns))
-    return schema.empty_table().to_reader() if data is None else fit(reader_of(data), schema)
+    schema = None if columns is None else pa.schema(fields_of(columns))
+    if data is None and schema is not None:
+        return schema.empty_table().to_reader()
+    is_path = isinstance(data, str | os.PathLike)
+    rows = rows_at(data) if is_path else reader_of(data, vectors=schema is None)  # type: ignore[arg-type]
+    return rows if schema is None else fit(rows, schema)
 
 
 def near_name(catalog: Any, name: Any) -> str | None:

@@ -12,14 +12,14 @@ import pyarrow as pa
 import pyarrow.csv
 import pyarrow.parquet
 
+from headwater.catalog.file_rows import read_file
 from headwater.cli.output import print_grid, show
 from headwater.cli.target import moment_of, open_table
-from headwater.decoding.arrow import read_arrow, read_arrow_path
+from headwater.decoding.arrow import read_arrow
 from headwater.decoding.bounds import FILES
-from headwater.decoding.files import read_csv, read_json_lines
-from headwater.decoding.parquet import ParquetRows
+from headwater.decoding.files import read_json_lines
 from headwater.errors import InvalidInputError, TableNotFoundError
-from headwater.imports import lance, when_used
+from headwater.imports import when_used
 from headwater.tables.expressions import quoted
 from headwater.tables.write.input_rows import with_vectors
 
@@ -135,7 +135,8 @@ def read_rows(name: str, table: Any = None) -> pa.Table:
         raise InvalidInputError(f"There is no file {name!r}.")
     types = column_types(table.schema) if table is not None and path.suffix in (".csv", *JSON_LINES) else {}
     try:
-        return _table(path, types)
+        rows: pa.Table = read_file(name, types).read_all()
+        return rows
     except (InvalidInputError, pa.ArrowException, OSError, ValueError) as error:
         told = str(error).splitlines()[0][:200] if is_known else f"a file is read by its suffix, {', '.join(SUFFIXES)}"
         raise InvalidInputError(f"{name!r} cannot be read: {told}.") from None
@@ -158,18 +159,6 @@ def _is_plain(kind: pa.DataType) -> bool:
     nested = isinstance(kind, pa.BaseExtensionType) or kind.num_fields or pa.types.is_dictionary(kind)
     odd = pa.types.is_duration(kind) or pa.types.is_float16(kind) or pa.types.is_null(kind)
     return not (nested or odd)
-
-
-def _table(path: Path, types: dict[str, Any]) -> pa.Table:
-    if path.suffix == ".lance":
-        return lance.dataset(str(path)).to_table()
-    if path.suffix == ".parquet":
-        return ParquetRows(str(path)).table()
-    if path.suffix == ".csv":
-        return read_csv(str(path), types)
-    if path.suffix in JSON_LINES:
-        return _json(str(path), types)
-    return read_arrow_path(str(path)).read_all()
 
 
 def _json(source: Any, types: dict[str, Any]) -> pa.Table:

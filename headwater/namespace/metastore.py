@@ -119,7 +119,8 @@ class MetastoreNamespace(RegisteredNamespace):
         return f"headwater.MetastoreNamespace {{ root: {self.properties.root!r} }}"
 
     def __repr__(self) -> str:
-        return f"MetastoreNamespace(root={self.properties.root!r})"
+        past = self.session.moment
+        return f"MetastoreNamespace(root={self.properties.root!r}{'' if past is None else f', at commit {past.slot}'})"
 
     def __reduce__(self) -> tuple[Callable[..., MetastoreNamespace], tuple[dict[str, object], dict[str, str]]]:
         return _reopened, (self._given, dict(self.metastore.chosen))

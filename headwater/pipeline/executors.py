@@ -107,9 +107,14 @@ def _landed(stream: CatalogStream, intake: Intake, work: Callable[[Transaction],
         found = open_in(tx, stream.path)
         if is_compared and tx.last_position(found.path, version=found.version) != position:
             raise EvolvedError
-        return work(tx)
+        done = work(tx)
+        landed = done if isinstance(done, list) else [done]
+        rows = sum(each.rows for each in landed if isinstance(each, Landed))
+        tx.header = replace(tx.header, message=f"{verb} {many(rows, 'row')} {into} {stream.name}")
+        return done
 
-    return stream.run(act, f"{UPSERT if stream.definition.keys else APPEND} {stream.name}")
+    verb, into = (UPSERT, "into") if stream.definition.keys else (APPEND, "to")
+    return stream.run(act, f"{verb} {stream.name}")
 
 
 def _together(runner: Runner, stream: CatalogStream, intake: Intake, tell: Teller) -> list[LandingReport]:

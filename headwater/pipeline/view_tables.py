@@ -148,4 +148,4 @@ def remember(made: MadeView, view: ViewSpec, inputs: Mapping[str, list[object]])
             changed = with_properties(stream.definition, {INPUTS: text})
             tx.update_table_version(stream.path, stream.version, to_properties(changed))
 
-    made.stream.run(work, f"what {view.name} was made of")
+    made.stream.run(work, f"record the inputs of {view.name}")

@@ -22,6 +22,7 @@ from headwater.errors import InvalidInputError, UnsupportedOperationError
 from headwater.imports import duckdb, exp, lance, sqlglot, when_used
 from headwater.names import format_name, parse_name
 from headwater.sql.casts import REFUSED
+from headwater.sql.history_statement import asked_name, history_rows
 from headwater.sql.spark_parser import (
     DUCKDB,
     SPARK,
@@ -263,9 +264,14 @@ def run(
 ) -> pa.Table:
     """Return the rows of one SELECT over tables of a catalog, at most `most`; all tables are read at one commit.
 
+    Or of a DESCRIBE HISTORY, which names a table or namespace.
+
     `is_near`: this process can open the files of the tables. `moment`: a commit, a time or a snapshot. `dialect`: the
     language of the query, `spark` or `duckdb`. `is_fixed`: the catalog reads one state already, as a transaction does.
     """
+    named = asked_name(sql)
+    if named is not None:
+        return history_rows((catalog if moment is None else catalog.at(moment)).history(list(named)), most)
     with _over_tables(sql, catalog, is_near, moment, dialect, is_fixed) as engine:
         return engine.query_native(sql, most) if dialect == DUCKDB else engine.query(sql, most)
 

@@ -346,7 +346,7 @@ class StreamTable(QuarantineQueue):
 
             return take_out(tx, self._state(), stream, choose)
 
-        done = self.run(work, f"undo in {self.name}")
+        done = self.run(work, f"undo {file or source or token or txn or digest} in {self.name}")
         position = self.position if done.made is None else done.made.position or 0
         return LandingReport(position, done.deltas, done.quarantined)
 

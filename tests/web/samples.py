@@ -82,6 +82,11 @@ def letters(texts: Any) -> Any:
     return pa.array(counts, pa.list_(pa.float32(), 3))
 
 
+def letters_of_both(titles: Any, texts: Any) -> Any:
+    """Embed a title and a text together as `letters` does."""
+    return letters(pa.array([f"{title} {text}" for title, text in zip(titles, texts, strict=True)]))
+
+
 def fill(namespace: Any) -> Catalog:
     """Namespaces, a table with versions, tags and indices, and odd names."""
     catalog = Catalog(namespace)

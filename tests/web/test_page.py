@@ -59,7 +59,7 @@ PAGES = {
     "/search?q=prod%7Cphotos": "by its locator",
     "/search?q=prod%7Cphotos%7C1%7Clance%7Clance": "by its locator",
     "/search?q=prod%7Cnone": "Nothing that you may see",
-    "/log": "slot",
+    "/log": "commit",
     "/deleted": "Kept until",
     "/snapshots": "before",
     "/server": "answers",
@@ -144,7 +144,7 @@ def test_a_filter_has_an_address_and_a_script_gets_only_the_list(browser: httpx.
     [
         ("/log", "photos", "prod / photos", "prod / users"),
         ("/deleted", "nothing-like-it", "nothing-like-it", "Undrop"),
-        ("/snapshots", "nothing-like-it", "nothing-like-it", "slot"),
+        ("/snapshots", "nothing-like-it", "nothing-like-it", "commit"),
         ("/server", "requests_total", "headwater_requests_total", "headwater_request_seconds_sum"),
         (f"{TABLE}?view=versions", "good", "1 of 5 versions", "+40"),
         (f"{TABLE}?view=indices", "nothing-like-it", "nothing-like-it", "75 of 80"),

@@ -256,7 +256,7 @@ def test_a_key_of_one_namespace_sees_nothing_of_another(closed: MetastoreNamespa
     with closed.metastore.transaction("move everything from prod.photos") as tx:
         for space in ("odd", "prod"):
             tx.create_table((space, "both"))
-    assert "slot" in Document(visitor.get("/log").text).text
+    assert "commit" in Document(visitor.get("/log").text).text
     for address in ("/", "/t/odd/both?view=history", "/log", "/deleted", "/snapshots", "/search?q=o"):
         text = Document(visitor.get(address).text).text
         assert not any(word in text for word in ("prod", "photos", "users", "old")), address

@@ -194,6 +194,21 @@ def test_a_query_is_run_drawn_and_planned_and_its_mistakes_are_shown(
         assert (refused.status_code, 'role="alert"' in refused.text) == (200, True), wrong
 
 
+def test_a_pasted_text_is_embedded_by_a_function_of_several_texts(
+    lake: MetastoreNamespace, client: httpx.Client
+) -> None:
+    made = {"function": "tests.web.samples:letters_of_both", "inputs": ["title", "text"], "type": "float32[3]"}
+    schema = {"id": "int64", "title": "string", "text": "string"}
+    told = {"column.place": json.dumps(made)}
+    words = Catalog(lake).create_stream_table("prod.texts", schema, keys="id", properties=told)
+    words.upsert([{"id": 1, "title": "a", "text": "aa"}, {"id": 2, "title": "b", "text": "bb"}])
+    words.publish()
+    found = text_of(client.get("/t/prod/texts", params={"view": "rows", "near": "bbb", "by": "place", "limit": 1}))
+    assert "Near a text or vector" in found
+    assert "bb" in found
+    assert "aa" not in found
+
+
 def test_rows_are_found_near_a_pasted_text_or_vector(lake: MetastoreNamespace, client: httpx.Client) -> None:
     place = {"function": "tests.web.samples:letters", "inputs": ["word"], "type": "float32[3]"}
     words = Catalog(lake).create_stream_table(

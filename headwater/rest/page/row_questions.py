@@ -76,14 +76,18 @@ def quarantine(namespace: LanceNamespace, call: Call) -> QuarantineFacts:
 
 
 def embed(namespace: LanceNamespace, call: Call) -> EmbedFacts:
-    """Return the vector that the function of a derived column computes for a text. A worker calls the function."""
+    """Return the vector that the function of a derived column computes for a text. A worker calls the function.
+
+    The last input gets the text (a title comes before its text), and others are empty.
+    """
     definition = open_stream(metastore_of(namespace).now(), call.id.names).definition
     derived = next((one for one in definition.derived if one.name == call.request.name), None)
     if derived is None or derived.name not in text_vectors(definition):
         raise InvalidInputError(
             f"The column {call.request.name[:80]!r} has no function that makes a vector of a text: paste a vector."
         )
-    vector = compute(derived, pa.table({derived.inputs[0]: pa.array([call.request.word])}))[0].as_py()
+    texts = {name: pa.array([call.request.word if name == derived.inputs[-1] else ""]) for name in derived.inputs}
+    vector = compute(derived, pa.table(texts))[0].as_py()
     if vector is None:
         raise InvalidInputError(f"The function of {derived.name!r} made no vector of this text.")
     return EmbedFacts([float(value) for value in vector])

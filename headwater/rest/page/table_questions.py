@@ -92,12 +92,12 @@ def table(namespace: LanceNamespace, call: Call) -> TableFacts:
 
 
 def text_vectors(definition: Definition) -> list[str]:
-    """Return the derived columns whose functions make a vector of one text."""
+    """Return the derived columns whose functions make a vector of texts alone."""
     texts = {name for name, field in definition.shown.items() if is_text(field.type)}
     return [
         one.name
         for one in definition.derived
-        if is_vector(one.type) and len(one.inputs) == 1 and one.inputs[0] in texts
+        if is_vector(one.type) and one.inputs and texts.issuperset(one.inputs)
     ]
 
 

@@ -37,6 +37,7 @@ from headwater.streams.serving.schema_evolution import published_columns
 from headwater.streams.serving.serving_copy import Lake, Staged, Staging, finalize, on_top, open_version, set_aside
 from headwater.streams.serving.staged_rows import head_of, record, stage_columns, withdraw
 from headwater.streams.stream_lookup import Stream, open_in, open_stream
+from headwater.wording import many
 from headwater.work import HERE, Runner
 
 MAX_FILES = 1_000
@@ -214,13 +215,25 @@ def publish_tables(
         for path in parents_first(lake.now(), paths):
             told = (lineage or {}).get(format_name(path), {})
             made[tuple(path)] = stage(lake, tx, path, {**of_parent(tx, path, made), **told}, runner)
-        return [made[tuple(path)] for path in paths]
+        done = [made[tuple(path)] for path in paths]
+        tx.header = replace(tx.header, message=message_of(done))
+        return done
 
     names = ", ".join(format_name(path) for path in paths)
     done = where.change(work, f"publish {names}")
     for publication in done:
         finish(lake, publication)
     return [publication.published for publication in done]
+
+
+def message_of(done: Sequence[Publication]) -> str:
+    """Return the message of a publish: the tables that it made versions of, with their rows."""
+    told = [
+        f"{each.stream.name} ({many(each.published.rows, 'row')}, version {each.published.version})"
+        for each in done
+        if each.made
+    ]
+    return f"publish {', '.join(told or [each.stream.name for each in done])}"
 
 
 def _publish_within(

@@ -41,6 +41,7 @@ from headwater.streams.stream_lookup import Stream
 from headwater.table_refs import BRANCH, TAG
 from headwater.tables.commit.committer import fragment_from
 from headwater.tables.indices import NewIndex, default_name, divided, segment_from_json, segment_of
+from headwater.wording import many
 from headwater.work import Runner, Task, named
 
 if TYPE_CHECKING:
@@ -345,7 +346,8 @@ def record(
         made = replace(made, version=staged.version, manifest=staged.key)
         file, record = version_record(stream, staged, known, lake.metastore.clock.now_ms())
         is_step = staged.version <= staging.unfinished
-        published = {} if is_step else made.to_properties()
+        told = f"publish: {many(made.rows, 'row')} at position {made.position:,}"
+        published = {} if is_step else {**made.to_properties(), "change": told}
         tx.append_delta(
             stream.path,
             [file] if is_step else [file, *made.tombstones],

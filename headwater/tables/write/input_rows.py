@@ -23,7 +23,7 @@ MIN_DIMENSION = 2
 
 
 def reader_of(data: object, vectors: bool = False) -> pa.RecordBatchReader:
-    """Return a reader over Arrow data, a data frame, dicts, or an iterable of batches, which is read lazily.
+    """Return a reader over Arrow data, a dataset, a data frame, dicts, or an iterable of batches, which is read lazily.
 
     `vectors`: True makes vectors of equal-length lists of floats in untyped rows. Arrow data and frames with Arrow
     types keep their types.
@@ -36,13 +36,17 @@ def reader_of(data: object, vectors: bool = False) -> pa.RecordBatchReader:
         return _untyped(_from_pandas(data), vectors)
     if hasattr(data, "__arrow_c_stream__"):
         return pa.RecordBatchReader.from_stream(data)
+    if hasattr(data, "scanner") and isinstance(getattr(data, "schema", None), pa.Schema):  # a dataset, read as it goes
+        return data.scanner().to_reader()  # type: ignore[no-any-return]
     if isinstance(data, Iterable) and not isinstance(data, (str, bytes, Mapping)):
         rows = iter(data)
         first = next(rows, None)
         if isinstance(first, pa.RecordBatch):
             return pa.RecordBatchReader.from_batches(first.schema, _checked_batches(first, rows))
         return _untyped(_from_rows([] if first is None else [first, *rows]), vectors)
-    raise InvalidInputError(f"{type(data).__name__} is no table: give Arrow data, a data frame or a list of rows.")
+    raise InvalidInputError(
+        f"{type(data).__name__} is no table: give Arrow data, a dataset, a data frame or a list of rows."
+    )
 
 
 def _checked_batches(first: pa.RecordBatch, others: Iterable[object]) -> Iterator[pa.RecordBatch]:

@@ -14,11 +14,11 @@ const arrange = () => document.querySelectorAll("svg.graph:not(.arranged)").forE
     box.setAttribute("transform", `translate(${x - width / 2} ${y - height / 2})`);
   });
   arrows.forEach((arrow) => {
-    const points = graph.edge(arrow.dataset.from, arrow.dataset.to).points;
-    const end = points[points.length - 1];
+    const [from, to] = [graph.node(arrow.dataset.from), graph.node(arrow.dataset.to)];
+    const end = { x: to.x - width / 2, y: to.y }; // arrows leave and meet boxes in the middle of a side, not at a corner
     const [path, tip] = arrow.children;
-    const steps = points.map((point) => ({ ...point }));
-    steps[steps.length - 1].x -= 6;
+    const between = graph.edge(arrow.dataset.from, arrow.dataset.to).points.slice(1, -1);
+    const steps = [{ x: from.x + width / 2, y: from.y }, ...between, { x: end.x - 6, y: end.y }];
     let way = `M${steps[0].x} ${steps[0].y}`;
     for (let at = 1; at < steps.length; at += 1) {
       const [before, here] = [steps[at - 1], steps[at]];
