@@ -266,7 +266,7 @@ def versions(lines: Lines, root: Path, count: int = 5000) -> None:
     catalog = Catalog(str(root / "v"))
     table = catalog.create_table("t", ROW)
     for _ in range(count - 1):
-        table.insert(ROW)
+        table.append(ROW)
     dataset = lance.dataset(table.uri if hasattr(table, "uri") else str(next((root / "v").glob("*.lance"))))
     manifests = sorted(Path(dataset.uri).glob("_versions/*.manifest"))
     floor = cpu_us(lambda: [None for path in manifests if not path.read_bytes()], 1) / 1e6

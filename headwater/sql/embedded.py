@@ -72,6 +72,8 @@ class QueriedCatalog(Protocol):
 
     def __getitem__(self, name: Sequence[str]) -> QueriedTable: ...
 
+    def history(self, name: Sequence[str]) -> Sequence[object]: ...
+
 
 class EmbeddedEngine:
     """A database in memory that is there while it is used."""
