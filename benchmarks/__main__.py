@@ -11,6 +11,7 @@ BENCHMARKS = (
     "versions",
     "rest",
     "metastore",
+    "limits",
     "streams",
     "workers",
     "web",
