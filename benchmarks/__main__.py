@@ -15,6 +15,7 @@ BENCHMARKS = (
     "versions",
     "rest",
     "metastore",
+    "limits",
     "streams",
     "workers",
     "web",

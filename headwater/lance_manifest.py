@@ -7,6 +7,7 @@ import hashlib
 import os
 import struct
 import uuid
+from bisect import bisect_right
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
@@ -222,32 +223,66 @@ def read_contents(data: bytes) -> Contents:
 
     A file that lies under another base path is named as well: whoever asks what may be deleted must see it.
     """
-    files: set[str] = set()
-    folders: set[str] = set()
-    elsewhere: set[str] = set()
-    sizes: dict[str, int] = {}
-    time: int | None = None
-    for number, value, _ in parse(manifest_message(data)):
-        if number == FRAGMENT:
-            found = _fragment(as_bytes(value))
-            files.update(found.files)
-            folders.update(found.folders)
-            elsewhere.update(found.elsewhere)
-            sizes.update(found.sizes)
-        elif number == INDEX_SECTION:
-            _add_indices(section(data, as_number(value)), files, folders, elsewhere, sizes)
-        elif number == TRANSACTION_FILE:
-            files.add(f"_transactions/{as_bytes(value).decode()}")
-        elif number == TIMESTAMP:
-            time = _milliseconds(as_bytes(value))
-    return Contents(time, frozenset(files), frozenset(folders), frozenset(elsewhere), sizes)
+    return ManifestReader().read(data)
+
+
+class ManifestReader:
+    """Reads manifests one after the other, and of each only what follows the beginning that it shares with the last.
+
+    Neighbouring versions of a table have nearly the same fragments: those of 5,000 versions are 12 million.
+    """
+
+    def __init__(self) -> None:
+        self._before = b""
+        self._ends: list[int] = []
+        """Where the fragments of the last manifest end that stand before all else that names something."""
+
+    def read(self, data: bytes) -> Contents:
+        """Return what a manifest names, without what it shares with the one before. ValueError: as `read_contents`."""
+        message = manifest_message(data)
+        files, folders, elsewhere = set[str](), set[str](), set[str]()
+        sizes: dict[str, int] = {}
+        time: int | None = None
+        at, ends, is_first = self._shared(message), self._ends, True
+        self._before = b""
+        for number, value, field in parse(message[at:]):
+            at += len(field)
+            if number == FRAGMENT:
+                found = _fragment(as_bytes(value))
+                files.update(found.files)
+                folders.update(found.folders)
+                elsewhere.update(found.elsewhere)
+                sizes.update(found.sizes)
+                if is_first:
+                    ends.append(at)
+            elif number == INDEX_SECTION:
+                _add_indices(section(data, as_number(value)), files, folders, elsewhere, sizes)
+            elif number == TRANSACTION_FILE:
+                files.add(f"_transactions/{as_bytes(value).decode()}")
+            elif number == TIMESTAMP:
+                time = _milliseconds(as_bytes(value))
+            is_first = is_first and number not in (INDEX_SECTION, TRANSACTION_FILE, TIMESTAMP)
+        self._before = message
+        return Contents(time, frozenset(files), frozenset(folders), frozenset(elsewhere), sizes)
+
+    def _shared(self, message: bytes) -> int:
+        """Return where the last fragment ends that the manifest shares with the one before."""
+        low, high = 0, min(len(message), len(self._before))
+        while low < high:
+            middle = (low + high + 1) // 2
+            if message[low:middle] == self._before[low:middle]:
+                low = middle
+            else:
+                high = middle - 1
+        del self._ends[bisect_right(self._ends, low) :]
+        return self._ends[-1] if self._ends else 0
 
 
 def names_in(manifests: Iterable[bytes | None]) -> tuple[set[str], set[str]]:
     """Return the files and the folders that any of the manifests names. ValueError: one of them is not understood."""
-    files, folders = set[str](), set[str]()
+    reader, files, folders = ManifestReader(), set[str](), set[str]()
     for data in manifests:
-        contents = read_contents(data or b"")
+        contents = reader.read(data or b"")
         files |= contents.files
         folders |= contents.folders
     return files, folders

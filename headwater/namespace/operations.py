@@ -15,15 +15,14 @@ from headwater.errors import (
     InvalidInputError,
     InvalidTableStateError,
     LanceNamespaceError,
-    PermissionDeniedError,
     TableAlreadyExistsError,
     UnsupportedOperationError,
 )
 from headwater.model import Add, Change, Move, Namespace, Remove, Replace, Table
-from headwater.names import DELIMITER, ROOT, ObjectId, check_new_name, is_name, nameable
+from headwater.names import DELIMITER, ObjectId, check_new_name
 from headwater.namespace import plans
+from headwater.namespace.name_lists import NameLists
 from headwater.namespace.plans import CreateMode, DropBehavior, DropMode, Facts, Plan
-from headwater.paging import after, check_limit, token_after
 from headwater.registries.folders import (
     check_location,
     check_place,
@@ -39,10 +38,9 @@ from headwater.store import Store
 from headwater.tables.layout import discard_folder, has_version, is_occupied
 
 Answer = TypeVar("Answer")
-Names = tuple[list[str], str | None]
 
 
-class Operations:
+class Operations(NameLists):
     """The operations on names. Those on data are in `headwater.namespace.data`."""
 
     def __init__(
@@ -111,32 +109,6 @@ class Operations:
         return self.run(
             [*_with_parent(id), *_with_parent(new)], lambda facts: plans.plan_rename_namespace(facts, id, new)
         )
-
-    def list_namespaces(self, id: ObjectId, token: str | None, limit: int | None) -> Names:
-        self._require_namespaces(id)
-        return self._page(id, Kind.NAMESPACE, token, limit)
-
-    def list_tables(self, id: ObjectId, token: str | None, limit: int | None, include_declared: bool = True) -> Names:
-        self._require_namespaces(id)
-        if include_declared:
-            return self._page(id, Kind.TABLE, token, limit)
-        return self._page_created(id, token, limit)
-
-    def list_all_tables(self, token: str | None, limit: int | None, delimiter: str, include_declared: bool) -> Names:
-        """Every table of the catalog by its full identifier, a page at a time."""
-        count, start = check_limit(limit), after(token) if token else ""
-        tables = [item for item in self.registry.descendants(ROOT) if isinstance(item, Table)]
-        flat = not self.registry.capabilities.namespaces
-        asked_for = (item for item in tables if all(is_name(name, self.delimiter, flat) for name in item.id.names))
-        named = ((item.id.format(delimiter), item) for item in asked_for)
-        listed = sorted(((text, item) for text, item in named if text > start), key=lambda pair: pair[0])
-        chosen: list[str] = []
-        for text, table in listed:
-            if count is not None and len(chosen) == count:
-                return chosen, token_after(chosen[-1])
-            if include_declared or not self._is_left_out(table):
-                chosen.append(text)
-        return chosen, None
 
     def find_table(self, id: ObjectId, newest: bool = False) -> Table:
         """Return a table, with `newest` also the newest version that the catalog records of it. Errors 0, 1, 4."""
@@ -402,54 +374,6 @@ class Operations:
                 raise
         if not self.registry.location_holders(table.location):  # It was dropped before the marker was written.
             self._markers.withdraw(table)
-
-    def _page(self, id: ObjectId, kind: Kind, token: str | None, limit: int | None) -> Names:
-        count = check_limit(limit)
-        names = self._children(id, kind, after(token) if token else "", None if count is None else count + 1)
-        if not names and not id.is_root:  # which always exists, and so does what has children
-            plans.namespace_of(self.registry.find([id]), id)
-        if count is None or len(names) <= count:
-            return names, None
-        return names[:count], token_after(names[count - 1])
-
-    def _children(self, id: ObjectId, kind: Kind, start: str, limit: int | None) -> list[str]:
-        """Names that can be asked for: other writers' rows and folders may have names that cannot."""
-        found: list[str] = []
-        while True:
-            names = self.registry.children(id, kind, start, limit)
-            found += nameable(names, self.delimiter, flat=not self.registry.capabilities.namespaces)
-            if limit is None or len(names) < limit or len(found) >= limit:
-                return found[:limit]
-            start = names[-1]
-
-    def _page_created(self, id: ObjectId, token: str | None, limit: int | None) -> Names:
-        """A page without the tables that are only declared: pages of all tables until it is full."""
-        count, found = check_limit(limit), list[str]()
-        while True:
-            names, token = self._page(id, Kind.TABLE, token, 1000 if count is None else max(count, 100))
-            tables = self.registry.find(id.child(name) for name in names)
-            for name in names:
-                table = tables.get(id.child(name))
-                if not isinstance(table, Table) or self._is_left_out(table):
-                    continue
-                if count is not None and len(found) == count:
-                    return found, token_after(found[-1])
-                found.append(name)
-            if token is None:
-                return found, None
-
-    def _is_left_out(self, table: Table) -> bool:
-        """Return True if a list of created tables leaves this table out; a table that cannot be read stays in."""
-        try:
-            return self.is_only_declared(table)
-        except PermissionDeniedError:
-            return False
-
-    def _require_namespaces(self, id: ObjectId) -> None:
-        if not id.is_root and not self.registry.capabilities.namespaces:
-            raise UnsupportedOperationError(
-                "A directory catalog without a manifest has no child namespaces: set manifest_enabled=true."
-            )
 
     def _require_properties(self, properties: Mapping[str, str]) -> None:
         if properties and not self.registry.capabilities.properties:

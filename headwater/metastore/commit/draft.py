@@ -295,13 +295,13 @@ class Draft:
 
     def newest_delta(self, segments: Segments, stream: str) -> Delta | None:
         self.reads.add(LogRead(stream))
-        own = self._own(segments, stream)
-        return own[-1] if own else self.base.newest_delta(segments, stream, self._dropped(stream))
+        own = self._last_own(segments, stream)
+        return own if own is not None else self.base.newest_delta(segments, stream, self._dropped(stream))
 
     def last_position(self, segments: Segments, stream: str) -> int:
         self.reads.add(LogRead(stream))
-        own = self._own(segments, stream)
-        return own[-1].position if own else self.base.last_position(segments, stream)
+        own = self._last_own(segments, stream)
+        return own.position if own is not None else self.base.last_position(segments, stream)
 
     def positions(self, segments: Segments, stream: str) -> list[int]:
         return [delta.position for delta in self.deltas(segments, stream)]
@@ -319,9 +319,19 @@ class Draft:
         position = self.base.last_position(segments, stream) if appends else 0
         for each in appends:
             position = each.wanted if each.wanted is not None else position + 1
-            made = (position, each.type, each.files, each.partition, dict(each.properties), self.at, self.txn, 0)
-            found.append(Delta(*made, values=each.values))
+            found.append(self._shown(each, position))
         return found
+
+    def _last_own(self, segments: Segments, stream: str) -> Delta | None:
+        """Return the last delta that the transaction appends to a stream. Thousands may come before it."""
+        last = next((append for append in reversed(self.appends) if append.stream == stream), None)
+        if last is not None and last.wanted is not None:
+            return self._shown(last, last.wanted)
+        return None if last is None else self._own(segments, stream)[-1]
+
+    def _shown(self, each: AppendedDelta, position: int) -> Delta:
+        made = (position, each.type, each.files, each.partition, dict(each.properties), self.at, self.txn, 0)
+        return Delta(*made, values=each.values)
 
     def _dropped(self, stream: str) -> set[int]:
         return {drop.position for drop in self.dropped_deltas if drop.stream == stream}

@@ -10,7 +10,15 @@ from collections.abc import Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
 from typing import TypeVar
 
-from headwater.lance_manifest import MEM_WAL, Contents, manifest_digest, manifest_message, names_in, read_contents
+from headwater.lance_manifest import (
+    MEM_WAL,
+    Contents,
+    ManifestReader,
+    manifest_digest,
+    manifest_message,
+    names_in,
+    read_contents,
+)
 from headwater.metastore.records.objects import Removal
 from headwater.metastore.upkeep.garbage import OWN_FOLDERS, Folders
 from headwater.namespace.versions.stored_versions import VersionLine, staged_version
@@ -34,13 +42,11 @@ def free_files(store: Store, line: VersionLine, removed: Sequence[bytes]) -> tup
     Called when those manifests are gone. A manifest that is left and not understood may name anything: nothing goes.
     """
     try:
-        dead = [read_contents(data) for data in removed]
-        alive = [read_contents(data) for data in _remaining(store, line)]
+        dead, alive = names_in(removed), names_in(_remaining(store, line))
     except ValueError:
         return 0, 0
     location = line.table.location
-    files = frozenset().union(*(item.files for item in dead)) - frozenset().union(*(item.files for item in alive))
-    folders = frozenset().union(*(item.folders for item in dead)) - frozenset().union(*(item.folders for item in alive))
+    files, folders = dead[0] - alive[0], dead[1] - alive[1]
     sizes: dict[str, int] = {}
     for parent in sorted({name.split("/", 1)[0] for name in files | folders}):
         listing = store.children(f"{location}/{parent}")
@@ -76,24 +82,44 @@ def lost_files(
     there = {_inside(location, entry.key): entry.size for entry in store.list(f"{location}/")}
     folders = {"/".join(key.split("/")[:2]) for key in there}
     lost: dict[str, LostFile] = {}
-    deletions: dict[str, list[int]] = {}
+    reader, deletions, is_whole = ManifestReader(), dict[str, str](), True
     for number, data in _read(store, manifests):
         if _is_cut_manifest(data):
             lost[_inside(location, manifests[number])] = LostFile([number], is_gone=False)
         elif digests.get(number) not in (None, manifest_digest(data)):
             lost[_inside(location, manifests[number])] = LostFile([number], is_gone=False, is_other=True)
+        try:
+            contents = reader.read(data)
+        except ValueError:
+            continue
+        is_whole = is_whole and not any(_lost(contents, there, folders))
+        deletions.update((name, f"{location}/{name}") for name in _deletions(contents, there))
+    cut = {name for name, data in _read(store, deletions) if not data.endswith(ARROW_MAGIC)}
+    if cut or not is_whole:  # only then it matters which versions name a file
+        lost |= _lost_by_version(store, manifests, there, folders, cut)
+    return dict(sorted(lost.items()))
+
+
+def _lost_by_version(
+    store: Store, manifests: Mapping[int, str], there: Mapping[str, int], folders: Set[str], cut: Set[str]
+) -> dict[str, LostFile]:
+    """Return the files that are gone or damaged, each with all versions that name it. `cut`: damaged deletion files."""
+    lost: dict[str, LostFile] = {}
+    for number, data in _read(store, manifests):
         if not _is_readable(data):
             continue
         contents = read_contents(data)
-        for name, is_gone in _lost(contents, there, folders):
+        damaged = ((name, False) for name in _deletions(contents, there) if name in cut)
+        for name, is_gone in (*_lost(contents, there, folders), *damaged):
             lost.setdefault(name, LostFile([], is_gone)).versions.append(number)
-        for name in contents.files - contents.elsewhere:  # of these a manifest does not tell the bytes
-            if name in there and name.startswith(DELETIONS) and name.endswith(".arrow"):
-                deletions.setdefault(name, []).append(number)
-    for name, data in _read(store, {name: f"{location}/{name}" for name in deletions}):
-        if not data.endswith(ARROW_MAGIC):
-            lost[name] = LostFile(deletions[name], is_gone=False)
-    return dict(sorted(lost.items()))
+    return lost
+
+
+def _deletions(contents: Contents, there: Mapping[str, int]) -> Iterator[str]:
+    """Yield the deletion files that are there: a manifest does not tell their bytes, so they are read."""
+    for name in contents.files - contents.elsewhere:
+        if name in there and name.startswith(DELETIONS) and name.endswith(".arrow"):
+            yield name
 
 
 def _lost(contents: Contents, there: Mapping[str, int], folders: Set[str]) -> Iterator[tuple[str, bool]]:
