@@ -3,6 +3,8 @@
 python -m benchmarks.streams [rows]
 python -m benchmarks.streams flat [rows ...]     what 10 rows cost in bytes, at each size of the table
 python -m benchmarks.streams --partial [rows]    what a publish of partial rows costs beside one of whole rows
+python -m benchmarks.streams --key [rows]        one key by a filter, with a tail and without
+python -m benchmarks.streams --positions [rows]  a publish with history over 2,000 positions, and over 10
 """
 
 from __future__ import annotations
@@ -174,10 +176,52 @@ def partial(root: Path, count: int) -> None:
     print(f"publish of {count // 10} of {count}: whole {whole:.3f} s CPU, partial {less:.3f} s, {less / whole:.2f}x")
 
 
+def one_key(root: Path, count: int) -> None:
+    """Read single keys by a filter: of the base alone, with a tail of ten rows, and with one of a tenth."""
+    schema = {"id": "int64", "at": "int64", "v": "double", "s": "string"}
+    with Metastore(root / "lake") as metastore:
+        table = StreamTable.create(metastore, ["t"], schema, keys="id", sequence="at")
+        table.upsert(rows(np.arange(count), 1))
+        table.publish()
+        floor = 0.0
+        for name, tail in (("without a tail", 0), ("with a tail of 10", 10), (f"of {count // 10}", count // 10)):
+            if tail:
+                table.upsert(rows(np.arange(0, count, count // tail), 2))
+            spent = []
+            for key in RANDOM.choice(count, 20, replace=False).tolist():
+                start = time.process_time()
+                assert table.to_arrow(filter=f"id = {key}").num_rows == 1
+                spent.append(time.process_time() - start)
+            middle = float(np.median(spent))
+            floor = floor or middle
+            print(f"one key of {count} {name}: {middle * 1000:.2f} ms CPU, {middle / floor:.1f}x")
+
+
+def positions(root: Path, count: int) -> None:
+    """Publish as many rows with their history from few transactions and from many; the CPU seconds of each."""
+    schema = {"id": "int64", "at": "int64", "v": "double", "s": "string"}
+    spent: dict[int, float] = {}
+    with Metastore(root / "lake") as metastore:
+        for number in (10, 2_000):
+            path, history = [f"t{number}"], {"history": "scd2"}
+            table = StreamTable.create(metastore, path, schema, keys="id", sequence="at", properties=history)
+            for at in range(number):
+                table.upsert(rows(RANDOM.choice(count // 5, count // number, replace=False), at))
+            start = time.process_time()
+            table.publish()
+            spent[number] = time.process_time() - start
+    few, many = spent.values()
+    print(f"history of {count} rows: 10 positions {few:.2f} s CPU, 2,000 positions {many:.2f} s, {many / few:.1f}x")
+
+
 if __name__ == "__main__":
     with tempfile.TemporaryDirectory() as folder:
         if sys.argv[1:2] == ["--partial"]:
             partial(Path(folder), int(sys.argv[2]) if len(sys.argv) > 2 else 1_000_000)
+        elif sys.argv[1:2] == ["--key"]:
+            one_key(Path(folder), int(sys.argv[2]) if len(sys.argv) > 2 else 1_000_000)
+        elif sys.argv[1:2] == ["--positions"]:
+            positions(Path(folder), int(sys.argv[2]) if len(sys.argv) > 2 else 20_000)
         elif sys.argv[1:2] == ["flat"]:
             for size in sys.argv[2:] or ["250000", "1000000"]:
                 flat(Path(folder), int(size))

@@ -19,6 +19,8 @@ REFUSED = {
     "DateTimeException", "NumberFormatException", "IllegalArgumentException", "SparkRuntimeException",
 }  # fmt: skip
 GONE = {"Py4JNetworkError", "ConnectionRefusedError", "ConnectionResetError", "SparkConnectGrpcException"}
+OF_WORKER = "headwater.spark.HeadwaterException: "
+"""Before the words of the jar's Python worker."""
 UNSENT = {"PicklingError", "PySparkPicklingError"}
 
 
@@ -54,7 +56,8 @@ def failure(error: BaseException) -> LanceNamespaceError | None:
     if not type(error).__module__.startswith(("pyspark", "py4j", "grpc")):
         return None
     lines = [line.strip() for line in text.splitlines() if line.strip()]
-    why = next((line for line in lines if "Exception: " in line or "Error: " in line), first)[:300]
+    told = text.partition(OF_WORKER)[2].splitlines()
+    why = (told or [next((line for line in lines if "Exception: " in line or "Error: " in line), first)])[0][:300]
     if "PythonException" in why:
         return _task_failure(text)
     return InternalError(f"Spark failed: {why.rstrip('.')}.")

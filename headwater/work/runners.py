@@ -25,6 +25,8 @@ from headwater.work.tasks import DRIVER, DRIVER_ROWS, EMBEDDED, EXECUTORS, Runne
 java_gateway = when_used("py4j.java_gateway")
 CONNECT_CORES = 8
 """The parallelism of a Spark Connect session, which does not report its own."""
+NO_WORKER = "headwater.spark.worker` does not start"
+"""Part of the error of `Worker.java` for a Python that lacks the package."""
 _answers = msgspec.json.Decoder(list[Any])
 
 
@@ -93,19 +95,29 @@ class SparkRunner(_Elsewhere):
         context = getattr(spark, "_sc", None)
         cores = int(context.defaultParallelism) if context is not None else CONNECT_CORES
         super().__init__(spark, cores, driver_rows, progress)
+        self._has_workers = True
 
     def run(self, tasks: Sequence[Task], what: str = "") -> list[Any]:
         if not tasks:
             return []
         self._begin(tasks, what)
         todo = tuple(tasks)
-        jar = of_jar(self.spark, "Tasks") if len(todo) == 1 and todo[0].plain else None
         with described(self.spark, what), spark_tasks(self.spark, self.progress):
-            if jar is not None:
-                answers = run_by_jar(self.spark, jar, todo)
-            else:
+            answers = self._by_jar(todo) if len(todo) == 1 and todo[0].plain else None
+            if answers is None:
                 answers = run_numbered(self.spark, len(todo), lambda number: todo[number].answer())
         return self._finish(answers)
+
+    def _by_jar(self, tasks: Sequence[Task]) -> list[Any] | None:
+        """Run tasks by workers of the jar; None: the session has no jar, or its executors cannot start the workers."""
+        jar = of_jar(self.spark, "Tasks") if self._has_workers else None
+        try:
+            return None if jar is None else run_by_jar(self.spark, jar, tasks)
+        except Exception as error:
+            if NO_WORKER not in str(error):
+                raise
+            self._has_workers = False  # the package came with the job, so that only PySpark's workers find it
+            return None
 
     def map(self, frame: Any, task: Task) -> list[Any]:
         """Send rows through the jar if the session has it: `mapInArrow` takes half as long again for the same rows."""

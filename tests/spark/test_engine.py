@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -11,11 +12,12 @@ from pyspark import RDD
 from pyspark.sql import SparkSession
 
 from headwater.cli import main
-from headwater.errors import InvalidInputError
+from headwater.errors import InternalError, InvalidInputError
 from headwater.pipeline import read_pipeline, run_pipeline
 from headwater.spark import engine_session as engines
 from headwater.spark.failures import naming_failures
 from headwater.streams.serving.serving_copy import CatalogLocation
+from headwater.work import SparkRunner, Task, Where, runners
 from headwater.work.runners import step_jobs
 from headwater.work.tasks import SPARK, PipelineEngine
 from tests.pipeline.shop import Shop
@@ -76,6 +78,28 @@ def test_the_jobs_and_tasks_of_a_step_are_counted_and_named(spark: SparkSession)
     assert (step.where.place, step.where.jobs, step.where.tasks) == ("driver", 0, 0)
     context.setLocalProperty("spark.jobGroup.id", None)  # type: ignore[arg-type]  # its own way to take one back
     context.setLocalProperty("spark.job.description", None)  # type: ignore[arg-type]
+
+
+def test_a_job_of_one_plain_task_goes_through_the_jar_if_that_has_workers(
+    spark: SparkSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    runner, own = SparkRunner(spark), Task("os:getpid", plain=True)
+    (worker,) = runner.run([own])
+    assert runner.run([own]) == [worker]  # one for the JVM
+    (other,) = runner.run([Task("os:getpid")])
+    assert len({worker, other, os.getpid()}) == 3
+    assert runner.done == Where("executors", 3, 3)
+    with pytest.raises(InternalError, match="Spark failed: ZeroDivisionError: division by zero"), naming_failures():
+        runner.run([Task("operator:truediv", (1, 0), plain=True)])
+
+    def refuse(*_: object) -> list[object]:
+        raise RuntimeError("The Python worker `x -P -m headwater.spark.worker` does not start: it ended at once")
+
+    monkeypatch.setattr(runners, "run_by_jar", refuse)
+    for _ in range(2):
+        assert runner.run([own])[0] not in (worker, os.getpid())
+    source = Path(__file__).parents[2] / "java" / "headwater" / "spark" / "Worker.java"
+    assert runners.NO_WORKER in source.read_text()
 
 
 def test_executors_and_driver_read_each_others_files_and_agree(spark: SparkSession, tmp_path: Path) -> None:
