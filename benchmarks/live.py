@@ -29,7 +29,7 @@ from benchmarks.measure import RESULTS
 from headwater.catalog import Catalog
 from headwater.pipeline import read_pipeline, run_pipeline, watch_pipeline
 
-BATCHES, FILES, KEYS, PARTITIONS = 4, 4, 200_000, 4
+BATCHES, FILES, KEYS, PARTITIONS = 3, 4, 200_000, 4
 MASTER = "local[2]"
 TABLE = """
 [table."raw.orders"]
