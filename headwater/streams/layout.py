@@ -75,6 +75,16 @@ def source_page(source: str, entry: str, level: int = 0) -> str:
     return f"{source_record(source)}-{page}" if level == 0 else f"{source_record(source)}-{level}-{page}"
 
 
+def live_record(source: str) -> str:
+    """The id of the record of a live source, a stream of the table of live sources: its offset is there."""
+    return f"live-{_digest(source)}"
+
+
+def live_page(source: str, number: int) -> str:
+    """The id of a page of a live source's journal."""
+    return f"{live_record(source)}-{number}"
+
+
 def _digest(text: str) -> str:
     return hashlib.blake2b(text.encode(), digest_size=16).hexdigest()
 

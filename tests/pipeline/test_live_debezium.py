@@ -121,7 +121,7 @@ def test_an_engine_that_dies_before_its_acknowledgement_gives_nothing_twice(
     pipeline = given.batches(batches, dies_after)
     lives = len(batches) // dies_after
     for _ in range(lives):
-        with pytest.raises(ServiceUnavailableError, match=r"ended \(status 3\), and is started again"):
+        with pytest.raises(ServiceUnavailableError, match=r"ended \(status 3\): the next run goes on"):
             run_pipeline(pipeline)
         state = live_state(given.catalog, "shop")
         assert state.offset is not None

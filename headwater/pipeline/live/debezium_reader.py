@@ -90,10 +90,10 @@ class EngineProcess:
         with suppress(subprocess.TimeoutExpired):
             self._process.wait(END_S)
         told = (self._scratch / "log").read_text(errors="replace").strip().splitlines()
-        last = next((line for line in reversed(told) if "ERROR" in line or "Error" in line), told[-1] if told else "")
+        last = next((line for line in reversed(told) if "ERROR" in line or "Error" in line), None)
         return ServiceUnavailableError(
-            f"Debezium's engine ended (status {self._process.poll()}), and is started again from the last commit"
-            + (f": {last[:300]}" if last else ".")
+            f"Debezium's engine ended (status {self._process.poll()}): the next run goes on from the last commit."
+            + (f" It said: {last[:300]}" if last is not None else "")
         )
 
     def close(self) -> None:

@@ -18,7 +18,7 @@ from headwater.metastore import Reading, Transaction
 from headwater.names import format_name
 from headwater.pipeline.live.live_source import LiveState
 from headwater.streams import layout
-from headwater.streams.layout import RECORD, source_record
+from headwater.streams.layout import RECORD, live_page, live_record
 
 SOURCES = format_name(layout.SOURCES)
 _COLUMNS: dict[str, Any] = {"source": pa.string(), "kind": pa.string(), "shown": pa.string(), "into": pa.string()}
@@ -33,11 +33,11 @@ def live_state(catalog: Catalog, source: str, journal: bool = True) -> LiveState
     if not catalog.is_there:
         return LiveState()
     reading = metastore_of(catalog.namespace).session.state()
-    found = _read(reading, source_record(source))
+    found = _read(reading, live_record(source))
     if "offset" not in found:
         return LiveState(commits=int(found.get("commits", 0)))
     pages = range(int(found["pages"])) if journal else ()
-    lines = tuple(str(line) for page in pages for line in _read(reading, _page(source, page)).get("lines", ()))
+    lines = tuple(str(line) for page in pages for line in _read(reading, live_page(source, page)).get("lines", ()))
     told = tuple(found["tables"]), int(found["commits"]), bool(found.get("partial", False))
     return LiveState(found["offset"], lines, *told)
 
@@ -60,29 +60,25 @@ def prepare(catalog: Catalog, source: str, kind: str, shown: str, into: str) -> 
 def keep(catalog: Catalog, source: str, state: LiveState, lines: tuple[str, ...] = ()) -> None:
     """Write the state of a source inside the open transaction of `catalog`, and add lines to its journal."""
     tx = metastore_of(catalog.namespace).session.opened().tx
-    known = _read(tx, source_record(source))
+    known = _read(tx, live_record(source))
     pages = int(known.get("pages", 0))
     if lines:
-        last = list(_read(tx, _page(source, pages - 1)).get("lines", ())) if pages else []
+        last = list(_read(tx, live_page(source, pages - 1)).get("lines", ())) if pages else []
         is_full = sum(map(len, last)) > PAGE_BYTES
         pages += is_full or not pages
-        _write(tx, _page(source, pages - 1), {"lines": [*([] if is_full else last), *lines]})
+        _write(tx, live_page(source, pages - 1), {"lines": [*([] if is_full else last), *lines]})
     found = {"source": source, "offset": state.offset, "tables": list(state.tables), "commits": state.commits}
-    _write(tx, source_record(source), {**found, "pages": pages, "partial": state.is_partial})
+    _write(tx, live_record(source), {**found, "pages": pages, "partial": state.is_partial})
 
 
 def forget(catalog: Catalog, source: str) -> None:
     """Forget the offset of a source inside the open transaction of `catalog`: it is read from its beginning again."""
     tx = metastore_of(catalog.namespace).session.opened().tx
-    known = _read(tx, source_record(source))
+    known = _read(tx, live_record(source))
     for number in range(int(known.get("pages", 0))):
-        _write(tx, _page(source, number), {"lines": []})
+        _write(tx, live_page(source, number), {"lines": []})
     if known:
-        _write(tx, source_record(source), {"source": source, "commits": int(known["commits"]) + 1})
-
-
-def _page(source: str, number: int) -> str:
-    return f"{source_record(source)}-journal-{number}"
+        _write(tx, live_record(source), {"source": source, "commits": int(known["commits"]) + 1})
 
 
 def _read(reading: Reading, id: str) -> dict[str, Any]:
