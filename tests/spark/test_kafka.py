@@ -31,9 +31,7 @@ keys = ["id"]
 """
 
 
-def test_executors_read_ranges_and_a_new_column_of_one_is_in_all(
-    spark: SparkSession, tmp_path: Path
-) -> None:
+def test_executors_read_ranges_and_a_new_column_of_one_is_in_all(spark: SparkSession, tmp_path: Path) -> None:
     cluster = MockKafka()
     for partition in range(3):
         cluster.send("executors", [{"id": 3 * n + partition, "v": n} for n in range(50)], partition)
