@@ -29,7 +29,7 @@ from benchmarks.measure import RESULTS
 from headwater.catalog import Catalog
 from headwater.pipeline import read_pipeline, run_pipeline, watch_pipeline
 
-BATCHES, FILES, KEYS, PARTITIONS = 4, 4, 200_000, 4
+BATCHES, FILES, KEYS, PARTITIONS = 3, 4, 200_000, 4
 MASTER = "local[2]"
 TABLE = """
 [table."raw.orders"]
@@ -71,7 +71,7 @@ class ByHand:
     """A stream of files whose batches are merged into a Delta table."""
 
     def __init__(self, spark: Any, folder: Path) -> None:
-        import deltalake
+        import deltalake  # type: ignore[import-not-found]
 
         self._deltalake, self._spark, self._folder = deltalake, spark, folder
         self._table = str(folder / "delta")

@@ -15,7 +15,7 @@ from headwater import imports
 if TYPE_CHECKING:
     from headwater.catalog import Catalog, CatalogTable
     from headwater.config import connect, open_catalog
-    from headwater.loads.destination import dlt_destination
+    from headwater.loads.front import dlt_destination
     from headwater.metastore import Metastore
     from headwater.namespace.directory import DirectoryNamespace
     from headwater.namespace.metastore import MetastoreNamespace
@@ -39,7 +39,7 @@ _HOMES = {
     "Metastore": "headwater.metastore",
     "MetastoreNamespace": "headwater.namespace.metastore",
     "connect": "headwater.config",
-    "dlt_destination": "headwater.loads.destination",
+    "dlt_destination": "headwater.loads.front",
     "load_ipython_extension": "headwater.notebook",
     "open_catalog": "headwater.config",
 }

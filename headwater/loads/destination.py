@@ -21,7 +21,7 @@ import pyarrow as pa
 from headwater.catalog import Catalog
 from headwater.catalog.transactions import metastore_of
 from headwater.decoding.parquet import ParquetRows
-from headwater.errors import InvalidInputError, LanceNamespaceError, UnsupportedOperationError
+from headwater.errors import LanceNamespaceError, UnsupportedOperationError
 from headwater.loads.dispositions import (
     APPEND,
     DELETED,
@@ -35,6 +35,7 @@ from headwater.loads.dispositions import (
     whole_rows,
     with_deletes,
 )
+from headwater.loads.front import INTO, named
 from headwater.streams.log.checks import Check
 from headwater.streams.log.landing import LandingReport
 from headwater.streams.sources.formats import total
@@ -62,7 +63,6 @@ except ModuleNotFoundError as missing:
         f"Loading with dlt needs the module {missing.name}: pip install 'headwater[dlt]'."
     ) from None
 
-INTO = "{dataset}.{table}"
 OWN = (STATES, VERSIONS, LOADS)
 """Tables that dlt keeps for itself."""
 
@@ -372,28 +372,6 @@ class HeadwaterDestination(Destination[HeadwaterConfiguration, HeadwaterClient])
 
 
 HeadwaterDestination.register()
-
-
-def dlt_destination(catalog: str | Catalog, into: str = INTO, publish: bool = True, **config: Any) -> Any:
-    """Return a catalog as a destination of dlt, for `dlt.pipeline(destination=...)`.
-
-    `catalog`: a path, an address, a profile, or an open `Catalog` with transactions.
-    `into`: the names of tables, with `{dataset}` and `{table}`.
-    `publish`: publish the tables of a load package in the commit of its rows.
-    `config`: further configuration of the destination, by dlt's names.
-    """
-    named(into, "dataset", "table")
-    return HeadwaterDestination(catalog, into=into, publish=publish, **config)
-
-
-def named(into: str, dataset: str, table: str) -> tuple[str, ...]:
-    """Return the name of a table by a pattern; raise InvalidInput (13) for one that names all tables alike."""
-    if "{table}" not in into:
-        raise InvalidInputError(f"into = {into!r} has no {{table}}: tables of a load would have one name.")
-    try:
-        return tuple(part.format(dataset=dataset, table=table) for part in into.split("."))
-    except (KeyError, IndexError, ValueError):
-        raise InvalidInputError(f"into = {into!r} may have {{dataset}} and {{table}}, and no other braces.") from None
 
 
 def _files_of(storage: PackageStorage, load_id: str) -> dict[str, list[str]]:

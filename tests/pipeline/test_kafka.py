@@ -19,7 +19,7 @@ from headwater.pipeline import parse_pipeline, read_pipeline, run_pipeline, watc
 from headwater.pipeline.live import kafka_reader
 from headwater.pipeline.live.offsets import live_state
 from headwater.streams.sources import kafka
-from headwater.streams.sources.kafka import after, begun, checked_offsets, next_ranges
+from headwater.streams.sources.kafka import after, begun, check_partitions, checked_offsets, next_ranges
 from tests.pipeline.mock_kafka import MockKafka
 
 HEAD = '[pipeline]\nname = "k"\ncatalog = "./lake"\nengine = "embedded"\n'
@@ -222,6 +222,13 @@ def test_a_partition_that_its_topic_got_later_begins_at_its_first_message() -> N
     limits = {"t": {0: (0, 7), 1: (0, 4)}}
     assert begun({}, limits, "latest") == {"t": {"0": 7, "1": 4}}
     assert begun({"t": {"0": 7}}, limits, "latest") == {"t": {"0": 7, "1": 0}}
+
+
+def test_a_topic_that_is_ordered_by_offsets_may_get_no_more_partitions() -> None:
+    check_partitions({"t": {"0": 7}}, {"t": {0: (0, 9)}}, "t")
+    check_partitions({}, {"t": {0: (0, 9), 1: (0, 9)}}, "t")
+    with pytest.raises(InvalidInputError, match=r"t got 1 more partitions.*--full-refresh"):
+        check_partitions({"t": {"0": 7}}, {"t": {0: (0, 9), 1: (0, 9)}}, "t")
 
 
 Lengths = st.lists(st.tuples(st.integers(0, 1000), st.integers(0, 1000)), min_size=1, max_size=5)

@@ -22,6 +22,7 @@ from headwater.catalog import Catalog
 from headwater.errors import InvalidInputError, LanceNamespaceError, ServiceUnavailableError
 from headwater.imports import when_used
 from headwater.loads.dispositions import STATES
+from headwater.loads.front import dlt_destination
 from headwater.pipeline.live.dlt_spec import DltSpec
 from headwater.pipeline.live.live_source import LiveBatch, LiveContext
 from headwater.pipeline.live.live_tables import RowsPart, fitted_table
@@ -84,7 +85,7 @@ class DltReader:
     def _run(self, folder: str) -> list[Package]:
         """Run dlt in a folder, and return its load packages."""
         kept = destination.KeptPackages(folder, self._offset.get("schemas", {}), _state(self._offset.get("state")))
-        made = destination.dlt_destination(self._context.catalog, into=self._context.into, keeps=kept)
+        made = dlt_destination(self._context.catalog, into=self._context.into, keeps=kept)
         name = self._context.source
         os.environ.setdefault(TELEMETRY, "false")  # a pipeline of ours tells nobody that it ran
         with beside(Path(self._context.folder)):

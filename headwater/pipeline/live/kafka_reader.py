@@ -32,10 +32,12 @@ from headwater.streams.sources.kafka import (
     Offsets,
     after,
     begun,
+    check_partitions,
     checked_offsets,
     next_ranges,
     read_range,
 )
+from headwater.streams.sources.messages import OFFSET
 from headwater.streams.stream_lookup import Stream
 from headwater.wording import many
 from headwater.work import HERE, Json, Runner, Task
@@ -74,16 +76,20 @@ class KafkaReader:
     def take(self, wait_s: float) -> LiveBatch | None:
         """Return the messages that came since; None: there are none."""
         limits = self._broker.limits()
+        for topic in self._spec.topics:
+            if OFFSET in self._context.spec_of(self._table(topic)).sequence:
+                check_partitions(self._known or {}, limits, topic)
         offsets = begun(self._offsets, limits, self._spec.start)
         offsets, lost = checked_offsets(offsets, limits, self._spec.on_lost == CONTINUE)
         for each in lost:
             self._context.say(f"warning: {self._context.source}: lost {each}")
         ranges = next_ranges(offsets, limits, MOST, 2 * self._context.runner.cores)
         self._offsets = offsets
-        if not ranges and self._known == offsets:
+        known = self._known or {}
+        if not ranges and all(known.get(topic) == each for topic, each in offsets.items()):
             return None
         parts = [self._part(topic, [each for each in ranges if each.topic == topic]) for topic in self._spec.topics]
-        return LiveBatch([part for part in parts if part.ranges], after(offsets, ranges))
+        return LiveBatch([part for part in parts if part.ranges], {**known, **after(offsets, ranges)})
 
     def acknowledge(self, batch: LiveBatch) -> None:
         """Go on after a batch. Kafka itself is told nothing."""
@@ -92,8 +98,11 @@ class KafkaReader:
     def close(self) -> None:
         """Nothing is open: consumers belong to the processes that read."""
 
+    def _table(self, topic: str) -> str:
+        return self._context.table(topic.replace(".", "_"))
+
     def _part(self, topic: str, ranges: Sequence[OffsetRange]) -> KafkaPart:
-        table = self._context.table(topic.replace(".", "_"))
+        table = self._table(topic)
         spec = self._context.spec_of(table)
         is_new = not (self._context.catalog.is_there and table in self._context.catalog)
         columns = self._inferred(table, spec, ranges) if ranges and is_new and spec.schema is None else {}

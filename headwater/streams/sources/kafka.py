@@ -97,6 +97,19 @@ def checked_offsets(offsets: Offsets, limits: Limits, may_lose: bool) -> tuple[O
     return found, lost
 
 
+def check_partitions(known: Offsets, limits: Limits, topic: str) -> None:
+    """Raise InvalidInput (13) if a topic that orders its rows by `_offset` got more partitions. Pure.
+
+    A key may be in another partition since then, where offsets begin anew: its newest rows would count as late.
+    """
+    more = [each for each in limits[topic] if topic in known and str(each) not in known[topic]]
+    if more:
+        raise InvalidInputError(
+            f"{topic} got {len(more)} more partitions, and its table is ordered by _offset, which orders the messages "
+            "of one partition only. Nothing was taken: give another sequence_by and run with --full-refresh."
+        )
+
+
 def next_ranges(offsets: Offsets, limits: Limits, most: int, tasks: int) -> list[OffsetRange]:
     """Return the ranges of the next batch, in the order in which they land. Pure.
 
