@@ -95,9 +95,7 @@ def text_vectors(definition: Definition) -> list[str]:
     """Return the derived columns whose functions make a vector of texts alone."""
     texts = {name for name, field in definition.shown.items() if is_text(field.type)}
     return [
-        one.name
-        for one in definition.derived
-        if is_vector(one.type) and one.inputs and texts.issuperset(one.inputs)
+        one.name for one in definition.derived if is_vector(one.type) and one.inputs and texts.issuperset(one.inputs)
     ]
 
 
