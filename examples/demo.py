@@ -218,10 +218,15 @@ def serve(folder: Path) -> None:
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
-    print(f"\nThe page, until you press Ctrl-C: http://127.0.0.1:{port}/{PAGE}", flush=True)
     command = [sys.executable, "-m", "headwater", "serve", str(folder / "lake"), "--port", str(port)]
-    with suppress(KeyboardInterrupt):
-        subprocess.run([*command, "--no-access-log"], check=False, stderr=subprocess.DEVNULL)
+    with subprocess.Popen(
+        [*command, "--no-access-log"], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
+    ) as server:
+        assert server.stdout is not None
+        with suppress(KeyboardInterrupt):
+            if server.stdout.readline():  # it answers
+                print(f"\nThe page, until you press Ctrl-C: http://127.0.0.1:{port}/{PAGE}", flush=True)
+            server.wait()
 
 
 def own_folder(given: str | None) -> Path:

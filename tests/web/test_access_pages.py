@@ -119,7 +119,7 @@ def test_a_server_without_keys_says_that_the_first_one_closes_it(tmp_path: Path)
     lake = MetastoreNamespace(root=str(tmp_path / "lake"))
     Catalog(lake).create_namespace("prod")
     with start_in_thread(lake, face=page) as server, httpx.Client(headers={"accept": "text/html"}) as client:
-        assert "The first key closes it" in client.get(f"{server.url}/access").text
+        assert "the first key closes it" in client.get(f"{server.url}/access").text
     with start_in_thread(lake, settings=Settings(catalog_keys=False), face=page) as server:
         answer = httpx.get(f"{server.url}/access", headers={"accept": "text/html"})
         assert "takes no API keys" in answer.text

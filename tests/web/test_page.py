@@ -46,7 +46,7 @@ PAGES = {
     "/t/prod/events?view=lineage": "prod.daily",
     "/lineage": "prod.daily",
     "/runs": "No pipeline has run yet",
-    "/access": "The first key closes it",
+    "/access": "the first key closes it",
     "/t/prod/daily?view=lineage&column=what": "Lineage of",
     "/sql": "start with a table",
     "/sql?sql=SELECT+id%2C+score+FROM+prod.photos": "score by id",
