@@ -43,6 +43,8 @@ MEASURES: dict[str, tuple[str, ...]] = {
     "scale": ("metastore", "streams", "namespace", "store"),
     "spark": _SPARK,
     "tpch": _SPARK,
+    "live": ("pipeline", *_STREAMS, "work"),
+    "limits": (*_NAMES, "metastore", "catalog", "rest"),
     "trees": (),
 }
 """Parts of `headwater/` that a benchmark measures, by the first word of its name; none: it compares two trees."""
