@@ -71,7 +71,7 @@ class ByHand:
     """A stream of files whose batches are merged into a Delta table."""
 
     def __init__(self, spark: Any, folder: Path) -> None:
-        import deltalake
+        import deltalake  # type: ignore[import-not-found]
 
         self._deltalake, self._spark, self._folder = deltalake, spark, folder
         self._table = str(folder / "delta")

@@ -105,7 +105,7 @@ class Delta:
     name = "deltalake: merge"
 
     def __init__(self, folder: Path, base: pa.Table) -> None:
-        import deltalake
+        import deltalake  # type: ignore[import-not-found]
 
         self.folder = folder / "delta"
         self._open: Any = lambda: deltalake.DeltaTable(str(self.folder))
