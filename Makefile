@@ -88,7 +88,7 @@ $(DOCS)/.ready: requirements/docs.txt
 	touch $@
 
 pin:
-	uv pip compile pyproject.toml --all-extras --group dev --generate-hashes --python-version 3.11 --no-header -o requirements/development.txt
+	uv pip compile pyproject.toml --extra all --group dev --generate-hashes --python-version 3.11 --no-header -o requirements/development.txt
 	uv pip compile requirements/clients.in -c requirements/development.txt --generate-hashes --python-version 3.11 --no-header --no-annotate -o requirements/clients.txt
 	uv pip compile requirements/notebook.in -c requirements/development.txt --generate-hashes --python-version 3.11 --no-header --no-annotate -o requirements/notebook.txt
 	uv pip compile requirements/debezium.in --generate-hashes --python-version 3.11 --no-header --no-annotate -o requirements/debezium.txt
