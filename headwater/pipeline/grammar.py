@@ -169,7 +169,7 @@ class Pipeline:
         return next(table for table in self.tables if table.name == name)
 
     def spec_of(self, name: str) -> TableSpec:
-        """What the file says of a table of a live source: by its name, or of all tables of the source."""
+        """Return the settings of the file for a table of a live source: by its name, or for all of the source."""
         named = (table for table in self.tables if table.name == name)
         alike = (replace(spec, name=name) for into, spec in self.patterns.items() if feeds(into, name))
         return next(named, None) or next(alike, TableSpec(name))

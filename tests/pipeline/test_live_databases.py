@@ -266,7 +266,8 @@ def test_the_tables_equal_the_database_though_all_three_are_killed(
         assert reader.wrong == []
         assert reader.looks > 0
         assert {table: difference(catalog, server, table) for table in TABLES} == {table: [] for table in TABLES}
-        assert all(catalog[f"raw.{table}"].quarantine().num_rows == 0 for table in TABLES)
+        made = [name for name in (f"raw.{table}" for table in TABLES) if name in catalog]  # an empty one may not be
+        assert all(catalog[name].quarantine().num_rows == 0 for name in made)
         if kind is LivePostgres:
             slot = server.run("SELECT confirmed_flush_lsn - '0/0' FROM pg_replication_slots")
             offset: Any = live_state(catalog, "bank").offset

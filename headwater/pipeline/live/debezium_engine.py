@@ -249,7 +249,7 @@ CAUGHT = {"postgres": CaughtPostgres, "mysql": CaughtBinlog}
 
 
 class Batches:
-    """What the engine calls with each batch of its own: makes batches that may be committed, and waits for that."""
+    """The consumer that the engine calls: makes batches that may be committed, and waits for their commits."""
 
     def __init__(self, pipes: Pipes, orders: Json, caught: Caught) -> None:
         self._pipes, self._caught = pipes, caught

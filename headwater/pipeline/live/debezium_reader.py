@@ -13,7 +13,6 @@ import shutil
 import subprocess
 import sys
 import tempfile
-import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -22,6 +21,7 @@ from typing import Any
 import msgspec
 
 from headwater.catalog.transactions import metastore_of
+from headwater.clock import Clock
 from headwater.errors import InvalidInputError, ServiceUnavailableError, UnsupportedOperationError
 from headwater.pipeline.live.debezium_columns import key_columns, table_columns
 from headwater.pipeline.live.debezium_settings import PREFIX, engine_orders, slot_of
@@ -43,8 +43,9 @@ PAYLOAD = ',"payload":'
 class EngineProcess:
     """The process of the engine, and its lines."""
 
-    def __init__(self, command: Sequence[str], orders: Mapping[str, Any], scratch: Path) -> None:
+    def __init__(self, command: Sequence[str], orders: Mapping[str, Any], scratch: Path, clock: Clock) -> None:
         self._scratch = scratch
+        self._clock = clock
         self._log = (scratch / "log").open("wb")
         self._rest = b""
         self._process = subprocess.Popen(
@@ -66,9 +67,9 @@ class EngineProcess:
 
     def line(self, wait_s: float) -> dict[str, Any] | None:
         """Return the next line; None if none came in time. ServiceUnavailable (17) if the process has ended."""
-        end = time.monotonic() + wait_s
+        end = self._clock.monotonic() + wait_s
         while b"\n" not in self._rest:
-            if not self._more(max(0.0, end - time.monotonic())):
+            if not self._more(max(0.0, end - self._clock.monotonic())):
                 return None
         line, _, self._rest = self._rest.partition(b"\n")
         found: dict[str, Any] = msgspec.json.decode(line)
@@ -119,11 +120,12 @@ class DebeziumReader:
         self.is_caught_up = False
         self._schemas: dict[str, Mapping[str, Any] | None] = {}
         self._made: dict[str, str] = {}
-        slot = slot_of(str(metastore_of(context.catalog.namespace).properties.root), context.source)
+        catalog = metastore_of(context.catalog.namespace)
+        slot = slot_of(str(catalog.properties.root), context.source)
         self._scratch = Path(tempfile.mkdtemp(prefix="headwater-debezium-"))
         try:
             orders = engine_orders(spec, slot, context.state, self._scratch)
-            self.engine = EngineProcess(command or engine_command(), orders, self._scratch)
+            self.engine = EngineProcess(command or engine_command(), orders, self._scratch, catalog.clock)
         except BaseException:
             shutil.rmtree(self._scratch, ignore_errors=True)
             raise

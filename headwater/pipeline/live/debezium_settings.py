@@ -13,7 +13,7 @@ from headwater.pipeline.live.live_source import LiveState
 from headwater.references import follow
 
 PREFIX = "headwater"
-"""What the topics of the engine begin with: `headwater.schema.table`."""
+"""The beginning of the names of the topics: `headwater.schema.table`."""
 COMMON = {
     "offset.storage": "org.apache.kafka.connect.storage.FileOffsetBackingStore",
     "offset.flush.interval.ms": "0",

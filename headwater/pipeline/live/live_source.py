@@ -83,7 +83,7 @@ class LiveReader(Protocol):
 
 @dataclass(frozen=True)
 class LiveContext:
-    """What a reader is opened with."""
+    """The arguments that a reader is opened with."""
 
     source: str
     into: str
