@@ -36,6 +36,7 @@ from headwater.loads.dispositions import (
     with_deletes,
 )
 from headwater.loads.front import INTO, named
+from headwater.names import format_name
 from headwater.streams.log.checks import Check
 from headwater.streams.log.landing import LandingReport
 from headwater.streams.sources.formats import total
@@ -307,7 +308,7 @@ class HeadwaterClient(JobClientBase, WithStateSync):
             return load_of(table)
 
     def _shown(self, table: str) -> str:
-        return ".".join(self.name_of(table))
+        return format_name(self.name_of(table))
 
 
 @dataclass(frozen=True)

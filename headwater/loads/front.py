@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from headwater.errors import InvalidInputError
 from headwater.imports import when_used
+from headwater.names import parse_name
 
 if TYPE_CHECKING:
     from headwater.catalog import Catalog
@@ -31,6 +32,6 @@ def named(into: str, dataset: str, table: str) -> tuple[str, ...]:
     if "{table}" not in into:
         raise InvalidInputError(f"into = {into!r} has no {{table}}: tables of a load would have one name.")
     try:
-        return tuple(part.format(dataset=dataset, table=table) for part in into.split("."))
+        return tuple(part.format(dataset=dataset, table=table) for part in parse_name(into))
     except (KeyError, IndexError, ValueError):
         raise InvalidInputError(f"into = {into!r} may have {{dataset}} and {{table}}, and no other braces.") from None

@@ -237,7 +237,10 @@ PASSES_ANYTHING_ON = {"imports.py", "moving/deltacat/replay.py"}
 """A module that is imported when it is used, and a catalog that nothing is done to."""
 
 FOREIGN_PRIVATE = {
+    "_AUTHENTICATION": "confluent_kafka",
+    "_AUTO_OFFSET_RESET": "confluent_kafka",
     "_DummyThread": "threading",
+    "_PARTITION_EOF": "confluent_kafka",
     "_REGISTERED_IMPLS": "lance_namespace",
     "_actions": "argparse",
     "_ds": "pylance",

@@ -51,6 +51,7 @@ LAYERS = (
     ("rest", "web"),
     ("config",),
     ("catalog",),
+    ("loads",),
     ("moving",),
     ("spark",),
     ("pipeline",),

@@ -11,7 +11,6 @@ import importlib
 import os
 import shutil
 import tempfile
-import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
@@ -19,6 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from headwater.catalog import Catalog
+from headwater.catalog.transactions import metastore_of
 from headwater.errors import InvalidInputError, LanceNamespaceError, ServiceUnavailableError
 from headwater.imports import when_used
 from headwater.loads.dispositions import STATES
@@ -46,7 +46,8 @@ class DltReader:
         self._offset = context.state.offset or {}
         self._folder: str | None = None
         self._ran = False
-        self._next = 0.0
+        self._clock = metastore_of(context.catalog.namespace).clock
+        self._next = 0
 
     @property
     def is_caught_up(self) -> bool:
@@ -55,9 +56,9 @@ class DltReader:
 
     def take(self, wait_s: float) -> LiveBatch | None:
         """Run the source, unless it ran a short time ago; return its load packages as one batch."""
-        if time.monotonic() < self._next:
+        if self._clock.now_ms() < self._next:
             return None
-        self._next = time.monotonic() + self._spec.every_s
+        self._next = self._clock.now_ms() + round(1000 * self._spec.every_s)
         self.close()
         self._folder = tempfile.mkdtemp(prefix="headwater-dlt-")
         packages = self._run(self._folder)
