@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from types import TracebackType
 from typing import Any, TypeVar
 
@@ -120,6 +121,11 @@ class Transaction(TableEdits):
     def slot(self) -> int:
         """The slot that it reads, and once it is committed the slot that holds it."""
         return self.draft.at if self._committed is None else self._committed
+
+    def restate(self, planned: str, message: str) -> None:
+        """Replace the message `planned` by one that has counts. A transaction begun with another message keeps that."""
+        if self.header.message == planned:
+            self.header = replace(self.header, message=message)
 
     # Dependencies and savepoints
 
