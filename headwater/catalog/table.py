@@ -33,7 +33,7 @@ from headwater.paging import all_pages
 from headwater.schema_text import parse_type
 from headwater.tables.columns.fields import sql_type
 from headwater.tables.expressions import assigned
-from headwater.tables.handle import TableHandle
+from headwater.tables.handle import TableHandle, opened_through
 from headwater.tables.translate import translating
 from headwater.tables.write.arrow import Frames
 from headwater.tables.write.input_rows import reader_of
@@ -117,7 +117,7 @@ class CatalogTable(Frames):
         """Return the table as a pylance dataset. It commits through the catalog if that manages versions."""
         wanted = self.version if version is None else version
         with translating(TableHandle(self.id, ""), "open", otherwise=InvalidTableStateError):
-            dataset = lance.dataset(namespace_client=self.namespace, table_id=list(self.id.names))
+            dataset = opened_through(self.namespace, self.id.names)
             handle = TableHandle(self.id, dataset.uri)
         with translating(handle, "open", otherwise=InvalidTableStateError):
             if self.branch is not None:

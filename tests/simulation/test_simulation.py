@@ -30,7 +30,11 @@ FOUND = {
     "mixed": (2001,),
 }
 """Seeds that have found something, which was mended then."""
-REPLAY = "from headwater.testing.simulation import *; print(*simulate(RunSettings({}, profile={!r})).lines, sep='\\n')"
+REPLAY = """
+from headwater.testing.simulation import RunSettings, simulate, simulated_run
+simulated_run.HAS_GREENLETS = False
+print(*simulate(RunSettings({}, profile={!r})).lines, sep="\\n")
+"""
 
 
 @pytest.mark.parametrize("profile", FOUND)
@@ -63,7 +67,7 @@ def test_promises_hold_with_faults_on_many_seeds(profile: str) -> None:
 
 
 @pytest.mark.parametrize("profile", ["commits", "versions"])
-def test_a_seed_replays_to_the_same_history_in_another_process(profile: str) -> None:
+def test_a_seed_replays_to_the_same_history_in_another_process_and_by_threads(profile: str) -> None:
     told = [
         subprocess.run(
             [sys.executable, "-c", REPLAY.format(9, profile)],

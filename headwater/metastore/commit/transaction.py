@@ -255,11 +255,13 @@ class Transaction(TableEdits):
         self._committed = self._commit(self)
         return self._committed
 
-    def attempt(self, work: Callable[[Transaction], Answer]) -> tuple[Answer] | None:
-        """Return the answer of `work` if it changed something and that was committed, else None.
+    def attempt(self, work: Callable[[Transaction], Answer], newest: Callable[[], int]) -> tuple[Answer] | None:
+        """Return the answer of `work` and commit its changes; None if the state that it read was too old.
 
-        An error, a conflict or an answer without a change may be due to a state that is too old to be told of.
+        `newest`: looks for the newest slot. It is called after an error and after an answer without a change, which
+        hold if the transaction has read that slot.
         """
+        planned = self.slot
         try:
             answer = work(self)
         except CommitStateUnknownError:
@@ -268,10 +270,12 @@ class Transaction(TableEdits):
             if not self._open:
                 raise
             self.rollback()
+            if newest() == planned:
+                raise
             return None
         if self.draft.empty:
             self.rollback()
-            return None
+            return (answer,) if newest() == planned else None
         try:
             self.commit()
         except ConcurrentModificationError:

@@ -76,6 +76,8 @@ def read_all(view: Snapshot) -> dict[str, list[Value]]:
 class Commits:
     """One run of the profile: what clients do, and what is checked in the end."""
 
+    native = False
+
     def __init__(self, run: SimulatedRun) -> None:
         self.run = run
         self.past: list[tuple[object, object]] = []
