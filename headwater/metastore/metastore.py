@@ -204,7 +204,7 @@ class Metastore:
         """
         known = iter([refresh])
         if refresh and self.is_likely_newest:
-            done = self.transaction(message, author, refresh=False).attempt(work)
+            done = self.transaction(message, author, refresh=False).attempt(work, lambda: self._log.refresh().slot)
             if done is not None:
                 return done[0]
 

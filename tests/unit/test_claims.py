@@ -247,6 +247,7 @@ FOREIGN_PRIVATE = {
     "_exit": "os",
     "_from_protos": "pylance",
     "_jdf": "pyspark",
+    "_jvm": "pyspark",
     "_jsc": "pyspark",
     "_jsparkSession": "pyspark",
     "_path": "pylance",

@@ -197,6 +197,12 @@ class CaughtPostgres(Caught):
             self.is_caught_up = True
 
 
+def status_of(version: str) -> str:
+    """Return the statement for the end of the binary log: MySQL 8.4 has dropped the older one."""
+    numbers = tuple(int(part) for part in re.findall(r"\d+", version)[:2])
+    return "SHOW MASTER STATUS" if "MariaDB" in version or numbers < (8, 2) else "SHOW BINARY LOG STATUS"
+
+
 class CaughtBinlog(Caught):
     """Looks in the log of MySQL or MariaDB for changes of rows between the last one that came and the end at the start.
 
@@ -210,12 +216,7 @@ class CaughtBinlog(Caught):
         self._at: tuple[str, int] = ("", 0)
 
     def check(self, orders: Json) -> None:
-        try:
-            found = self.ask("SHOW MASTER STATUS")
-        except Exception as error:
-            if "syntax" not in str(error).lower():
-                raise
-            found = self.ask("SHOW BINARY LOG STATUS")
+        found = self.ask(status_of(str(self.ask("SELECT VERSION()")[0][0])))
         if not found:
             raise RuntimeError("the server writes no binary log: start it with --log-bin and binlog_format = ROW")
         self._end = _place(found[0][0], found[0][1])

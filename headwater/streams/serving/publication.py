@@ -216,11 +216,11 @@ def publish_tables(
             told = (lineage or {}).get(format_name(path), {})
             made[tuple(path)] = stage(lake, tx, path, {**of_parent(tx, path, made), **told}, runner)
         done = [made[tuple(path)] for path in paths]
-        tx.header = replace(tx.header, message=message_of(done))
+        tx.restate(planned, message_of(done))
         return done
 
-    names = ", ".join(format_name(path) for path in paths)
-    done = where.change(work, f"publish {names}")
+    planned = "publish " + ", ".join(format_name(path) for path in paths)
+    done = where.change(work, planned)
     for publication in done:
         finish(lake, publication)
     return [publication.published for publication in done]
