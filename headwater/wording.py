@@ -18,6 +18,11 @@ def many(count: int, noun: str) -> str:
     return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"
 
 
+def landing_message(verb: str, rows: int, table: str) -> str:
+    """Return the message of a commit that brings rows, such as `upsert 3 rows into raw.orders`."""
+    return f"{verb} {many(rows, 'row')} {'to' if verb == 'append' else 'into'} {table}"
+
+
 def closest(word: str, known: Iterable[str]) -> str | None:
     """Return the known word that is most like another one; None if none is."""
     found = difflib.get_close_matches(word, list(known), 1)

@@ -28,7 +28,7 @@ from headwater.streams.sources.format_output import StateNeededError
 from headwater.streams.sources.formats import SNAPSHOT, in_batches, total
 from headwater.streams.sources.intake import Intake, gathered, prepare_chunk
 from headwater.streams.stream_lookup import Stream, no_deletes, open_in
-from headwater.wording import many
+from headwater.wording import landing_message, many
 from headwater.work import Json, Runner, Task, guarded, runner_of
 
 if TYPE_CHECKING:
@@ -110,10 +110,10 @@ def _landed(stream: CatalogStream, intake: Intake, work: Callable[[Transaction],
         done = work(tx)
         landed = done if isinstance(done, list) else [done]
         rows = sum(each.rows for each in landed if isinstance(each, Landed))
-        tx.restate(planned, f"{verb} {many(rows, 'row')} {into} {stream.name}")
+        tx.restate(planned, landing_message(verb, rows, stream.name))
         return done
 
-    verb, into = (UPSERT, "into") if stream.definition.keys else (APPEND, "to")
+    verb = UPSERT if stream.definition.keys else APPEND
     planned = f"{verb} {stream.name}"
     return stream.run(act, planned)
 

@@ -48,7 +48,7 @@ from headwater.streams.serving.publication import Publication, finish, publish_t
 from headwater.streams.sources.files import SourceFile, find_files, is_files, names_of, naming
 from headwater.streams.sources.formats import SNAPSHOT, check_format, in_batches, take, total
 from headwater.streams.stream_lookup import Stream, no_deletes, open_in
-from headwater.wording import many
+from headwater.wording import landing_message
 from headwater.work import HERE, Runner
 
 Method = TypeVar("Method", bound=Callable[..., Any])
@@ -248,9 +248,16 @@ class StreamTable(QuarantineQueue):
                 work = landing_of(stream, tx)
             return work(tx)
 
+        def counted(tx: Transaction) -> Landed:
+            landed = work(tx)
+            tx.restate(planned, landing_message(verb, landed.rows, self.name))
+            return landed
+
         with naming(file):
             work = compared if is_compared else landing_of(stream, snapshot)
-            return self.report(self.run(work, f"{UPSERT if stream.definition.keys else APPEND} {self.name}"))
+            verb = UPSERT if stream.definition.keys else APPEND
+            planned = f"{verb} {self.name}"
+            return self.report(self.run(counted, planned))
 
     def apply(self, parts: Sequence[StatementRows], position: int | None = None) -> int:
         """Apply the rows of a SQL statement in one transaction and return the newest position.
@@ -274,7 +281,7 @@ class StreamTable(QuarantineQueue):
     @landing
     def _land(self, data: Given, verb: str, origin: BatchOrigin, **options: Any) -> LandingReport:
         work = Landing(self._metastore, self.path, data, verb, origin=origin, before=self._state(), **options)
-        message = f"{verb} {many(data.length, 'row')} {'to' if verb == APPEND else 'into'} {self.name}"
+        message = landing_message(verb, data.length, self.name)
         return self.report(self._session.change(work, message, refresh=False))
 
     def report(self, landed: Landed) -> LandingReport:

@@ -117,6 +117,7 @@ def test_runs_show_their_steps_their_errors_and_lead_to_the_tables_that_they_wro
     for _ in range(NEWEST):  # each commits a note of itself, which the front page leaves out
         run_pipeline(read_pipeline(tmp_path / "pipeline.toml"))
     assert "publish raw.orders" in text_of(client.get("/"))
+    assert "upsert 1 row into raw.orders" in text_of(client.get("/log"))
 
 
 def test_the_lineage_of_the_catalog_marks_tables_that_have_rows_to_publish(
