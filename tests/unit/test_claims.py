@@ -34,9 +34,8 @@ OWN_TIME = {
     "cli/pipeline.py": "a line now and then says how far a job is",
     "pipeline/keeping.py": "how long a job took, for its report",
     "pipeline/jobs.py": "how long a job took, for its report",
-    "pipeline/families.py": "how long a job took, for its report",
+    "pipeline/children.py": "how long a job took, for its report",
     "pipeline/undoing.py": "how long a job took, for its report",
-    "pipeline/transfers.py": "how long a job took, for its report",
     "pipeline/running.py": "the same, of a run",
     "pipeline/live/live_runs.py": "the same, and how long a round takes from one source",
     "pipeline/live/debezium_engine.py": "a process of its own, started by any Python: it imports nothing of Headwater",
@@ -54,7 +53,7 @@ OWN_TIME = {
 SYSTEM_CLOCKS = {
     "config.py": "a catalog that a command looks something up in",
     "catalog/transactions.py": "pauses between the tries of a transaction through a server",
-    "cli/commit_feed.py": "a command",
+    "cli/moments.py": "a command",
     "cli/housekeeping.py": "a command",
     "cli/serving.py": "a command",
     "metastore/metastore.py": "the same, of a metastore on its own",
@@ -71,7 +70,7 @@ SYSTEM_CLOCKS = {
     "workers/pool.py": "real processes, unless another clock is given",
 }
 DOLLARS = {
-    "sql/regexes.py": "the end of a line in a pattern",
+    "sql/text_functions.py": "the end of a line in a pattern",
     "names.py": "the delimiter",
     "tables/expressions.py": "a character of SQL, not of names",
     "testing/faces/case_objects.py": "paths of routes, as a client writes them",
@@ -81,7 +80,6 @@ SAME_MODULE = {
     "arrow": "Arrow bodies: how they are read and written, how a server sends them",
     "catalog": "a catalog's names: for people, for Spark",
     "changes": "changes: of a table between versions, of the model as edits of a metastore",
-    "columns": "the columns of a table",
     "compaction": "fewer and larger fragments: of a table, of a serving copy",
     "files": "files that people bring, and rows of them",
     "history": "what happened, commit by commit: to an object, to a table",

@@ -45,6 +45,7 @@ from headwater.streams.sources.format_output import (
     from_events,
 )
 from headwater.streams.sources.message_values import (
+    Messages,
     check_unit,
     fields_of,
     is_unavailable,
@@ -53,7 +54,6 @@ from headwater.streams.sources.message_values import (
     reader_of,
     with_values,
 )
-from headwater.streams.sources.messages import Messages
 
 Row = dict[str, Any]
 Decoder = msgspec.json.Decoder[Any]

@@ -23,8 +23,7 @@ from headwater.streams.definition import Definition
 from headwater.streams.rows.column_casts import has_decimals
 from headwater.streams.rows.input_rows import Given
 from headwater.streams.sources.format_output import UNREADABLE
-from headwater.streams.sources.message_values import UNAVAILABLE, fields_of, is_unavailable, read_value, reads
-from headwater.streams.sources.messages import COLUMNS
+from headwater.streams.sources.message_values import COLUMNS, UNAVAILABLE, fields_of, is_unavailable, read_value, reads
 
 UNSET: object = msgspec.UNSET
 UPSERTS, DELETES, READS = frozenset("curCUR"), frozenset("dD"), frozenset("rR")

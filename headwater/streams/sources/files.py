@@ -30,7 +30,7 @@ from headwater.streams.rows.column_casts import cast_array, floats, has_decimals
 from headwater.streams.rows.input_rows import Given, given, without_rows
 from headwater.streams.sources.file_digests import digest_of_file
 from headwater.streams.sources.format_output import UNREADABLE
-from headwater.streams.sources.messages import Messages
+from headwater.streams.sources.message_values import Messages
 from headwater.streams.sources.remote_files import fetched, find_remote, is_remote, natural_order
 
 JSON = (".json", ".jsonl", ".ndjson")
