@@ -226,7 +226,7 @@ def test_rows_that_land_in_the_parent_before_its_publish_bring_their_children(
             folder.catalog["raw.documents"].upsert(rows)
         return publish(*args, **options)
 
-    monkeypatch.setattr("headwater.pipeline.families.publish", landing_first)
+    monkeypatch.setattr("headwater.pipeline.children.publish", landing_first)
     folder.deliver("2", [_document(2, "cc")])
     folder.documents[9] = {"text": "late"}
     folder.run()
