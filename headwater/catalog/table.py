@@ -26,15 +26,14 @@ from headwater.imports import lance
 from headwater.lance_manifest import CHANGE
 from headwater.names import ObjectId, format_name
 from headwater.namespace.abilities import abilities_of, read_rows, write_rows
-from headwater.namespace.data.describe import statistics
-from headwater.namespace.data.schema import type_to_json
+from headwater.namespace.data.describe import statistics, type_to_json
 from headwater.namespace.requests import build, parse_request
 from headwater.notebook import ShownList
 from headwater.paging import all_pages
 from headwater.schema_text import parse_type
 from headwater.tables.columns.fields import sql_type
 from headwater.tables.expressions import assigned
-from headwater.tables.handle import TableHandle
+from headwater.tables.handle import TableHandle, opened_through
 from headwater.tables.translate import translating
 from headwater.tables.write.arrow import Frames
 from headwater.tables.write.input_rows import reader_of
@@ -118,7 +117,7 @@ class CatalogTable(Frames):
         """Return the table as a pylance dataset. It commits through the catalog if that manages versions."""
         wanted = self.version if version is None else version
         with translating(TableHandle(self.id, ""), "open", otherwise=InvalidTableStateError):
-            dataset = lance.dataset(namespace_client=self.namespace, table_id=list(self.id.names))
+            dataset = opened_through(self.namespace, self.id.names)
             handle = TableHandle(self.id, dataset.uri)
         with translating(handle, "open", otherwise=InvalidTableStateError):
             if self.branch is not None:

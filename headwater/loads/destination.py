@@ -40,6 +40,7 @@ from headwater.names import format_name
 from headwater.streams.log.checks import Check
 from headwater.streams.log.landing import LandingReport
 from headwater.streams.sources.formats import total
+from headwater.tables.expressions import quoted
 
 try:
     from dlt.common import json, logger
@@ -177,7 +178,7 @@ class HeadwaterClient(JobClientBase, WithStateSync):
     def _commit(
         self, tx: Catalog, load_id: str, files: Mapping[str, list[str]], dropped: list[str], emptied: list[str]
     ) -> None:
-        if self._rows(LOADS, f"load_id = '{load_id}'", tx):
+        if self._rows(LOADS, f"load_id = {quoted(load_id)}", tx):
             return
         for table in dropped:
             if self.has(table, tx):
@@ -277,7 +278,7 @@ class HeadwaterClient(JobClientBase, WithStateSync):
     def get_stored_schema(self, schema_name: str | None = None) -> StorageSchemaInfo | None:
         if self.config.keeps is not None:
             return _schema_info(self.config.keeps.schemas.get(schema_name))
-        wanted = f"schema_name = '{schema_name}'" if schema_name else None
+        wanted = f"schema_name = {quoted(schema_name)}" if schema_name else None
         found = self._rows(VERSIONS, wanted)
         newest = max(found, key=lambda row: row["inserted_at"], default=None)
         return None if newest is None else StorageSchemaInfo.from_normalized_mapping(newest, self.schema.naming)
@@ -285,7 +286,7 @@ class HeadwaterClient(JobClientBase, WithStateSync):
     def get_stored_schema_by_hash(self, version_hash: str) -> StorageSchemaInfo | None:
         if self.config.keeps is not None:
             return None
-        found = self._rows(VERSIONS, f"version_hash = '{version_hash}'")
+        found = self._rows(VERSIONS, f"version_hash = {quoted(version_hash)}")
         return StorageSchemaInfo.from_normalized_mapping(found[0], self.schema.naming) if found else None
 
     def get_stored_state(self, pipeline_name: str) -> StateInfo | None:
@@ -294,7 +295,7 @@ class HeadwaterClient(JobClientBase, WithStateSync):
             return None if kept is None else StateInfo.from_normalized_mapping(kept, self.schema.naming)
         if not self.has(LOADS):
             raise DestinationUndefinedEntity(f"{self._shown(LOADS)} is not there: nothing was loaded yet.")
-        found = self._rows(STATES, f"pipeline_name = '{pipeline_name}'")
+        found = self._rows(STATES, f"pipeline_name = {quoted(pipeline_name)}")
         return StateInfo.from_normalized_mapping(found[0], self.schema.naming) if found else None
 
     def _rows(self, table: str, filter: str | None, within: Catalog | None = None) -> list[dict[str, Any]]:

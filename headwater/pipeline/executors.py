@@ -110,11 +110,12 @@ def _landed(stream: CatalogStream, intake: Intake, work: Callable[[Transaction],
         done = work(tx)
         landed = done if isinstance(done, list) else [done]
         rows = sum(each.rows for each in landed if isinstance(each, Landed))
-        tx.header = replace(tx.header, message=f"{verb} {many(rows, 'row')} {into} {stream.name}")
+        tx.restate(planned, f"{verb} {many(rows, 'row')} {into} {stream.name}")
         return done
 
     verb, into = (UPSERT, "into") if stream.definition.keys else (APPEND, "to")
-    return stream.run(act, f"{verb} {stream.name}")
+    planned = f"{verb} {stream.name}"
+    return stream.run(act, planned)
 
 
 def _together(runner: Runner, stream: CatalogStream, intake: Intake, tell: Teller) -> list[LandingReport]:

@@ -18,13 +18,14 @@ import tempfile
 import time
 import uuid
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Hashable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 from headwater.testing.bucket_server import BucketServer
+from headwater.testing.simulation.checker import OK, Operation, Value, check_lists, check_snapshots
 from tests.children import PROCESSES
 from tests.faults import soak_writers as work
 from tests.faults.processes import kill
@@ -137,7 +138,7 @@ def soak(
     wrong = [note for note in every if note[0] in ("failed", "half")]
     assert not wrong, "\n".join(str(value) for note in wrong for value in note)
     done = Counter(str(note[1]) for note in every if note[0] == "done")
-    done["killed"] = run.kills
+    done["killed"], done["read"] = run.kills, sum(note[0] == "read" for note in every)
     return done
 
 
@@ -158,6 +159,8 @@ def check(properties: Mapping[str, str], notes: Mapping[str, list[list[Any]]]) -
             lost = sorted(done[kind] - set(found))
             assert not lost, f"{table}: lost {lost[:5]} of {len(done[kind])}"
             assert set(found) <= tried[kind] | {-1}, table
+    wrong_order = list(check_history(notes, {name: work.ids(catalog, name) for name in work.LISTS}))
+    assert wrong_order == [], "\n".join(wrong_order)
     assert work.is_whole(catalog)
     for name, one in notes.items():
         _check_own(catalog, name, [note for note in one if note[0] in ("own", "own?")])
@@ -170,6 +173,38 @@ def check(properties: Mapping[str, str], notes: Mapping[str, list[list[Any]]]) -
     catalog.collect(grace=timedelta(0))
     left = catalog.verify()
     assert left == [], "\n".join(str(problem) for problem in left)
+
+
+def check_history(notes: Mapping[str, list[list[Any]]], final: Mapping[str, list[int]]) -> Iterator[str]:
+    """Give the checker of the simulator what the processes noted: a serial order of appends and reads must explain it.
+
+    The clock is that of the machine, which all processes share.
+    """
+    history: list[Operation] = []
+    past: list[tuple[Hashable, object]] = []
+    for name, one in notes.items():
+        tried: dict[tuple[str, int], Operation] = {}
+        for what, *values in one:
+            if what == "tried":
+                kind, id, began_ns = values
+                lists = [kind] if kind in work.LISTS else work.PAIR if kind == "pair" else ()
+                tried[kind, id] = Operation(len(history), name, began_ns, [(each, id) for each in lists])
+                history.append(tried[kind, id])
+            elif what == "done" and (values[0], values[1]) in tried:
+                done = tried[values[0], values[1]]
+                done.answered, done.outcome = values[2], OK
+            elif what == "read":
+                moment, began_ns, ended_ns, found = values
+                reads = [(each, _appended(ids)) for each, ids in found.items()]
+                history.append(Operation(len(history), name, began_ns, [], reads, ended_ns, OK))
+                past.append((moment, reads))
+    yield from check_lists(history, {name: _appended(ids) for name, ids in final.items()})
+    yield from check_snapshots(past)
+
+
+def _appended(ids: list[int]) -> list[Value]:
+    """Return the rows that processes have appended: every table begins with one of -1."""
+    return [id for id in ids if id >= 0]
 
 
 def _check_own(catalog: Any, name: str, notes: list[list[Any]]) -> None:

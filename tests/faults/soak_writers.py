@@ -29,7 +29,10 @@ UNSURE = (ErrorCode.CONCURRENT_MODIFICATION, ErrorCode.SERVICE_UNAVAILABLE, Erro
 PAIR = ("pair.x", "pair.y", "pair.log")
 APPENDED = ("a.t", "a.db", "a.rest")
 """Tables that rows are appended to by pylance, by LanceDB and over REST."""
+LISTS = (*APPENDED, "a.log", *PAIR)
 KEPT_SECONDS = 2
+NOTED_NS = 250_000_000
+"""A reader notes what it read this often, as a note is as long as all lists."""
 SOURCE = "soak"
 Target = str | Mapping[str, str]
 """The URL of a server, or the properties of a metastore."""
@@ -127,14 +130,14 @@ class Writer:
         return True
 
     def noting(self, what: str, id: int, work: Callable[[], object]) -> None:
-        self.note("tried", what, id)
+        self.note("tried", what, id, time.monotonic_ns())
         try:
             work()
         except Exception as error:
             if not is_unsure(error):
                 raise
             return  # not acknowledged: it may be there once, and no more
-        self.note("done", what, id)
+        self.note("done", what, id, time.monotonic_ns())
 
     @property
     def id(self) -> int:
@@ -307,12 +310,13 @@ def serve(target: Mapping[str, str], port: int, file: str, seconds: float) -> No
 
 
 def ids(catalog: Any, name: str) -> list[int]:
-    table = catalog[name]
-    return sorted(table.to_arrow(columns=["id"]).column("id").to_pylist())
+    """Return the rows of a table in the order in which they were appended."""
+    found: list[int] = catalog[name].to_arrow(columns=["id"]).column("id").to_pylist()
+    return found
 
 
 def is_whole(catalog: Any) -> bool:
-    x, y, log = (ids(catalog, name) for name in PAIR)
+    x, y, log = (sorted(ids(catalog, name)) for name in PAIR)
     return x == y == log
 
 
@@ -326,20 +330,25 @@ def is_collected(catalog: Any, moment: int) -> bool:
 
 
 def read(target: Target, number: int, file: str, seconds: float) -> None:
-    """Looks at a moment, or inside a transaction, and never sees half of a pair."""
+    """Look at a moment, or inside a transaction: never at half of a pair. The checker gets what it read, and when."""
 
     def work(notes: Any) -> None:
-        catalog, end, looks = open_at(target), time.monotonic() + seconds, 0
+        catalog, end, looks, noted_ns = open_at(target), time.monotonic() + seconds, 0, 0
         while time.monotonic() < end or not looks:
+            began_ns = time.monotonic_ns()
             moment = catalog.slot
             try:
-                found = {name: ids(catalog.at(moment), name) for name in PAIR}
+                then = catalog.at(moment)
+                found = {name: ids(then, name) for name in LISTS}
             except LanceNamespaceError:
                 if not is_collected(catalog, moment):
                     raise
                 continue  # while it was read
-            if found["pair.x"] != found["pair.y"] or found["pair.x"] != found["pair.log"]:
+            if not sorted(found["pair.x"]) == sorted(found["pair.y"]) == sorted(found["pair.log"]):
                 notes.write(json.dumps(["half", moment, found]) + "\n")
+            if began_ns - noted_ns > NOTED_NS:
+                noted_ns = began_ns
+                notes.write(json.dumps(["read", moment, began_ns, time.monotonic_ns(), found]) + "\n")
             with suppress(ConcurrentModificationError), catalog.transaction() as tx:
                 if not is_whole(tx):
                     notes.write(json.dumps(["half", "in a transaction"]) + "\n")

@@ -34,10 +34,10 @@ def shop() -> Any:
     return orders, events
 
 
-def pipeline(catalog: Any, folder: Path, **how: Any) -> Any:
+def pipeline(catalog: Any, folder: Path, name: str = "shop", **how: Any) -> Any:
     """A pipeline whose working folder is `folder`."""
     destination = headwater.dlt_destination(catalog, **how)
-    return dlt.pipeline("shop", destination=destination, dataset_name="raw", pipelines_dir=str(folder))
+    return dlt.pipeline(name, destination=destination, dataset_name="raw", pipelines_dir=str(folder))
 
 
 def forget(folder: Path) -> None:

@@ -39,10 +39,13 @@ def test_a_package_is_one_commit_of_rows_state_and_published_versions(lake: Cata
     assert rows(lake, "raw._dlt_loads", "status") == [0]
 
 
-def test_the_state_of_a_pipeline_comes_from_the_catalog_on_another_machine(lake: Catalog, tmp_path: Path) -> None:
+@pytest.mark.parametrize("name", ["shop", "the boss's shop"])
+def test_the_state_of_a_pipeline_comes_from_the_catalog_on_another_machine(
+    lake: Catalog, tmp_path: Path, name: str
+) -> None:
     for _ in range(3):
         forget(tmp_path / "dlt")
-        pipeline(lake, tmp_path / "dlt").run(shop())
+        pipeline(lake, tmp_path / "dlt", name).run(shop())
     assert rows(lake, "raw.orders", "id") == list(range(1, 10))
     assert rows(lake, "raw.events", "n") == list(range(1, 10)), "appended rows would show a batch that came twice"
     assert lake["raw._dlt_pipeline_state"].count() == 1

@@ -11,7 +11,7 @@ import pytest
 
 from headwater import names
 from headwater.errors import LanceNamespaceError
-from headwater.metastore import Metastore
+from headwater.metastore import Metastore, Transaction
 from headwater.metastore.commit import group_commit as commit_module
 from headwater.metastore.commit.log import Claim, Log
 from headwater.metastore.records.disk_records import Slot
@@ -102,6 +102,21 @@ def test_what_another_writer_did_is_seen_by_a_commit_that_did_not_look(counting:
         mine.run(lambda tx: tx.create_namespace(["d"]))
     assert [each.name for each in other.list()] == ["a", "b", "c", "d"]
     assert other.verify() == []
+
+
+def test_work_that_fails_or_changes_nothing_runs_once_if_nobody_else_wrote() -> None:
+    store = Metastore(memory_store())
+    store.run(lambda tx: tx.create_namespace(["a"]))
+    calls = list[str]()
+
+    def fail(tx: Transaction) -> None:
+        calls.append("fail")
+        raise ValueError("the caller's own")
+
+    with pytest.raises(ValueError, match="the caller's own"):
+        store.run(fail)
+    store.run(lambda tx: calls.append("nothing"))
+    assert calls == ["fail", "nothing"]
 
 
 def test_a_writer_that_lost_a_slot_needs_two_more_round_trips(store: Metastore, counting: CountingStore) -> None:

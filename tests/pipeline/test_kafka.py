@@ -13,6 +13,8 @@ from hypothesis import strategies as st
 
 pytest.importorskip("confluent_kafka", reason="pip install 'headwater[kafka]'")
 
+from confluent_kafka import KafkaError
+
 from headwater import Catalog
 from headwater.errors import InvalidInputError, ServiceUnavailableError
 from headwater.pipeline import parse_pipeline, read_pipeline, run_pipeline, watch_pipeline
@@ -195,6 +197,36 @@ def test_a_topic_that_is_not_there_fails_alone_and_the_others_go_on(
     with pytest.raises(ServiceUnavailableError, match=r"Kafka at 127.0.0.1:9"):
         shop.run()
     assert shop.rows("id") == [(1,)]
+
+
+class RefusingConsumer:
+    """A consumer that the broker answers with the same error each time."""
+
+    def __init__(self, code: int) -> None:
+        self.code = code
+
+    def assign(self, parts: object) -> None: ...
+
+    def unassign(self) -> None: ...
+
+    def consume(self, count: int, wait_s: float) -> list[Any]:
+        return [self]
+
+    def error(self) -> Any:
+        return KafkaError(self.code)
+
+
+def test_a_broker_that_refuses_a_reader_while_it_reads_is_an_error_and_not_waited_for_without_end(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    settings, wanted = {"bootstrap.servers": "127.0.0.1:9"}, kafka.OffsetRange("t", 0, 0, 1)
+    consumer = RefusingConsumer(KafkaError.TOPIC_AUTHORIZATION_FAILED)
+    monkeypatch.setattr(kafka, "_consumer", lambda settings: consumer)
+    with pytest.raises(InvalidInputError, match="authorization"):
+        kafka.read_range(settings, wanted, frozenset())
+    consumer.code = KafkaError._ALL_BROKERS_DOWN
+    with pytest.raises(ServiceUnavailableError, match="gave nothing"):
+        kafka.read_range(settings, wanted, frozenset())
 
 
 def test_a_resident_run_takes_messages_as_they_come(shop: Shop) -> None:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from types import TracebackType
 from typing import Any, TypeVar
 
@@ -120,6 +121,11 @@ class Transaction(TableEdits):
     def slot(self) -> int:
         """The slot that it reads, and once it is committed the slot that holds it."""
         return self.draft.at if self._committed is None else self._committed
+
+    def restate(self, planned: str, message: str) -> None:
+        """Replace the message `planned` by one that has counts. A transaction begun with another message keeps that."""
+        if self.header.message == planned:
+            self.header = replace(self.header, message=message)
 
     # Dependencies and savepoints
 
@@ -249,11 +255,13 @@ class Transaction(TableEdits):
         self._committed = self._commit(self)
         return self._committed
 
-    def attempt(self, work: Callable[[Transaction], Answer]) -> tuple[Answer] | None:
-        """Return the answer of `work` if it changed something and that was committed, else None.
+    def attempt(self, work: Callable[[Transaction], Answer], newest: Callable[[], int]) -> tuple[Answer] | None:
+        """Return the answer of `work` and commit its changes; None if the state that it read was too old.
 
-        An error, a conflict or an answer without a change may be due to a state that is too old to be told of.
+        `newest`: looks for the newest slot. It is called after an error and after an answer without a change, which
+        hold if the transaction has read that slot.
         """
+        planned = self.slot
         try:
             answer = work(self)
         except CommitStateUnknownError:
@@ -262,10 +270,12 @@ class Transaction(TableEdits):
             if not self._open:
                 raise
             self.rollback()
+            if newest() == planned:
+                raise
             return None
         if self.draft.empty:
             self.rollback()
-            return None
+            return (answer,) if newest() == planned else None
         try:
             self.commit()
         except ConcurrentModificationError:

@@ -159,7 +159,10 @@ class Caught:
 
 
 class CaughtPostgres(Caught):
-    """Writes a mark into the log of PostgreSQL: what was committed before comes before it."""
+    """Writes a mark into the log of PostgreSQL: what was committed before comes before it.
+
+    The mark is a transaction of its own: after a restart the engine looks for the end of one before it goes on.
+    """
 
     def __init__(self, database: Database) -> None:
         super().__init__(database)
@@ -186,7 +189,7 @@ class CaughtPostgres(Caught):
 
     def look(self) -> None:
         try:
-            self.ask(f"SELECT pg_logical_emit_message(false, '{self.mark}', 'mark')")
+            self.ask(f"SELECT pg_logical_emit_message(true, '{self.mark}', 'mark')")
         except Exception:  # a server that takes no writes
             super().look()
         time.sleep(LOOK_S)
@@ -195,6 +198,12 @@ class CaughtPostgres(Caught):
         super().saw(topic, value, offset)
         if topic.endswith(MESSAGE) and value is not None and self.mark in value:
             self.is_caught_up = True
+
+
+def status_of(version: str) -> str:
+    """Return the statement for the end of the binary log: MySQL 8.4 has dropped the older one."""
+    numbers = tuple(int(part) for part in re.findall(r"\d+", version)[:2])
+    return "SHOW MASTER STATUS" if "MariaDB" in version or numbers < (8, 2) else "SHOW BINARY LOG STATUS"
 
 
 class CaughtBinlog(Caught):
@@ -210,12 +219,7 @@ class CaughtBinlog(Caught):
         self._at: tuple[str, int] = ("", 0)
 
     def check(self, orders: Json) -> None:
-        try:
-            found = self.ask("SHOW MASTER STATUS")
-        except Exception as error:
-            if "syntax" not in str(error).lower():
-                raise
-            found = self.ask("SHOW BINARY LOG STATUS")
+        found = self.ask(status_of(str(self.ask("SELECT VERSION()")[0][0])))
         if not found:
             raise RuntimeError("the server writes no binary log: start it with --log-bin and binlog_format = ROW")
         self._end = _place(found[0][0], found[0][1])

@@ -331,7 +331,7 @@ def run_publish(location: CatalogLocation, work: Publish, own: str) -> Json:
 
 
 def _counts(work: Publish, done: Done) -> Json:
-    """What a publish counts, as differences to what is published, and the files that it has written for its table."""
+    """Return the counts of a publish as differences to what is published, and the files that it wrote for its table."""
     known = work.current or Published(0, 0, "")
     return {
         "digest": str((done.digest - known.digest) % MODULUS),

@@ -21,7 +21,7 @@ from headwater.streams.serving.serving_copy import CatalogLocation, Lake
 from headwater.streams.sources.format_output import StateNeededError
 from headwater.streams.sources.formats import take, take_alone
 from headwater.streams.sources.intake import Intake
-from headwater.streams.sources.messages import HEADERS, KEY, TIMESTAMP, Messages, named_columns
+from headwater.streams.sources.message_values import HEADERS, KEY, TIMESTAMP, Messages, named_columns
 from headwater.streams.stream_lookup import Stream
 from headwater.work import Json, guarded
 
@@ -198,13 +198,16 @@ def _asked(ask: Any, settings: Mapping[str, str]) -> Any:
 def _failure(error: Any, settings: Mapping[str, str]) -> Exception:
     """Return an error of Kafka as one of ours: wrong credentials are the caller's, a broker that is away is not."""
     told = f"Kafka at {settings['bootstrap.servers']}: {str(error.str()).rstrip('.')}."
-    denied = (
+    return InvalidInputError(told) if _is_denied(error) else ServiceUnavailableError(told)
+
+
+def _is_denied(error: Any) -> bool:
+    return error.code() in (
         client.KafkaError._AUTHENTICATION,
         client.KafkaError.SASL_AUTHENTICATION_FAILED,
         client.KafkaError.TOPIC_AUTHORIZATION_FAILED,
         client.KafkaError.CLUSTER_AUTHORIZATION_FAILED,
     )
-    return InvalidInputError(told) if error.code() in denied else ServiceUnavailableError(told)
 
 
 def _quiet(settings: Mapping[str, str]) -> dict[str, Any]:
@@ -252,7 +255,7 @@ def _consumed(consumer: Any, settings: Mapping[str, str], wanted: OffsetRange) -
     waited, reached = 0.0, wanted.start
     while reached < wanted.end:
         some = consumer.consume(min(AT_ONCE, wanted.end - reached), POLL_S)
-        waited = 0.0 if some else waited + POLL_S
+        waited = 0.0 if any(each.error() is None for each in some) else waited + POLL_S
         if waited >= WAIT_S:
             raise ServiceUnavailableError(
                 f"Kafka at {settings['bootstrap.servers']} gave nothing of {wanted.shown} after {reached} for "
@@ -271,7 +274,7 @@ def _consumed(consumer: Any, settings: Mapping[str, str], wanted: OffsetRange) -
                 raise InvalidInputError(
                     f"Kafka has deleted messages of {wanted.shown} while they were read: nothing was taken. Run again."
                 )
-            elif not error.retriable() and error.fatal():
+            elif error.fatal() or _is_denied(error):
                 raise _failure(error, settings)
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
+from graphlib import CycleError, TopologicalSorter
 from itertools import pairwise
 
 import msgspec
@@ -105,34 +106,32 @@ def _dependencies(
             following = [value for value in order[len(others) :] if (key, value) not in operation.appended]
             if following and (key, following[0]) in by_value:
                 before(me, place[by_value[key, following[0]].id], f"read {key} without {following[0]} of")
-    for earlier in took_place:
-        if earlier.outcome == OK:
-            for later in took_place:
-                if earlier.answered < later.called:
-                    before(place[earlier.id], place[later.id], "was answered before the call of")
+    for first, second in _in_real_time(took_place):
+        before(place[first], place[second], "was answered before the call of")
     return edges
+
+
+def _in_real_time(history: Sequence[Operation]) -> Iterator[tuple[int, int]]:
+    """Yield who was answered before whose call, but for pairs with a third operation wholly between them."""
+    answered = sorted((each for each in history if each.outcome == OK), key=lambda each: each.answered)
+    last: list[Operation] = []
+    """Those answered by now that end after the newest call among them: what comes later follows these."""
+    number, newest = 0, -1
+    for later in sorted(history, key=lambda each: each.called):
+        while number < len(answered) and answered[number].answered < later.called:
+            last.append(answered[number])
+            newest = max(newest, answered[number].called)
+            number += 1
+        last = [each for each in last if each.answered >= newest]
+        yield from ((each.id, later.id) for each in last)
 
 
 def _cycle(edges: Edges) -> list[tuple[int, str]]:
     """Return a cycle, each member with its reason to come before the next; empty if there is none."""
-    state: dict[int, int] = {}
-    path: list[int] = []
-
-    def visit(node: int) -> list[int]:
-        state[node] = 1
-        path.append(node)
-        for following in edges.get(node, {}):
-            if state.get(following) == 1:
-                return path[path.index(following) :]
-            if following not in state and (found := visit(following)):
-                return found
-        path.pop()
-        state[node] = 2
-        return []
-
-    for node in list(edges):
-        if node not in state and (found := visit(node)):
-            return [(first, edges[first][second]) for first, second in pairwise([*found, found[0]])]
+    try:
+        TopologicalSorter(edges).prepare()
+    except CycleError as error:
+        return [(first, edges[first][second]) for first, second in pairwise(reversed(error.args[1]))]
     return []
 
 

@@ -22,6 +22,8 @@ MORE = (("streams named", 8), ("streams publish", 4), ("streams collect_log", 4)
 class Mixed:
     """One run of the profile."""
 
+    native = True
+
     def __init__(self, run: SimulatedRun) -> None:
         self._commits, self._versions = commits.Commits(run), versions.Versions(run)
         self._streams = streams.StreamTables(run)

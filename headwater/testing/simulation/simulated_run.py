@@ -11,9 +11,17 @@ from typing import Any, Protocol
 
 from headwater.errors import LanceNamespaceError
 from headwater.testing.simulation.checker import OK, UNKNOWN, Operation
-from headwater.testing.simulation.commits import Commits
+from headwater.testing.simulation.commits import Commits, Segments
 from headwater.testing.simulation.mixed import Mixed
-from headwater.testing.simulation.scheduler import Process, Scheduler, SimulatedClock, simulated_threads
+from headwater.testing.simulation.scheduler import (
+    HAS_GREENLETS,
+    GreenletBaton,
+    Process,
+    Scheduler,
+    SimulatedClock,
+    ThreadBaton,
+    simulated_threads,
+)
 from headwater.testing.simulation.storage import Disk, Faults, SimulatedStore
 from headwater.testing.simulation.streams import StreamTables
 from headwater.testing.simulation.versions import Versions
@@ -56,6 +64,9 @@ class RunOutcome:
 class LoadProfile(Protocol):
     """A load: what clients do to a catalog, and what is checked in the end."""
 
+    native: bool
+    """True if native code (Lance) calls the store: its tasks are threads, as its stack cannot be put aside."""
+
     def open(self, member: Member) -> object: ...
     def prepare(self, catalog: object) -> None: ...
     def plan(self, chance: random.Random, steps: int) -> list[str]: ...
@@ -64,7 +75,13 @@ class LoadProfile(Protocol):
     def close(self) -> None: ...
 
 
-PROFILES: dict[str, Any] = {"commits": Commits, "streams": StreamTables, "versions": Versions, "mixed": Mixed}
+PROFILES: dict[str, Any] = {
+    "commits": Commits,
+    "segments": Segments,
+    "streams": StreamTables,
+    "versions": Versions,
+    "mixed": Mixed,
+}
 
 
 class SimulatedRun:
@@ -73,7 +90,9 @@ class SimulatedRun:
     def __init__(self, settings: RunSettings) -> None:
         self.settings = settings
         chance = random.Random(f"{settings.seed}/settings")
-        self.scheduler = Scheduler(settings.seed)
+        profile = PROFILES[settings.profile]
+        light = HAS_GREENLETS and not profile.native
+        self.scheduler = Scheduler(settings.seed, GreenletBaton() if light else ThreadBaton())
         self.local = chance.random() < 0.5
         faults = Faults.drawn(chance, self.local)
         if settings.faults is not None:
@@ -83,7 +102,7 @@ class SimulatedRun:
         self.disk.cut = self._cut
         self.scheduler.ended = self._ended
         self.outcome = RunOutcome(settings)
-        self.profile: LoadProfile = PROFILES[settings.profile](self)
+        self.profile: LoadProfile = profile(self)
         self._names = [f"w{number}" for number in range(1, chance.randint(2, 3) + 1)]
         self._skews = {name: chance.randint(-SKEW_MS, SKEW_MS) for name in self._names}
         clients = [f"{name}.{number}" for name in self._names for number in range(chance.randint(1, 2))]

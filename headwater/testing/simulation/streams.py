@@ -138,6 +138,8 @@ def applied(rows: Rows, changes: pa.Table, after: int) -> Rows:
 class StreamTables:
     """One run of the profile."""
 
+    native = True
+
     def __init__(self, run: SimulatedRun) -> None:
         self.run = run
         run.disk.path = None  # turns of writers on a local disk are files of that disk

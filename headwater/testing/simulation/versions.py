@@ -71,6 +71,8 @@ class SimulatedCatalog(ComposedNamespace):
 class Versions:
     """One run of the profile."""
 
+    native = False
+
     def __init__(self, run: SimulatedRun) -> None:
         self.run = run
         run.disk.path = None  # turns of writers on a local disk are files of that disk: here everybody is overtaken
