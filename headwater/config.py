@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
 adapter = when_used("headwater.adapter")
 registry_kinds = when_used("headwater.namespace.registry_kinds")
-catalog_properties = when_used("headwater.namespace.properties")
+catalog_properties = when_used("headwater.namespace.registry_kinds")
 CONFIG_FILE = "headwater.toml"
 CONFIG_VARIABLE = "HEADWATER_CONFIG"
 CATALOG_VARIABLE = "HEADWATER_CATALOG"

@@ -26,8 +26,7 @@ from headwater.imports import lance
 from headwater.lance_manifest import CHANGE
 from headwater.names import ObjectId, format_name
 from headwater.namespace.abilities import abilities_of, read_rows, write_rows
-from headwater.namespace.data.describe import statistics
-from headwater.namespace.data.schema import type_to_json
+from headwater.namespace.data.describe import statistics, type_to_json
 from headwater.namespace.requests import build, parse_request
 from headwater.notebook import ShownList
 from headwater.paging import all_pages

@@ -45,9 +45,8 @@ from headwater.metastore.records.objects import (
     moment_ms,
     time_of,
 )
-from headwater.metastore.state.activity import Activity
 from headwater.metastore.state.diff import diff
-from headwater.metastore.state.history import find_transaction
+from headwater.metastore.state.history import Activity, find_transaction
 from headwater.metastore.state.slot_views import NOTHING_CHOSEN, IndexView
 from headwater.metastore.state.snapshot import Path, Snapshot, log_entries
 from headwater.metastore.upkeep import verify

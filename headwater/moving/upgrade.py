@@ -28,8 +28,7 @@ from headwater.metastore.commit.root_kinds import DIRECTORY_MARKER, UPGRADE_MARK
 from headwater.metastore.records.layout import FORMAT_KEY, is_own_folder
 from headwater.model import Add, CatalogObject, Change, Namespace, Replace, Table, Version
 from headwater.names import ROOT, ObjectId, object_id
-from headwater.namespace.properties import DirectoryProperties, parse_properties
-from headwater.namespace.registry_kinds import open_registry
+from headwater.namespace.registry_kinds import DirectoryProperties, open_registry, parse_properties
 from headwater.namespace.versions import TableVersions
 from headwater.registries.folders import is_place
 from headwater.registries.manifest.format import freshness_of

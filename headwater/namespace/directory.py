@@ -11,9 +11,8 @@ from headwater.errors import InvalidInputError
 from headwater.metastore.records.objects import Collected
 from headwater.metastore.upkeep.collect import GRACE
 from headwater.namespace.abilities import CatalogAbilities
-from headwater.namespace.properties import parse_properties
 from headwater.namespace.registered import RegisteredNamespace
-from headwater.namespace.registry_kinds import open_directory, open_registry
+from headwater.namespace.registry_kinds import open_directory, open_registry, parse_properties
 
 
 class DirectoryNamespace(RegisteredNamespace):

@@ -24,8 +24,8 @@ from headwater.names import ObjectId, format_name
 from headwater.namespace.abilities import CatalogAbilities
 from headwater.namespace.data import insert_mode
 from headwater.namespace.mirror import Mirror, MirrorState
-from headwater.namespace.properties import MetastoreProperties, parse_metastore_properties
 from headwater.namespace.registered import RegisteredNamespace
+from headwater.namespace.registry_kinds import MetastoreProperties, parse_metastore_properties
 from headwater.namespace.requests import parse_request
 from headwater.namespace.transactions.appended_rows import collect_rows, fit_rows, restore_version, stage_rows
 from headwater.namespace.transactions.open_transactions import OpenTransactions

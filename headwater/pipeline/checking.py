@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from headwater.errors import InvalidInputError
 from headwater.imports import when_used
-from headwater.pipeline.columns import infer_columns
+from headwater.pipeline.facts import infer_columns
 from headwater.pipeline.file_values import naming_section
 from headwater.pipeline.grammar import Pipeline, TableSpec, ViewSpec, ViewTest, in_order
 from headwater.pipeline.planning import inputs_of

@@ -1,4 +1,4 @@
-"""Facts for a plan: the files of sources, and the present tables. This module changes nothing."""
+"""Facts for a plan: the files of sources, their columns, and the present tables. This module changes nothing."""
 
 from __future__ import annotations
 
@@ -16,7 +16,6 @@ from headwater.catalog.streams import CatalogStream
 from headwater.catalog.transactions import metastore_of
 from headwater.errors import InvalidInputError
 from headwater.names import object_id, parse_name
-from headwater.pipeline.columns import infer_columns
 from headwater.pipeline.file_values import naming_section
 from headwater.pipeline.grammar import Pipeline, Source, TableSpec, ViewSpec
 from headwater.pipeline.planning import Facts, FileFact, KnownIndex, TableFact, inputs_of
@@ -25,11 +24,59 @@ from headwater.sql.spark_parser import table_names
 from headwater.streams.definition import DERIVED, Definition, Derived, derived_of
 from headwater.streams.log.source_ledger import LedgerEntry
 from headwater.streams.rows.column_types import common
+from headwater.streams.rows.input_rows import given
 from headwater.streams.serving.user_functions import is_there
 from headwater.streams.sources.debezium import PLAIN, DebeziumChange, messages, parse
 from headwater.streams.sources.files import SourceFile, find_files, read_lines, read_rows
 from headwater.streams.table_functions import TABLE_FUNCTION, made_of, names_function
 from headwater.tables.indices import index_type
+
+DIGITS = 38
+ENVELOPE = {
+    "_lsn": pa.int64(),
+    "_ts_ms": pa.int64(),
+    "_pos": pa.int64(),
+    "_file": pa.string(),
+    "_txid": pa.int64(),
+    "_offset": pa.int64(),
+    "_partition": pa.int64(),
+    "_timestamp": pa.timestamp("ms", "UTC"),
+}
+"""What Debezium's envelope and a topic offer, for tables that order their events by it."""
+
+
+def infer_columns(data: object, keys: Sequence[str], sequence: Sequence[str]) -> pa.Schema:
+    """The schema of the first rows of a source. A column without any value has no type yet, and comes later."""
+    rows = given(data)
+    fields = []
+    for name, values in rows.columns.items():
+        kind = _type(name, values)
+        if kind is None and name in (*keys, *sequence):
+            raise InvalidInputError(f"The column {name!r} has no value in the first file: write the table's schema.")
+        if kind is not None:
+            fields.append(pa.field(name, kind))
+    known = {field.name for field in fields}
+    fields += [pa.field(name, ENVELOPE[name]) for name in sequence if name in ENVELOPE and name not in known]
+    return pa.schema(fields)
+
+
+def _roomy(kind: Any) -> Any:
+    """The type of values of Python: decimals tell how many digits they have, not how many there may be."""
+    return pa.decimal128(DIGITS, kind.scale) if pa.types.is_decimal(kind) and kind.precision <= DIGITS else kind
+
+
+def _type(name: str, values: Any) -> Any:
+    if isinstance(values, list):
+        try:
+            kind: Any = _roomy(pa.array(values).type)
+        except (pa.ArrowInvalid, pa.ArrowTypeError) as error:
+            raise InvalidInputError(
+                f"The column {name!r} has values of different types in the first file: {error}. Write its schema."
+            ) from None
+    else:
+        kind = values.type.value_type if pa.types.is_dictionary(values.type) else values.type
+    return None if pa.types.is_null(kind) else kind
+
 
 INPUTS = "view.inputs"
 """The property of a view's table that says what it was last made of."""

@@ -9,8 +9,7 @@ from pathlib import Path
 import pyarrow as pa
 
 from headwater.errors import InvalidInputError
-from headwater.pipeline.columns import ENVELOPE, infer_columns
-from headwater.pipeline.facts import first_rows
+from headwater.pipeline.facts import ENVELOPE, first_rows, infer_columns
 from headwater.schema_text import parse_type
 from headwater.sql.sql_types import kind_of
 from headwater.streams.rows.input_rows import given

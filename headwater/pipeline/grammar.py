@@ -26,20 +26,23 @@ from headwater.pipeline.child_tables import (
     parents_first,
 )
 from headwater.pipeline.file_values import (
+    ENV,
     as_mapping,
     as_tables,
     as_text,
     as_texts,
     check_distinct,
     check_names,
+    filled_in,
+    merged,
     naming_section,
+    overlaid,
     section_of,
 )
 from headwater.pipeline.hooks import Hooks, check_hooks
 from headwater.pipeline.live.kinds import KINDS
 from headwater.pipeline.live.live_source import TABLE as ANY_TABLE
 from headwater.pipeline.live.live_source import LiveSpec, feeds
-from headwater.pipeline.overlays import ENV, filled_in, merged, overlaid
 from headwater.schema_text import parse_schema, parse_type
 from headwater.sql.spark_parser import names_in, parse_condition, parse_query
 from headwater.streams.definition import DERIVED, define

@@ -12,8 +12,8 @@ import pyarrow as pa
 
 from headwater.catalog import Catalog
 from headwater.errors import ConcurrentModificationError, InvalidInputError, LanceNamespaceError
+from headwater.pipeline.children import expand, publish_families
 from headwater.pipeline.facts import gather, inferred, moment_of, schema_of, storage_of, view_input, wanted_properties
-from headwater.pipeline.families import expand, publish_families
 from headwater.pipeline.file_values import naming_section
 from headwater.pipeline.grammar import Pipeline, TableSpec, ViewSpec
 from headwater.pipeline.jobs import (

@@ -11,7 +11,7 @@ from dataclasses import replace
 from headwater.catalog import Catalog
 from headwater.catalog.streams import CatalogStream
 from headwater.errors import InvalidInputError, InvalidTableStateError, LanceNamespaceError, error_for
-from headwater.pipeline.families import follow, publish_families
+from headwater.pipeline.children import follow, publish_families
 from headwater.pipeline.jobs import Report, is_served, log_of, open_lake, publish, summed
 from headwater.rest.remote_streams import RemoteStream
 from headwater.streams.layout import QUARANTINE, sibling

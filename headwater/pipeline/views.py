@@ -31,7 +31,6 @@ from headwater.sql.slicing import NotInSlicesError, slicing_of
 from headwater.sql.spark_parser import SqlError, UnsupportedSqlError, check_quotes
 from headwater.work import Runner, runner_of
 
-slice_frames = when_used("headwater.pipeline.slice_frames")
 spark_views = when_used("headwater.pipeline.spark_views")
 table_frames = when_used("headwater.spark.table_frames")
 Say = Callable[[str], None]
@@ -101,7 +100,7 @@ def _in_slices(catalog: Catalog, view: ViewSpec, moment: ViewMoment, runner: Run
         try:
             return land_slices(catalog, at, view, inputs, run, BY_SPARK, runner.driver_rows)
         except TooManyHereError:
-            made: MadeView = slice_frames.land_slice_frames(runner, catalog, at, moment.slot, view, inputs)
+            made: MadeView = spark_views.land_slice_frames(runner, catalog, at, moment.slot, view, inputs)
             return made
     with opened() as engine:
         return land_slices(catalog, moment.catalog, view, moment.inputs, partial(run_sql, engine), EMBEDDED, None)

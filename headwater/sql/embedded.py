@@ -2,6 +2,7 @@
 
 A database sees the tables that it is given, and nothing else: no file, no extension, no variable of Python. Its
 settings cannot be changed, and it computes in UTC. One SELECT over tables of a catalog reaches the tables it names.
+`DESCRIBE HISTORY name` is answered here too, from the commits.
 """
 
 from __future__ import annotations
@@ -14,7 +15,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import datetime
 from functools import lru_cache
-from typing import Protocol
+from itertools import islice
+from typing import Any, Protocol
 
 import pyarrow as pa
 
@@ -22,7 +24,6 @@ from headwater.errors import InvalidInputError, UnsupportedOperationError
 from headwater.imports import duckdb, exp, lance, sqlglot, when_used
 from headwater.names import format_name, parse_name
 from headwater.sql.casts import REFUSED
-from headwater.sql.history_statement import asked_name, history_rows
 from headwater.sql.spark_parser import (
     DUCKDB,
     SPARK,
@@ -33,6 +34,43 @@ from headwater.sql.spark_parser import (
     tables_in,
 )
 from headwater.sql.sql_types import quoted
+
+_STATEMENT = re.compile(r"\s*desc(?:ribe)?\s+history\s+(?P<name>\S.*?)\s*;?\s*", re.IGNORECASE | re.DOTALL)
+_FIELDS: list[pa.Field[Any]] = [
+    pa.field("commit", pa.int64()),
+    pa.field("time", pa.timestamp("ms", "UTC")),
+    pa.field("author", pa.string()),
+    pa.field("operation", pa.string()),
+    pa.field("message", pa.string()),
+    pa.field("version", pa.int64()),
+    pa.field("name", pa.string()),
+]
+SCHEMA = pa.schema(_FIELDS)
+"""`operation` is what was done to the record (create, change, drop...), `message` what the writer did."""
+
+
+def asked_name(sql: str) -> tuple[str, ...] | None:
+    """Return the name that a DESCRIBE HISTORY asks about; None for another statement."""
+    found = _STATEMENT.fullmatch(sql)
+    return None if found is None else tuple(parse_name(found["name"].replace("`", '"')))
+
+
+def history_rows(entries: Sequence[Any], most: int | None = None) -> pa.Table:
+    """Return the entries of a history, oldest first, as rows, newest first; at most `most`."""
+    rows = [
+        {
+            "commit": entry.slot,
+            "time": entry.time,
+            "author": entry.author,
+            "operation": entry.operation,
+            "message": entry.message,
+            "version": entry.version,
+            "name": format_name(entry.path) if entry.path else None,
+        }
+        for entry in islice(reversed(entries), most)
+    ]
+    return pa.Table.from_pylist(rows, SCHEMA)
+
 
 selects = when_used("headwater.sql.selects")
 MAX_LEVEL = 3

@@ -8,7 +8,6 @@ answers are JSON; rows travel as bytes or Arrow streams, one way or the other, a
 """
 
 from headwater.workers.channel import Channel
-from headwater.workers.pool import Pool
-from headwater.workers.process import Host, WorkerLimits
+from headwater.workers.pool import Host, Pool, WorkerLimits
 
 __all__ = ["Channel", "Host", "Pool", "WorkerLimits"]

@@ -27,7 +27,7 @@ from headwater.metastore import Metastore
 from headwater.metastore.commit.root_kinds import UPGRADE_MARKER
 from headwater.moving import upgrade
 from headwater.moving.upgrade import Upgrade
-from headwater.namespace.properties import parse_properties
+from headwater.namespace.registry_kinds import parse_properties
 from headwater.store import Crash, CrashesAtStore, LocalStore, LosesAnswerStore
 from tests.interop.roots import create
 

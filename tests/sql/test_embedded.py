@@ -19,8 +19,8 @@ pytest.importorskip("sqlglot")
 
 from headwater.sql.embedded import EmbeddedEngine, opened
 from headwater.sql.functions import AGGREGATES, FUNCTIONS, WINDOWS
-from headwater.sql.regexes import re2_pattern
 from headwater.sql.spark_parser import SqlError, UnsupportedSqlError, parse_condition, parse_query
+from headwater.sql.text_functions import re2_pattern
 
 ROWS = pa.table(
     {

@@ -9,7 +9,7 @@ import pytest
 from headwater.catalog import Catalog
 from headwater.cli import main
 from headwater.errors import TableNotFoundError
-from headwater.sql.history_statement import SCHEMA, asked_name
+from headwater.sql.embedded import SCHEMA, asked_name
 
 
 @pytest.fixture

@@ -10,7 +10,7 @@ import pytest
 from headwater import DirectoryNamespace
 from headwater.errors import InvalidInputError, UnsupportedOperationError
 from headwater.namespace.plans import check_properties
-from headwater.namespace.properties import parse_properties
+from headwater.namespace.registry_kinds import parse_properties
 
 
 def test_the_defaults_are_compatibility_mode() -> None:

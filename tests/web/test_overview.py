@@ -14,7 +14,7 @@ from headwater.catalog import Catalog
 from headwater.lance_manifest import fragments_of
 from headwater.namespace.metastore import MetastoreNamespace
 from headwater.rest.page import kept_facts
-from headwater.rest.page.overview_questions import growth_of
+from headwater.rest.page.catalog_questions import growth_of
 from headwater.rest.server import start_in_thread
 from headwater.streams.serving import compaction
 from headwater.web import page

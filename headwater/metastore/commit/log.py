@@ -24,7 +24,7 @@ from headwater.errors import (
     ServiceUnavailableError,
     TransactionNotFoundError,
 )
-from headwater.metastore.commit.foreign_roots import check_not_lost, is_metastore
+from headwater.metastore.commit.root_kinds import check_not_lost, is_metastore
 from headwater.metastore.commit.slot_rebuild import beside, gap, published_slot, rebuild, unreadable
 from headwater.metastore.records.deltas import Segments
 from headwater.metastore.records.disk_records import (

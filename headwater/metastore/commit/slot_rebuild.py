@@ -12,7 +12,7 @@ from collections.abc import Collection, Iterator, Sequence
 
 from headwater.clock import Clock
 from headwater.errors import CorruptFileError, InvalidTableStateError, LanceNamespaceError
-from headwater.metastore.commit.foreign_roots import foreign_root, has_transactions
+from headwater.metastore.commit.root_kinds import foreign_root, has_transactions
 from headwater.metastore.records.disk_records import (
     SLOT,
     Mapped,

@@ -1,7 +1,7 @@
-"""History of one object: every transaction that changed it or a part of it, through renames.
+"""History of one object through renames, and the facts of the log for an overview.
 
-The index says in which slots that was, so only those are read. Of a collected slot the published transaction log file
-is left as long as a revision or delta of it is, and says the same.
+The index says in which slots an object changed, so only those are read. Of a collected slot the published transaction
+log file is left as long as a revision or delta of it is, and says the same.
 """
 
 from __future__ import annotations
@@ -26,6 +26,44 @@ from headwater.metastore.records.layout import ROOT_NODE, slot_key, txn_key
 from headwater.metastore.records.objects import HistoryEntry, LogChange, LogEntry, time_of
 from headwater.metastore.records.serving_copy import LANCE_FORMAT
 from headwater.metastore.state.index import SlotIndex
+
+
+class Activity:
+    """Reads of the log that cost as much as they return, however many objects a commit changed."""
+
+    def __init__(self, log: Log) -> None:
+        self._log = log
+        self._last: tuple[int, Slot] | None = None
+
+    def heads(self, slot: int, kinds: Collection[str], most: int) -> list[tuple[LogEntry, int]]:
+        """Return the transactions of a slot with their first `most` changes of some kinds, and how many each has."""
+        return list(heads_of(slot, self._read(slot), kinds, most))
+
+    def changed_since(self, slot: int) -> set[str]:
+        """Return the ids of the namespaces and tables that were changed after a slot, or had a part changed."""
+        slots = (self._read(number) for number in range(slot + 1, self._log.refresh().slot + 1))
+        return {change.key.partition("/")[0] for read in slots for txn in read.transactions for change in txn.changes}
+
+    def _read(self, number: int) -> Slot:
+        """Read a slot. The last one stays in memory: after a large commit two questions read it."""
+        last = self._last
+        if last is None or last[0] != number:
+            last = self._last = number, self._log.read_slot(number)
+        return last[1]
+
+    def slots_at(self, times: Iterable[int]) -> list[int]:
+        """Return the newest slot at each of some times, in milliseconds; the oldest that is kept for earlier times."""
+        index = self._log.refresh()
+        with self._log.lock:
+            return [max(index.boundary, index.times.slot_at(time)) for time in times]
+
+    def span(self) -> tuple[int, int]:
+        """Return the times of the oldest and the newest commit that are kept, in milliseconds; zeros without any."""
+        index = self._log.refresh()
+        with self._log.lock:
+            times = index.times.all()
+            return next((time for time in times[:2] if time), 0), times[-1]
+
 
 READ_AT_ONCE = 256
 TELLING = ("root", "namespace", "table", "table_version", "delta", "stream", "partition")

@@ -21,6 +21,9 @@ from headwater.namespace.data.describe import (
     describe_data,
     describe_transaction,
     get_table_stats,
+    lance_schema_to_json,
+    schema_to_json,
+    type_from_json,
 )
 from headwater.namespace.data.indices import (
     create_table_index,
@@ -46,7 +49,6 @@ from headwater.namespace.data.refs import (
     list_table_tags,
     update_table_tag,
 )
-from headwater.namespace.data.schema import lance_schema_to_json, schema_to_json, type_from_json
 from headwater.namespace.data.write import (
     delete_from_table,
     insert_into_table,

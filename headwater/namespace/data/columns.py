@@ -20,7 +20,7 @@ from headwater.errors import (
     UnsupportedOperationError,
 )
 from headwater.imports import lance
-from headwater.namespace.data.schema import text_metadata, type_from_json
+from headwater.namespace.data.describe import text_metadata, type_from_json
 from headwater.table_refs import check_version
 from headwater.tables.columns import alter as columns
 from headwater.tables.columns.alter import Alteration, column_of

@@ -13,9 +13,8 @@ from typing import TYPE_CHECKING, Any
 
 from headwater.catalog import Catalog
 from headwater.errors import InvalidInputError
-from headwater.pipeline.columns import infer_columns
 from headwater.pipeline.executors import ingest_parts
-from headwater.pipeline.facts import changed_rows
+from headwater.pipeline.facts import changed_rows, infer_columns
 from headwater.pipeline.live.kafka_spec import CONTINUE, KafkaSpec
 from headwater.pipeline.live.live_source import LiveBatch, LiveContext
 from headwater.pipeline.live.live_tables import RowsPart, fitted_table
@@ -37,7 +36,7 @@ from headwater.streams.sources.kafka import (
     next_ranges,
     read_range,
 )
-from headwater.streams.sources.messages import OFFSET
+from headwater.streams.sources.message_values import OFFSET
 from headwater.streams.stream_lookup import Stream
 from headwater.wording import many
 from headwater.work import HERE, Json, Runner, Task

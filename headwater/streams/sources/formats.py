@@ -37,8 +37,7 @@ from headwater.streams.sources.files import (
     read_rows,
 )
 from headwater.streams.sources.format_output import RowsOfKeys, Taken, take_op, take_rows
-from headwater.streams.sources.message_values import check_unit
-from headwater.streams.sources.messages import Messages
+from headwater.streams.sources.message_values import Messages, check_unit
 
 
 def take_snapshot(

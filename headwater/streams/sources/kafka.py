@@ -21,7 +21,7 @@ from headwater.streams.serving.serving_copy import CatalogLocation, Lake
 from headwater.streams.sources.format_output import StateNeededError
 from headwater.streams.sources.formats import take, take_alone
 from headwater.streams.sources.intake import Intake
-from headwater.streams.sources.messages import HEADERS, KEY, TIMESTAMP, Messages, named_columns
+from headwater.streams.sources.message_values import HEADERS, KEY, TIMESTAMP, Messages, named_columns
 from headwater.streams.stream_lookup import Stream
 from headwater.work import Json, guarded
 
