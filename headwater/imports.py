@@ -24,6 +24,7 @@ import builtins
 import functools
 import importlib
 import importlib.util
+import os
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -60,11 +61,13 @@ def _load_errors() -> None:
 
 
 def import_little(pandas: bool) -> None:
-    """Without `pandas`, let nobody in this process find it.
+    """Without `pandas`, let nobody in this process find it, and let pydantic look for no plug-ins of other packages.
 
     Only for a program of ours: an importer may count on pandas, and so may a user's function.
     """
-    sys.meta_path[:0] = [_LittleFinder()] if not pandas and "pandas" not in sys.modules else []
+    if not pandas:
+        os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "__all__")
+        sys.meta_path[:0] = [_LittleFinder()] if "pandas" not in sys.modules else []
 
 
 class _LittleFinder(MetaPathFinder):
