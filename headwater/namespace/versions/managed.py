@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 
 from headwater.clock import Clock
@@ -37,6 +37,7 @@ from headwater.namespace.versions.same_rows import changed_rows
 from headwater.namespace.versions.stored_versions import SCHEMES, VersionLine, is_staged
 from headwater.registries.layout import fed_by_its_log
 from headwater.registry import VersionRecords
+from headwater.retry import retry
 from headwater.store import KeyNotFoundError, Store, claim, is_same_file
 from headwater.tables.commit.exact import hide
 from headwater.tables.layout import STAGED, UNRECORDED, hidden_manifest
@@ -235,15 +236,16 @@ class ManagedVersions:
             yield
         except CommitStateUnknownError:
             final = staged.line.key(staged.line.manifest(staged.version.number, staged.version.naming_scheme))
-            for attempt in range(KEEPING_ATTEMPTS):
+
+            def save(data: bytes) -> None:
                 try:
-                    self._finalize(staged.line, staged.version, staged.data)
+                    self._finalize(staged.line, staged.version, data)
                     self.store.sync([final])
-                    break
-                except ServiceUnavailableError:  # also of unknown fate: the same bytes may be put twice
-                    clock.pause(attempt)
-                except (LanceNamespaceError, KeyNotFoundError):
-                    break
+                except CommitStateUnknownError as error:  # to put the same bytes again does no harm
+                    raise ServiceUnavailableError(str(error)) from error
+
+            with suppress(LanceNamespaceError, KeyNotFoundError):
+                retry(clock, KEEPING_ATTEMPTS, lambda: staged.data, save, on=ServiceUnavailableError)
             raise
 
     def hidden(self, staged: StagedVersion) -> StagedVersion:
