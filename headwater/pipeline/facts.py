@@ -160,7 +160,7 @@ def view_input(table: Any) -> dict[str, int]:
 
 
 def schema_of(table: Any) -> pa.Schema:
-    """The columns that a read gives, computed ones too."""
+    """Return the schema that a read of the table has, with computed columns."""
     if isinstance(table, CatalogStream):
         return pa.schema(list(table.definition.shown.values()))
     found: pa.Schema = table.schema if table.versions() else pa.schema([])

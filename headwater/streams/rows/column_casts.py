@@ -8,16 +8,14 @@ from decimal import Context, Decimal, InvalidOperation
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
 from headwater.errors import LanceNamespaceError
 from headwater.imports import pc
 from headwater.streams.rows.column_types import is_written_as_text
-from headwater.streams.rows.row_keys import flat
+from headwater.streams.rows.row_keys import Mask, flat
 from headwater.types import convert
 
-Mask = npt.NDArray[np.bool_]
 INFINITE = float("inf")
 DIGITS = Context(prec=100)
 """More digits than any decimal of Arrow has."""
@@ -29,7 +27,7 @@ FAILS = (pa.ArrowException, LanceNamespaceError, OverflowError, ValueError, Type
 
 
 def cast_array(array: Any, wanted: Any) -> tuple[Any, Mask]:
-    """The array in the wanted type, null where a value does not fit, and where that was."""
+    """Return the array in the wanted type, null where a value does not fit, and a mask of those places."""
     array = flat(array)
     nobody = np.zeros(len(array), bool)
     if array.type == wanted:

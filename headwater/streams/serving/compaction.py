@@ -24,7 +24,8 @@ import pyarrow as pa
 from headwater.imports import lance
 from headwater.lance_manifest import message_of
 from headwater.protobuf import as_number, parse
-from headwater.streams.serving.row_ids import Codes, id_sequence, row_versions, runs
+from headwater.streams.rows.row_keys import Codes
+from headwater.streams.serving.row_ids import id_sequence, row_versions, runs
 from headwater.streams.serving.serving_copy import Staging
 from headwater.tables.columns.fields import ROW_ADDRESS, ROW_ID
 from headwater.tables.commit.compaction import renamed

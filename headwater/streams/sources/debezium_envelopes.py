@@ -143,7 +143,7 @@ def _python_type(kind: Any) -> Any:
 
 
 def decode(known: Decoding, line: str) -> Any:
-    """The envelope in a line; None: there is nothing in it; UNSET: it must be looked at by itself."""
+    """Return the envelope in a line, None for an empty one, UNSET for one that only the slow parser reads."""
     try:
         if not line.startswith(WRAPPED):
             found = known.bare.decode(line)

@@ -312,10 +312,6 @@ def message_rows(messages: Messages, definition: Definition) -> tuple[list[Any],
     return found.rows, [*messages.bad, *found.bad]
 
 
-UNPARSED = object()
-"""In place of a line that is no JSON."""
-
-
 class _JsonRows:
     """Objects as rows of a table: decimals are read exactly where a column has them."""
 
@@ -390,7 +386,7 @@ def _whole_quotes(text: str, name: str) -> bool:
 
 
 def _parsed(texts: Any, kind: Any) -> Any:
-    """The texts as values; where one cannot be parsed, all as Python values with that text left in, to be found bad."""
+    """Return texts cast to a type; if one does not parse, a list of Python values that keeps that text."""
     if pa.types.is_string(kind) or pa.types.is_large_string(kind):
         return texts
     strings = pa.array([None if text == "" else text for text in texts.to_pylist()], pa.string())
