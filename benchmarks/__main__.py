@@ -23,6 +23,8 @@ BENCHMARKS = (
     "pipeline_reads",
     "pipeline_views",
     "pipeline_cluster",
+    "pipeline_merge",
+    "pipeline_first",
     "spark",
     "tpch",
 )

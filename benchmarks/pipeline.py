@@ -153,7 +153,7 @@ def merged_by_hand(spark: Any, events: str, target: str) -> None:
     newest.where("last.op <> 'd'").select("last.after.*").write.parquet(target)
 
 
-def session(memory: str = "2g") -> Any:
+def session(memory: str = "2g", is_warm: bool = True) -> Any:
     from pyspark.sql import SparkSession
 
     from headwater.spark.build import ensure_jar
@@ -166,7 +166,8 @@ def session(memory: str = "2g") -> Any:
     builder = builder.config("spark.jars", str(ensure_jar()))
     spark = builder.config("spark.ui.showConsoleProgress", "false").getOrCreate()
     spark.sparkContext.setLogLevel("OFF")
-    spark.range(10).mapInArrow(lambda batches: batches, "id bigint").count()
+    if is_warm:
+        spark.range(10).mapInArrow(lambda batches: batches, "id bigint").count()
     return spark
 
 

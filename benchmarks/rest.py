@@ -1,7 +1,8 @@
 """The REST server beside pylance's `RestAdapter`, in one run: `python -m benchmarks.rest [--quick]`.
 
-Both serve the same V2 root of 1,000 tables, each from a process of its own, to the same client (pylance's
-`RestNamespace`), in turns. Writes go to two copies of that root.
+Each serves 1,000 tables of the same names from a process of its own, to the same client (pylance's `RestNamespace`), in
+turns: ours a root of the default kind, a metastore, the adapter a V2 root. Writes go to copies of these. `fixed answer`
+is a server that parses HTTP and sends one answer always: nobody answers this client faster.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -27,7 +28,7 @@ import lance_namespace as api
 import pyarrow as pa
 
 from benchmarks.measure import Report
-from headwater import DirectoryNamespace
+from headwater import DirectoryNamespace, MetastoreNamespace
 from headwater.model import Add, Namespace, Table
 from headwater.names import ObjectId
 
@@ -35,6 +36,8 @@ TABLES = 1000
 ROWS = 1_000_000
 GOALS = {"describe_table": 5.0, "table_exists": 5.0, "create_namespace": 5.0}
 """How many times the peer's rate ours should be."""
+MOST_HELD_MIB = 64.0
+SIDES = ("ours", "peer")
 V2 = {"manifest_enabled": "true", "dir_listing_enabled": "false"}
 ADAPTER = """
 import sys, time
@@ -43,6 +46,23 @@ properties = {"root": sys.argv[1], "manifest_enabled": "true", "dir_listing_enab
 with RestAdapter("dir", properties, port=0) as it:
     print(f"adapter at http://127.0.0.1:{it.port}", flush=True)
     sys.stdin.read()
+"""
+FIXED = """
+import asyncio, json, httptools, uvloop
+BODY = json.dumps({"location": "x" * 64, "properties": {}}).encode()
+ANSWER = b"HTTP/1.1 200 OK\\r\\ncontent-type: application/json\\r\\ncontent-length: %d\\r\\n\\r\\n" % len(BODY) + BODY
+class Fixed(asyncio.Protocol):
+    def connection_made(self, transport):
+        self.transport, self.parser = transport, httptools.HttpRequestParser(self)
+    def data_received(self, data):
+        self.parser.feed_data(data)
+    def on_message_complete(self):
+        self.transport.write(ANSWER)
+async def main():
+    server = await asyncio.get_running_loop().create_server(Fixed, "127.0.0.1", 0)
+    print(f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}", flush=True)
+    await server.serve_forever()
+uvloop.run(main())
 """
 Call = Callable[[Any, int], object]
 
@@ -110,14 +130,16 @@ def started(name: str, command: list[str]) -> Iterator[Server]:
 
 
 def ours(root: Path) -> Any:
-    root.mkdir(parents=True, exist_ok=True)  # an empty catalog; one that is not there is not served
-    properties = [part for key, value in V2.items() for part in ("--property", f"{key}={value}")]
-    command = [sys.executable, "-m", "headwater", "serve", str(root), "--port", "0", "--no-access-log", *properties]
+    command = [sys.executable, "-m", "headwater", "serve", str(root), "--port", "0", "--no-access-log"]
     return started("headwater", command)
 
 
 def peer(root: Path) -> Any:
     return started("RestAdapter", [sys.executable, "-c", ADAPTER, str(root)])
+
+
+def fixed() -> Any:
+    return started("fixed answer", [sys.executable, "-c", FIXED])
 
 
 def rate(server: Server, call: Call, threads: int, seconds: float) -> float:
@@ -144,16 +166,17 @@ def rate(server: Server, call: Call, threads: int, seconds: float) -> float:
 
 
 def rates(
-    report: Report, what: str, pair: tuple[Server, Server], call: Call, threads: int, seconds: float, rounds: int
+    report: Report, what: str, servers: Sequence[Server], call: Call, threads: int, seconds: float, rounds: int
 ) -> None:
-    """Add a row: both servers in turns, the median of the rounds of each, and the ratio with its spread."""
-    found: tuple[list[float], list[float]] = ([], [])
+    """Add a row: the servers in turns, the median of the rounds of each, and the ratio with its spread."""
+    found: list[list[float]] = [[] for _ in servers]
     for _ in range(rounds):
-        for side in (0, 1):
-            found[side].append(rate(pair[side], call, threads, seconds))
+        for side, server in zip(found, servers, strict=True):
+            side.append(rate(server, call, threads, seconds))
     title = f"{what} over REST, {threads} client thread{'s' if threads > 1 else ''}"
-    ratio = report.compared(title, *found, peer="pylance's RestAdapter", unit="/s", goal=GOALS.get(what))
-    report.add(what, threads, statistics.median(found[0]), statistics.median(found[1]), ratio)
+    ratio = report.compared(title, *found[:2], peer="pylance's RestAdapter", unit="/s", goal=GOALS.get(what))
+    floor = f"{statistics.median(found[2]):,.1f}" if len(found) > 2 else ""
+    report.add(what, threads, statistics.median(found[0]), statistics.median(found[1]), floor, ratio)
 
 
 def describe(client: Any, number: int) -> object:
@@ -174,27 +197,37 @@ def create_namespaces(tag: str) -> Call:
 
 
 def fill(root: Path) -> None:
-    catalog = DirectoryNamespace(root=str(root), **V2)
+    """Make both roots, with the same tables in them."""
+    big = pa.table({"id": pa.array(range(ROWS), pa.int64()), "x": pa.array([0.5] * ROWS), "s": ["some text"] * ROWS})
+    mine = MetastoreNamespace(root=str(root / "ours"))
+    mine.metastore.create()
+    for catalog in (mine, DirectoryNamespace(root=str(root / "peer"), **V2)):
+        fill_one(catalog, big)
+    mine.metastore.close()
+
+
+def fill_one(catalog: Any, big: pa.Table) -> None:
     ids = [ObjectId(("ns", f"t{number}")) for number in range(TABLES)]
     catalog.registry.commit([Add(Namespace(ObjectId(("ns",)))), *(Add(Table(id, f"{id.name}.lance")) for id in ids)])
-    big = pa.table({"id": pa.array(range(ROWS), pa.int64()), "x": pa.array([0.5] * ROWS), "s": ["some text"] * ROWS})
-    lance.write_dataset(big, str(root / "big.lance"))
+    lance.write_dataset(big, str(Path(catalog.properties.root) / "big.lance"))
     catalog.register_table(api.RegisterTableRequest(id=["big"], location="big.lance"))
 
 
 def reads(report: Report, root: Path, seconds: float, rounds: int) -> None:
-    with ours(root) as mine, peer(root) as theirs:
+    with ours(root / "ours") as mine, peer(root / "peer") as theirs, fixed() as floor:
         for name, call in (("describe_table", describe), ("table_exists", exists)):
             for threads in (1, 8):
-                rates(report, name, (mine, theirs), call, threads, seconds, rounds)
+                rates(report, name, (mine, theirs, floor), call, threads, seconds, rounds)
 
 
 def writes(report: Report, root: Path, scratch: Path, seconds: float, rounds: int) -> None:
-    copies = [scratch / "ours", scratch / "peer"]
-    for copy in copies:
-        shutil.copytree(root, copy)
+    copies = [scratch / "copy" / side for side in SIDES]
+    for side, copy in zip(SIDES, copies, strict=True):
+        shutil.copytree(root / side, copy)
     with ours(copies[0]) as mine, peer(copies[1]) as theirs:
-        rates(report, "create_namespace", (mine, theirs), create_namespaces("n"), 8, seconds, rounds)
+        for threads in (1, 8):
+            create = create_namespaces(f"n{threads}x")
+            rates(report, "create_namespace", (mine, theirs), create, threads, seconds, rounds)
 
 
 def query(client: Any, number: int) -> object:
@@ -203,7 +236,7 @@ def query(client: Any, number: int) -> object:
 
 
 def queries(report: Report, root: Path, rounds: int) -> None:
-    with ours(root) as mine, peer(root) as theirs:
+    with ours(root / "ours") as mine, peer(root / "peer") as theirs:
         clients = [side.client() for side in (mine, theirs)]
         for client in clients:
             client.count_table_rows(api.CountTableRowsRequest(id=["big"]))
@@ -214,7 +247,8 @@ def queries(report: Report, root: Path, rounds: int) -> None:
         ]
         rates(report, "query of 1M rows", (mine, theirs), query, 1, 2.0, rounds)
         grown = [held - start for held, start in zip(most, before, strict=True)]
-        report.add("query of 1M rows: memory it took, MiB", 1, grown[0], grown[1], grown[1] / max(grown[0], 1.0))
+        report.measured("memory that a query of 1M rows takes in the server", grown[:1], "MiB", MOST_HELD_MIB)
+        report.add("query of 1M rows: memory it took, MiB", 1, *grown, "", f"{grown[1] / max(grown[0], 1.0):.2f}")
 
 
 def parts() -> str:
@@ -232,7 +266,8 @@ def load() -> str:
 def main() -> None:
     quick = "--quick" in sys.argv
     seconds, rounds = (1.0, 2) if quick else (3.0, 5)
-    report = Report("rest", "python -m benchmarks.rest", ("operation", "client threads", "ours /s", "peer /s", "ratio"))
+    columns = ("operation", "client threads", "ours /s", "peer /s", "fixed answer /s", "ratio")
+    report = Report("rest", "python -m benchmarks.rest", columns)
     with tempfile.TemporaryDirectory() as folder:
         scratch = Path(folder)
         root = scratch / "lake"
@@ -243,9 +278,9 @@ def main() -> None:
         queries(report, root, rounds)
     if not quick:
         report.write(
-            "Peer: `lance.namespace.RestAdapter` (pylance) over the same V2 root with 1,000 tables; client: pylance's "
-            "`RestNamespace` for both. Medians of rounds taken in turns. Memory: how much more a warm server and its "
-            f"workers hold during one query; its ratio is peer over ours. Ours ran with {parts()}. "
+            "Peer: `lance.namespace.RestAdapter` (pylance) over a V2 root with the tables that our metastore has. "
+            "Client: pylance's `RestNamespace`. Medians of rounds taken in turns. Memory: how much more a warm server "
+            f"and its workers hold during one query; its ratio is peer over ours. Ours ran with {parts()}. "
             f"Load average at the end: {load()}."
         )
 

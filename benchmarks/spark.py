@@ -181,7 +181,7 @@ def cases(lake: Lake) -> list[Case]:
         ("count(*)", 2.0, "narrow", lambda f: f.count()),
         ("count(*) where an unindexed column", 2.0, "narrow", lambda f: f.where("x > 1000.5").count()),
         ("count(*) where the indexed column", 2.0, "narrow", lambda f: f.where("k > 7200000").count()),
-        ("sum of one column", 0.8, "narrow", lambda f: f.agg(F.sum("x")).collect()),
+        ("sum of one column", 1.2, "narrow", lambda f: f.agg(F.sum("x")).collect()),
         ("sum of an expression", 0.8, "narrow", lambda f: f.agg(F.sum(F.col("x") * 2 + F.col("k"))).collect()),
         ("group by", 0.8, "narrow", lambda f: f.groupBy("flag").agg(F.sum("x")).collect()),
         ("2 of 71 columns", 1.2, "wide", lambda f: scan(f.select("id", "c35"))),

@@ -118,6 +118,8 @@ _SKIPPED = msgspec.json.Decoder(msgspec.Raw)
 _TEXTS = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"', re.DOTALL)
 
 TextSource = str | bytes
+MOST_CSV = (1 << 31) - 1
+"""Arrow reads at most so many bytes of CSV at once."""
 
 
 def read_bytes(path: str, bounds: Bounds = FILES) -> bytes:
@@ -161,6 +163,26 @@ def read_csv(
         )
         found.validate(full=True)
         return found
+
+
+def read_texts(data: bytes, names: Sequence[str]) -> pa.Table:
+    """Return rows of CSV without a header, each value as a text. An empty value is NULL, a quoted one an empty text."""
+    numbers = [str(place) for place in range(len(names))]
+    if not data:
+        return pa.table({name: pa.array([], pa.string()) for name in names})
+    with reading("The data cannot be read as CSV"):
+        found = pa.csv.read_csv(
+            io.BytesIO(data),
+            read_options=pa.csv.ReadOptions(column_names=numbers, block_size=min(len(data) + 1, MOST_CSV)),
+            parse_options=pa.csv.ParseOptions(newlines_in_values=True, ignore_empty_lines=False),
+            convert_options=pa.csv.ConvertOptions(
+                column_types=dict.fromkeys(numbers, pa.string()),
+                null_values=[""],
+                strings_can_be_null=True,
+                quoted_strings_can_be_null=False,
+            ),
+        )
+        return found.rename_columns(list(names))
 
 
 def _check_header(source: TextSource) -> None:

@@ -260,6 +260,7 @@ def _rounds(
         while True:
             errors, known = memory.begin()
             taken = take_live(readers, chosen(pipeline, select), memory.failed, say, True, stop.is_set)
+            readers.end_taking()
             catalog, plan = _planned(pipeline, select, memory)
             steps = plan.steps if plan is not None else ()
             reports = tuple(taken)
@@ -275,6 +276,7 @@ def _rounds(
             if is_gone(spark):
                 raise ServiceUnavailableError("The session has ended: another one is started.")
             memory.looked(reports)
+            readers.end_round()
             if stop.wait(every):
                 return
 

@@ -21,6 +21,8 @@ Receive = Callable[[], Awaitable[Any]]
 Run = Callable[..., Awaitable[Any]]
 DRAIN = 64 * 1024 * 1024
 FLUSH = 2 * 1024 * 1024
+ARRIVED = "headwater.arrived"
+"""The key in an ASGI scope of a function that returns the body, if all of it is there without waiting."""
 FREE = 64 * 1024
 """A body as small as this, in one piece, is not counted."""
 
@@ -62,6 +64,13 @@ class BodySpool:
     def close(self) -> None:
         if self._file is not None:
             self._file.close()
+
+
+def arrived_body(scope: Any, headers: Mapping[str, str], limit: int) -> bytes | None:
+    """Return a small body that came together with its head, for which nothing has to wait; None for any other."""
+    arrived = scope.get(ARRIVED)
+    body = arrived(scope) if arrived is not None and "content-encoding" not in headers else None
+    return body if body is not None and len(body) <= min(limit, FREE) else None
 
 
 async def read_body(

@@ -17,7 +17,7 @@ from starlette.types import Receive, Scope, Send
 
 from headwater.errors import CommitStateUnknownError, LanceNamespaceError, ServiceUnavailableError
 from headwater.namespace.abilities import CatalogAbilities
-from headwater.rest.body import FREE, DisconnectedError, read_body
+from headwater.rest.body import FREE, DisconnectedError, arrived_body, read_body
 from headwater.rest.call import KEY, SESSION, Call
 from headwater.rest.dispatch import LOOKUPS, Dispatcher
 from headwater.rest.event_streams import Followers
@@ -60,7 +60,7 @@ class Endpoint:
         call: Call = scope[KEY]
         self._dispatcher.authorize(call)
         if call.has_body:
-            await self._take_body(call, receive)
+            await self._take_body(call, scope, receive)
         if call.holding is not None and call.holding.size > FREE and call.route.body is not BodyKind.ARROW:
             await asyncio.get_running_loop().run_in_executor(self._catalog_pool, self._dispatcher.understand, call)
         else:
@@ -84,11 +84,14 @@ class Endpoint:
                 return
             await asyncio.sleep(min(LOOK_EVERY, max(end - loop.time(), 0)))
 
-    async def _take_body(self, call: Call, receive: Receive) -> None:
+    async def _take_body(self, call: Call, scope: Scope, receive: Receive) -> None:
         limits = self._limits
         limit = limits.arrow_body if call.route.body is BodyKind.ARROW else limits.json_body
         call.holding = Holding(self._quota, call.payer)
-        call.body = await read_body(receive, call.headers, limit, limits, call.holding, self._in_data_pool)
+        arrived = arrived_body(scope, call.headers, limit)
+        if arrived is None:
+            arrived = await read_body(receive, call.headers, limit, limits, call.holding, self._in_data_pool)
+        call.body = arrived
 
     def _from_memory(self, call: Call) -> Reply | None:
         """The answer to a look-up of names that is in memory right now; a thread would only be a detour.
@@ -153,7 +156,6 @@ def _overdue(changes: bool, seconds: float) -> LanceNamespaceError:
 
 
 MORE_THAN_NAMES = ("version", "tag", "branch", "load_detailed_metadata", "check_declared", "context")
-CHANGES_ANSWER = ("with_table_uri", "vend_credentials", "load_detailed_metadata")
 MAX_BYTES = 32 * 1024 * 1024
 MAX_ANSWER = 64 * 1024
 OVERHEAD = 512
@@ -181,9 +183,10 @@ class NameLookups:
         ):
             return None
         asked = call.request.__dict__
-        if any(asked.get(name) for name in MORE_THAN_NAMES) or asked.get("version") is not None:
-            return None
-        return self._current(call.id)
+        for name in MORE_THAN_NAMES:
+            if asked.get(name):
+                return None
+        return self._current(call.id) if asked.get("version") is None else None
 
     def reads_schema(self, call: Call) -> bool:
         """Return True if the answer takes the manifest of a version, which a thread reads."""
@@ -212,5 +215,6 @@ class NameLookups:
 
 
 def _key(call: Call) -> Key:
-    asked = call.request.__dict__
-    return call.route.operation, call.id, call.caller, *(asked.get(name) for name in CHANGES_ANSWER)
+    ask = call.request.__dict__.get
+    options = ask("with_table_uri"), ask("vend_credentials"), ask("load_detailed_metadata")
+    return call.route.operation, call.id, call.caller, options

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import Enum
-from functools import cached_property
+from functools import cached_property, lru_cache
 
 from headwater.verbs.verb import NOTHING as NOTHING
 from headwater.verbs.verb import READS as READS
@@ -17,6 +17,7 @@ from headwater.verbs.verb import SessionKind as SessionKind
 from headwater.verbs.verb import WorkPlace as WorkPlace
 
 EXTENSION_API = "headwater"
+RECALLED_CHARS = 256
 
 
 class RouteTarget(Enum):
@@ -124,7 +125,7 @@ class Route:
     def response_model(self) -> str:
         return self.response or f"{self.operation}Response"
 
-    @property
+    @cached_property
     def changes(self) -> bool:
         """True if the operation can change the catalog or a table."""
         return self.needs not in READS and self.operation not in ONLY_READ
@@ -283,6 +284,7 @@ class RouteTable:
 
     def __init__(self, routes: tuple[Route, ...]) -> None:
         self._by_shape: dict[tuple[str, ...], dict[str, Route]] = {}
+        self._recalled = lru_cache(4096)(self._find)
         for route in routes:
             shape = tuple("*" if part.startswith("{") else part for part in route.parts)
             self._by_shape.setdefault(shape, {})[route.verb] = route
@@ -304,6 +306,9 @@ class RouteTable:
 
     def find(self, path: str, verb: str) -> Match | tuple[str, ...]:
         """Return the match, or the verbs of this path, none for an unknown path."""
+        return self._recalled(path, verb) if len(path) <= RECALLED_CHARS else self._find(path, verb)
+
+    def _find(self, path: str, verb: str) -> Match | tuple[str, ...]:
         parts = _parts(path)
         for shape, id_at, index_at in _shapes(parts):
             verbs = self._by_shape.get(shape)

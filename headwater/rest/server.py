@@ -26,6 +26,7 @@ import msgspec
 import uvicorn
 from lance_namespace import LanceNamespace
 from starlette.routing import BaseRoute
+from starlette.types import Scope
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from headwater.adapter import adapt
@@ -34,6 +35,7 @@ from headwater.errors import InvalidInputError, ServiceUnavailableError, Unauthe
 from headwater.imports import warm
 from headwater.namespace.abilities import abilities_of
 from headwater.rest.app import CatalogApp, Face
+from headwater.rest.body import ARRIVED
 from headwater.rest.origin import is_loopback
 from headwater.rest.settings import Limits, Settings
 from headwater.rest.work import Work
@@ -164,12 +166,15 @@ class BoundedProtocol(HttpToolsProtocol):
         self._head = self._body = self._received = 0
 
     def on_url(self, url: bytes) -> None:
-        super().on_url(url)
+        self.url += url
         self._count(len(url))
 
     def on_header(self, name: bytes, value: bytes) -> None:
         self._count(len(name) + len(value) + 4)
-        super().on_header(name, value)
+        name = name.lower()
+        if name == b"expect" and value.lower() == b"100-continue":
+            self.expect_100_continue = True
+        self.headers.append((name, value))
 
     def on_headers_complete(self) -> None:
         self._in_head = False
@@ -179,6 +184,12 @@ class BoundedProtocol(HttpToolsProtocol):
         super().on_headers_complete()
         if self.cycle is not None and self.scope["method"] != "HEAD":  # whose answer has a head alone
             self.cycle.transport = AnswerWriter(self.transport, self.loop)  # type: ignore[assignment]
+        self.scope[ARRIVED] = self._arrived  # type: ignore[literal-required]
+
+    def _arrived(self, scope: Scope) -> bytes | None:
+        """Return the body of a request that is whole already; None if more of it is to come, or another is read."""
+        cycle = self.cycle
+        return None if cycle.scope is not scope or cycle.more_body or cycle.disconnected else bytes(cycle.body)
 
     def on_body(self, body: bytes) -> None:
         self._body += len(body)

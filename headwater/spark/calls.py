@@ -41,7 +41,7 @@ from headwater.tables.scan.parts import AnyPart, Appended, Piece, Positions, Rew
 from headwater.tables.scan.table_scan import rows_left
 from headwater.tables.translate import NoDataError, translating
 from headwater.tables.write.data_files import write
-from headwater.work import HERE, Runner, Task
+from headwater.work import HERE, Runner
 from headwater.work.tasks import named
 
 STREAM_JOBS = {
@@ -361,7 +361,6 @@ CALLS: dict[type[protocol.WorkerCall], Callable[[Any], Any]] = {
     protocol.JobPlan: _job_plan,
     protocol.JobRun: _job_run,
     protocol.JobCommit: commit_job,
-    protocol.TaskRun: lambda call: Task.unpacked(call.task).answer(),
 }
 
 

@@ -29,15 +29,21 @@ import msgspec
 import pyarrow as pa
 
 from headwater.errors import ErrorCode, LanceNamespaceError, UnsupportedOperationError
-from headwater.spark import following, fresh, protocol
-from headwater.spark.calls import answer, commit_job, read_rows
+from headwater.imports import when_used
+from headwater.spark import protocol
 from headwater.spark.protocol import encode
-from headwater.spark.stream_writes import prepare_batch, write_events
 from headwater.spark.wire_values import Json
-from headwater.tables.scan import table_scan as scans
 from headwater.tables.scan.parts import Piece, Positions, kept
-from headwater.tables.write.data_files import rewrite, write
 from headwater.work import JarRunner, Task
+
+# A task that takes rows into a log needs none of these, and pylance, pandas and the REST client come with them: a
+# second of CPU, for which the first write of a session would wait.
+calls = when_used("headwater.spark.calls")
+following = when_used("headwater.spark.following")
+fresh = when_used("headwater.spark.fresh")
+stream_writes = when_used("headwater.spark.stream_writes")
+scans = when_used("headwater.tables.scan.table_scan")
+data_files = when_used("headwater.tables.write.data_files")
 
 MAX_FRAME = 1 << 30
 OTHER_VERSION = (
@@ -123,9 +129,11 @@ def _serve_one(wire: Wire, call: protocol.AnyCall) -> None:
     elif isinstance(call, protocol.Write | protocol.TakeRows):
         _write(wire, call)
     elif isinstance(call, protocol.JobCommit):
-        wire.send(_guarded(lambda: commit_job(call, JarRunner(wire, call.parallelism))))
+        wire.send(_guarded(lambda: calls.commit_job(call, JarRunner(wire, call.parallelism))))
+    elif isinstance(call, protocol.TaskRun):
+        wire.send(_guarded(lambda: Task.unpacked(call.task).answer()))
     else:
-        wire.send(_guarded(lambda: answer(call)))
+        wire.send(_guarded(lambda: calls.answer(call)))
 
 
 def _read(wire: Wire, call: protocol.Read) -> None:
@@ -141,7 +149,7 @@ def _read(wire: Wire, call: protocol.Read) -> None:
     def batches() -> Any:
         nonlocal failure
         try:
-            rows = read_rows(call.scan, call.part, schema)
+            rows = calls.read_rows(call.scan, call.part, schema)
             yield from kept(rows, call.keys) if call.keys else rows
         except Exception as error:
             failure = _failure(error)
@@ -151,11 +159,14 @@ def _read(wire: Wire, call: protocol.Read) -> None:
 
 
 def _output_schema(call: protocol.Read) -> pa.Schema:
+    found: pa.Schema
     if isinstance(call.part, Piece | Positions):
-        return following.output_schema(call.scan, call.part)
-    if call.scan.is_folded:
-        return fresh.output_schema(call.scan)
-    return scans.output_schema(call.scan.engine())
+        found = following.output_schema(call.scan, call.part)
+    elif call.scan.is_folded:
+        found = fresh.output_schema(call.scan)
+    else:
+        found = scans.output_schema(call.scan.engine())
+    return found
 
 
 def _write(wire: Wire, call: protocol.Write | protocol.TakeRows) -> None:
@@ -173,12 +184,12 @@ def _written(call: protocol.Write | protocol.TakeRows, reader: pa.RecordBatchRea
         return Task.unpacked(call.task).run(reader)
     query = call.query
     if query is not None and call.table.is_stream:
-        return prepare_batch(call.table, query, reader)
+        return stream_writes.prepare_batch(call.table, query, reader)
     if call.row_ids:
-        return rewrite(call.table.writable(), reader)
+        return data_files.rewrite(call.table.writable(), reader)
     if call.table.is_stream:
-        return write_events(call.table, reader, call.given, call.deletes)
-    return write(call.table.writable(), reader, call.arrow)
+        return stream_writes.write_events(call.table, reader, call.given, call.deletes)
+    return data_files.write(call.table.writable(), reader, call.arrow)
 
 
 def _guarded(action: Callable[[], object]) -> Json:

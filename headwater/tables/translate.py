@@ -80,8 +80,9 @@ RULES: tuple[tuple[re.Pattern[str], Kind], ...] = tuple(
         (r"Permission denied|os error 13\b|os error 1\b|Read-only file system|AccessDenied|403 Forbidden",
          PermissionDeniedError),
         (r"\bTable not found\b", TableNotFoundError),
-        (r"SlowDown|429 Too Many Requests", ThrottlingError),
-        (r"503 Service Unavailable|Connection refused|error sending request", ServiceUnavailableError),
+        (r"SlowDown|429 Too Many Requests|Namespace error: Throttling", ThrottlingError),
+        (r"503 Service Unavailable|Connection refused|error sending request|Namespace error: Service unavailable",
+         ServiceUnavailableError),
         (r"[Cc]ommit conflict|[Cc]oncurrent ?[Mm]odification|Incompatible transaction|"
          r"preempted by concurrent|Too many concurrent writers",
          ConcurrentModificationError),

@@ -109,24 +109,31 @@ class SparkRunner(_Elsewhere):
         return self._finish(answers)
 
     def _by_jar(self, tasks: Sequence[Task]) -> list[Any] | None:
-        """Run tasks by workers of the jar; None: the session has no jar, or its executors cannot start the workers."""
-        jar = of_jar(self.spark, "Tasks") if self._has_workers else None
-        try:
-            return None if jar is None else run_by_jar(self.spark, jar, tasks)
-        except Exception as error:
-            if NO_WORKER not in str(error):
-                raise
-            self._has_workers = False  # the package came with the job, so that only PySpark's workers find it
-            return None
+        jar = of_jar(self.spark, "Tasks")
+        return None if jar is None else self._of_workers(lambda: run_by_jar(self.spark, jar, tasks))
+
+    def _of_workers(self, ask: Callable[[], list[Any]]) -> list[Any] | None:
+        """Return what workers of the jar answer; None: the executors cannot start them."""
+        if self._has_workers:
+            try:
+                return ask()
+            except Exception as error:
+                if NO_WORKER not in str(error):
+                    raise
+                self._has_workers = False  # the package came with the job, so that only PySpark's workers find it
+        return None
 
     def map(self, frame: Any, task: Task) -> list[Any]:
         """Send rows through the jar if the session has it: `mapInArrow` takes half as long again for the same rows."""
         jar = of_jar(frame.sparkSession, "FrameRows")
+
+        def sent() -> list[Any]:
+            call = json.dumps({"op": "take_rows", "task": task.packed()})
+            return [each for answer in jar.send(frame.select("*")._jdf, call) for each in json.loads(answer)]
+
         with self.counted():
-            if jar is not None:
-                call = json.dumps({"op": "take_rows", "task": task.packed()})
-                return [each for answer in jar.send(frame.select("*")._jdf, call) for each in json.loads(answer)]
-            return _mapped(frame, task)
+            found = self._of_workers(sent) if jar is not None else None
+            return _mapped(frame, task) if found is None else found
 
     @contextmanager
     def counted(self) -> Iterator[None]:

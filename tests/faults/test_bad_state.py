@@ -13,8 +13,9 @@ import lance_namespace as api
 import pyarrow as pa
 import pytest
 
-from headwater import DirectoryNamespace
-from headwater.errors import InvalidInputError, LanceNamespaceError
+from headwater import Catalog, DirectoryNamespace
+from headwater.errors import InvalidInputError, LanceNamespaceError, ServiceUnavailableError, ThrottlingError
+from headwater.tables.translate import kind_of
 from headwater.testing.namespace_suite import code_of
 from tests.faults.processes import MODES, Outcome, call, check_sound, perform
 
@@ -230,3 +231,19 @@ def test_a_manifest_that_makes_pylance_panic_is_a_named_error(root: Path) -> Non
     newest.write_bytes(newest.read_bytes().replace(b"string", b"strung"))
     outcomes = ask_all(root, "V2")
     assert all(outcome == 18 for outcome in outcomes), outcomes
+
+
+@pytest.mark.parametrize("kind", [ServiceUnavailableError, ThrottlingError])
+def test_an_outage_that_pylance_tells_in_its_own_words_keeps_its_code(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: type[LanceNamespaceError]
+) -> None:
+    lake = Catalog(tmp_path)
+    lake.create_table("t", [{"id": 1}])
+
+    def away(request: object) -> object:
+        raise kind("The storage did not do its part.")
+
+    monkeypatch.setattr(lake.namespace, "list_table_versions", away)
+    with pytest.raises(Exception, match="did not do its part") as raised:
+        lance.dataset(namespace_client=lake.namespace, table_id=["t"])
+    assert kind_of(raised.value) is kind

@@ -17,6 +17,7 @@ from headwater.errors import InvalidInputError
 from headwater.pipeline import check_pipeline, plan_pipeline, publish, run_pipeline, undo
 from headwater.pipeline.grammar import parse_pipeline, read_pipeline
 from headwater.pipeline.lineage import drawing, upstream
+from headwater.streams.sources import child_rows
 
 PIPELINE = """
 [pipeline]
@@ -244,6 +245,27 @@ def test_another_function_makes_all_children_again_and_keeps_equal_ones(folder: 
     folder.run()
     assert (folder.calls("chunked"), folder.calls("embedded")) == (2, 2)
     assert [row[3] for row in folder.chunks()] == ["aa", "bb", "cc", "dd"]
+
+
+@pytest.mark.parametrize("is_published", [True, False])
+def test_a_remake_in_parts_takes_out_the_children_of_parents_that_are_gone(
+    folder: Folder, monkeypatch: pytest.MonkeyPatch, is_published: bool
+) -> None:
+    monkeypatch.setattr(child_rows, "ORPHAN_KEYS", 2)
+    folder.deliver("1", [_document(number, f"a{number}.b{number}") for number in range(9)])
+    folder.run()
+    documents, tasks = folder.catalog["raw.documents"], []
+    run_part = child_rows.run_part
+    monkeypatch.setattr(child_rows, "run_part", lambda *told: tasks.append(told[2]) or run_part(*told))
+    documents.delete("id in (1, 4, 7)")
+    for number in (1, 4, 7):
+        del folder.documents[number]
+    if is_published:
+        documents.publish()
+    folder.write(CHUNKS.replace('.split(".")', '.replace(",", ".").split(".")'))
+    folder.run()
+    assert folder.chunks() == folder.expected()
+    assert len([part for part in tasks if part.kind == child_rows.ORPHANS]) == 16  # of 18 children
 
 
 def test_children_that_others_changed_are_made_again(folder: Folder) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import random
+import re
 import signal
 import subprocess
 import sys
@@ -25,6 +26,7 @@ import pytest
 from headwater.catalog import Catalog
 from headwater.errors import LanceNamespaceError, ServiceUnavailableError
 from headwater.pipeline import read_pipeline, run_pipeline
+from headwater.pipeline.live import postgres_copy
 from headwater.pipeline.live.debezium_reader import PYTHON
 from headwater.pipeline.live.offsets import live_state
 from headwater.pipeline.run_records import runs
@@ -219,9 +221,16 @@ def difference(catalog: Catalog, server: LiveServer, table: str) -> list[Any]:
     return [*((row, "here") for row in one - other), *((row, "there") for row in other - one)][:5]
 
 
-@pytest.mark.parametrize("kind", [LivePostgres, LiveMariaDB])
+def source_of(server: LiveServer, copy: str | None) -> str:
+    """Return the value of `debezium =`. In ranges needs psycopg: skips, saying why, where it is not installed."""
+    if copy == "ranges":
+        pytest.importorskip("psycopg", reason="pip install 'headwater[postgres]'")
+    return server.source() if copy is None else server.source().removesuffix(" }") + f', copy = "{copy}" }}'
+
+
+@pytest.mark.parametrize(("kind", "copy"), [(LivePostgres, "ranges"), (LivePostgres, None), (LiveMariaDB, None)])
 def test_the_tables_equal_the_database_though_all_three_are_killed(
-    kind: type[LiveServer], engine: str, tmp_path: Path
+    kind: type[LiveServer], copy: str | None, engine: str, tmp_path: Path
 ) -> None:
     seed = int(os.environ.get("HEADWATER_SEED", "1"))
     with started(kind) as server:
@@ -229,7 +238,7 @@ def test_the_tables_equal_the_database_though_all_three_are_killed(
         server.run(SETUP)
         for _ in range(20):
             work.run()
-        (tmp_path / "pipeline.toml").write_text(TEXT.format(source=server.source()))
+        (tmp_path / "pipeline.toml").write_text(TEXT.format(source=source_of(server, copy)))
         reader, ours, done = Reader(tmp_path / "lake"), watching(tmp_path), 0
         reader.start()
         pick = random.Random(seed)
@@ -272,6 +281,74 @@ def test_the_tables_equal_the_database_though_all_three_are_killed(
             slot = server.run("SELECT confirmed_flush_lsn - '0/0' FROM pg_replication_slots")
             offset: Any = live_state(catalog, "bank").offset
             assert int(slot) == offset[1]["lsn"]
+
+
+@pytest.mark.parametrize("runs_on", ["embedded", "spark"])
+def test_a_copy_in_ranges_meets_the_changes_exactly(
+    runs_on: str, engine: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Tasks read the blocks of all tables in one snapshot while others write, and the changes go on from there."""
+    if runs_on == "spark":
+        pytest.importorskip("pyspark", reason="pip install 'headwater[spark]'")
+    monkeypatch.setattr(postgres_copy, "RANGE_BYTES", 1 << 14)
+    with started(LivePostgres) as server:
+        work = Work(server, 3)
+        server.run(SETUP)
+        server.run("INSERT INTO docs SELECT i, 0, repeat(md5(i::text), 20) FROM generate_series(1000000, 1000400) i;")
+        for _ in range(30):
+            work.run()
+        text = TEXT.format(source=source_of(server, "ranges"))
+        on = f'engine = "{runs_on}"\ndriver_rows = 0' if runs_on == "spark" else 'engine = "embedded"'
+        (tmp_path / "pipeline.toml").write_text(text.replace('engine = "embedded"', on))
+        reader, ended, told = Reader(tmp_path / "lake"), threading.Event(), list[str]()
+        catalog = Catalog(str(tmp_path / "lake"))
+
+        def write() -> None:
+            while not ended.wait(0.01):
+                work.run()
+
+        writer = threading.Thread(target=write)
+        reader.start()
+        writer.start()
+        try:
+            while not (catalog.is_there and "raw.docs" in catalog and live_state(catalog, "bank").offset):
+                with suppress(ServiceUnavailableError):  # a table was truncated meanwhile
+                    run_pipeline(read_pipeline(tmp_path / "pipeline.toml"), say=told.append)
+        finally:
+            ended.set()
+            writer.join()
+        run_pipeline(read_pipeline(tmp_path / "pipeline.toml"))
+        run_pipeline(read_pipeline(tmp_path / "pipeline.toml"))  # of a database in which nothing happens
+        reader.ended.set()
+        reader.join()
+        assert reader.wrong == []
+        assert {table: difference(catalog, server, table) for table in TABLES} == {table: [] for table in TABLES}
+        found = next(re.search(r"copy 4 tables in (\d+) ranges", text) for text in told if "ranges" in text)
+        assert found is not None
+        assert int(found[1]) > 15
+
+
+def test_a_run_ends_though_nothing_happened_since_the_last_commit(engine: str, tmp_path: Path) -> None:
+    with started(LivePostgres) as server:
+        server.run("CREATE TABLE t (id int PRIMARY KEY); INSERT INTO t VALUES (1);")
+        (tmp_path / "pipeline.toml").write_text(TEXT.format(source=server.source()))
+        ours = watching(tmp_path)
+        try:
+            catalog = Catalog(str(tmp_path / "lake"))
+            for id in (2, 3):
+                end = time.monotonic() + PATIENCE_S
+                while time.monotonic() < end and not (catalog.is_there and "raw.t" in catalog):
+                    time.sleep(0.2)
+                while time.monotonic() < end and catalog["raw.t"].count() < id - 1:
+                    time.sleep(0.2)
+                server.run(f"INSERT INTO t VALUES ({id});")
+            while time.monotonic() < end and catalog["raw.t"].count() < 3:
+                time.sleep(0.2)
+        finally:
+            ours.kill()
+            ours.wait()
+        run_pipeline(read_pipeline(tmp_path / "pipeline.toml"))
+        assert catalog["raw.t"].count() == 3
 
 
 def test_what_is_wrong_is_one_sentence_in_the_record(engine: str, tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import re
 import socket
 import threading
 import time
@@ -238,3 +239,17 @@ def test_a_query_of_absurd_length_is_refused_before_its_values_are_looked_at(
     answer = http.post(f"/v1/table/no/{route}", content=json.dumps(body, separators=(",", ":")), timeout=60)
     assert (answer.status_code, answer.json()["code"]) == (400, 13), answer.text[:300]
     assert len(answer.text) < 1000
+
+
+def test_requests_of_one_packet_keep_their_own_bodies(http: httpx.Client, table: str) -> None:
+    url = urlsplit(str(http.base_url))
+    asked = {name: json.dumps({"id": [name], "x": "y" * length}) for name, length in (("t", 1), ("gone", 50))}
+    head = "POST /v1/table/{}/exists HTTP/1.1\r\nhost: {}\r\ncontent-length: {}\r\n\r\n{}"
+    packet = "".join(head.format(name, url.netloc, len(body), body) for name, body in asked.items()).encode()
+    with socket.create_connection((url.hostname, url.port), timeout=10) as client:
+        for half in (packet, packet[:-5], packet[-5:]):
+            client.sendall(half)
+            time.sleep(0.2)
+        client.shutdown(socket.SHUT_WR)
+        answered = b"".join(iter(lambda: client.recv(65536), b""))
+    assert re.findall(rb"HTTP/1.1 (\d+)", answered) == [b"200", b"404"] * 2

@@ -49,8 +49,6 @@ NOT_FOUND = {
     "e_tags are compared without quotes only": "no client of the profile changes the quotes",
     "a version without its condition": "the position of its record is refused as well: two rules guard one promise",
     "a manifest set aside meanwhile takes the version back": "the second look at the records leaves one request for it",
-    "a checkpoint without its segments": "a run is too short for a segment to be sealed",
-    "published before it is written": "the mark only spares openers a look; `repair` of the last check looks at all",
     "a lost answer of a publish is not repeated": "what is unpublished is written by the next opener or checkpoint",
     "the record of a source is no dependency": "two batches change one page of the record, and that is a conflict too",
     "what a lost publish left is not set aside": "nobody in the profile writes to a serving copy beside the catalog",
@@ -203,7 +201,17 @@ def slots_up_to_the_head(self: collect.Collection, boundary: int) -> Any:
     return _boundary(self, max(self.log.index.slot - 1, boundary))
 
 
-replaced("a checkpoint without its segments", Segments, "flush", nothing)
+def segments_first(self: Log) -> None:
+    self.repair()
+    with self.lock:
+        self.segments.flush()
+    self.checkpointed = self.checkpoints.write(self.index, self.lock, nothing)
+
+
+replaced("a checkpoint without its segments", Segments, "flush", nothing, "segments")
+replaced(
+    "segments are written before the state of a checkpoint is taken", Log, "checkpoint", segments_first, "segments"
+)
 replaced("slots are collected before there is a checkpoint", collect, "_fresh_checkpoint", nothing)
 replaced("collected slots are deleted", collect.Collection, "_delete", delete_slots)
 replaced("slots beyond the boundary are collected", collect.Collection, "_slots", slots_up_to_the_head)

@@ -25,6 +25,7 @@ from tests.simulation.mutations import MUTATIONS, search
 
 FOUND = {
     "commits": (5, 9, 36, 255, 21131, 22192, 49871),
+    "segments": (1, 62, 134, 160),
     "streams": (89,),
     "versions": (0, 13, 25, 53, 59, 81),
     "mixed": (2001,),
@@ -47,6 +48,7 @@ def test_seeds_that_have_found_a_violation_find_none(profile: str) -> None:
     ("profile", "seeds"),
     [
         ("commits", range(1000, 1030)),
+        ("segments", range(1000, 1010)),
         ("streams", range(1000, 1006)),
         ("versions", range(1000, 1012)),
         ("mixed", range(1000, 1008)),
@@ -59,7 +61,7 @@ def test_promises_hold_with_faults(profile: str, seeds: range) -> None:
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("profile", ["commits", "streams", "versions", "mixed"])
+@pytest.mark.parametrize("profile", ["commits", "segments", "streams", "versions", "mixed"])
 def test_promises_hold_with_faults_on_many_seeds(profile: str) -> None:
     for seed in range(100_000, 100_500 if profile in ("streams", "mixed") else 103_000):
         found = simulate(RunSettings(seed, profile=profile))

@@ -15,6 +15,7 @@ from typing import Any
 
 from headwater.spark import stream_writes, worker
 from headwater.tables.commit.committer import TableCommitter
+from headwater.tables.write import data_files
 
 _commit = TableCommitter._commit
 
@@ -47,7 +48,7 @@ if __name__ == "__main__":
         TableCommitter._commit = kill  # type: ignore[method-assign]
         stream_writes.land_statement = kill_before_landing  # type: ignore[attr-defined, assignment]
     if os.environ.get("FAULT") == "fail-first-write":
-        worker.write = failing_once(worker.write)  # type: ignore[attr-defined]
-        worker.write_events = failing_once(worker.write_events)  # type: ignore[attr-defined]
+        data_files.write = failing_once(data_files.write)
+        stream_writes.write_events = failing_once(stream_writes.write_events)
     sys.argv = sys.argv[:1]
     worker.main()

@@ -7,6 +7,7 @@ import sys
 from dataclasses import replace
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 from pyspark import RDD
 from pyspark.sql import SparkSession
@@ -80,6 +81,10 @@ def test_the_jobs_and_tasks_of_a_step_are_counted_and_named(spark: SparkSession)
     context.setLocalProperty("spark.job.description", None)  # type: ignore[arg-type]
 
 
+def rows_of_task(reader: pa.RecordBatchReader) -> list[int]:
+    return [reader.read_all().num_rows]
+
+
 def test_a_job_of_one_plain_task_goes_through_the_jar_if_that_has_workers(
     spark: SparkSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -98,6 +103,14 @@ def test_a_job_of_one_plain_task_goes_through_the_jar_if_that_has_workers(
     monkeypatch.setattr(runners, "run_by_jar", refuse)
     for _ in range(2):
         assert runner.run([own])[0] not in (worker, os.getpid())
+    frame, counting = spark.range(10, numPartitions=1), Task(f"{__name__}:rows_of_task")
+    assert SparkRunner(spark).map(frame, counting) == [10]
+
+    class NoWorkers:
+        send = refuse
+
+    monkeypatch.setattr(runners, "of_jar", lambda *_: NoWorkers())
+    assert SparkRunner(spark).map(frame, counting) == [10]
     source = Path(__file__).parents[2] / "java" / "headwater" / "spark" / "Worker.java"
     assert runners.NO_WORKER in source.read_text()
 

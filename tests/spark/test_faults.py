@@ -15,6 +15,8 @@ from headwater.catalog import Catalog
 from tests.spark.cluster import HOSTS, can_listen, cluster
 
 HERE = Path(__file__).parent
+LIMIT_S = 900
+"""A driver on a busy machine takes minutes to start."""
 PROGRAM = """
 import sys
 from pyspark.sql import SparkSession
@@ -50,7 +52,7 @@ def run(
     }
     command = [sys.executable, str(program), str(tmp_path / "lake"), str(python), statement, kind, impl]
     return subprocess.run(
-        command, capture_output=True, text=True, timeout=240, check=False, env=environment, cwd=tmp_path
+        command, capture_output=True, text=True, timeout=LIMIT_S, check=False, env=environment, cwd=tmp_path
     )
 
 
@@ -124,7 +126,7 @@ def test_executors_in_processes_of_their_own_need_only_the_package_and_the_jar(t
     environment = {**os.environ, "PYTHONPATH": str(HERE.parents[1]), "PYTHONWARNINGS": "ignore"}
     environment["PYSPARK_PYTHON"] = sys.executable
     command = [sys.executable, str(tmp_path / "cluster.py"), str(tmp_path / "lake"), sys.executable, INSERT, "", "dir"]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=240, check=False, env=environment)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=LIMIT_S, check=False, env=environment)
     assert "DONE Row(count(1)=1000, count(DISTINCT id)=1000, sum(n)=1000)" in done.stdout, cause(done)
 
 
@@ -196,7 +198,7 @@ def test_of_two_attempts_of_a_speculative_task_one_counts_and_the_files_of_the_o
     with cluster(tmp_path, environment) as master:
         command = [sys.executable, "program.py", master, str(tmp_path / "lake"), str(tmp_path / "marks")]
         done = subprocess.run(
-            command, capture_output=True, text=True, timeout=300, check=False, env=environment, cwd=tmp_path
+            command, capture_output=True, text=True, timeout=LIMIT_S, check=False, env=environment, cwd=tmp_path
         )
     attempts = {f"{statement}-{attempt}" for statement in ("insert", "update") for attempt in (0, 1)}
     assert {path.name for path in (tmp_path / "marks").iterdir()} == attempts, done.stdout + cause(done)

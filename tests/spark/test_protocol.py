@@ -24,7 +24,7 @@ from headwater.work.tasks import named
 TOP = Path(__file__).parents[2]
 GOLDEN = Path(__file__).parent / "golden"
 FRAMES: list[dict[str, Any]] = json.loads((GOLDEN / "frames.json").read_text())
-ON_EXECUTORS = {protocol.Read, protocol.Write, protocol.TakeRows}
+ON_EXECUTORS = {protocol.Read, protocol.Write, protocol.TakeRows, protocol.TaskRun}
 
 
 def without_nulls(value: Any) -> Any:

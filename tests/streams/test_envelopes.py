@@ -15,6 +15,7 @@ from headwater.streams.definition import Definition, define
 from headwater.streams.log.batches import shape
 from headwater.streams.sources import debezium
 from headwater.streams.sources.debezium import take_debezium
+from headwater.streams.sources.debezium_envelopes import decode, decode_lines, decoding
 from headwater.streams.sources.format_output import Taken
 from headwater.streams.sources.message_values import UNAVAILABLE
 
@@ -154,3 +155,33 @@ def test_columns_that_are_not_known_and_truncations_are_looked_at_one_by_one() -
     ordered_by_rows = define(pa.schema([("id", pa.int64()), ("at", pa.int64())]), ["id"], ["at"])
     with pytest.raises(InvalidInputError, match="'at', which orders the table"):
         take_debezium(ordered_by_rows, json.dumps({"op": "t"}), apply_as_truncates=True)
+
+
+PIECES = [
+    '{"op": "c", "after": {"id": 1}}',
+    '{"op": "u", "after": {"id": 2, "tags": ["}", "{"]}, "source": {"lsn": 7}}',
+    '{"op": "d", "before": {"id": 3}}',
+    '{"op": "c", "after": {"id": 1, "tags": ["a",',
+    '"b"]}}',
+    '{"op": "c", "after": {"id": 1}, "more": [{}',
+    "{}]}",
+    '{"op": "c",',
+    '"after": {"id": 4}}',
+    "null",
+    "",
+    " ",
+]
+
+
+@pytest.mark.parametrize("seed", range(200))
+def test_lines_decoded_by_one_call_are_those_decoded_one_by_one(seed: int) -> None:
+    chance, known = random.Random(seed), decoding(define(SCHEMA, ["id"], ["_lsn"]))
+    assert known is not None
+    few = PIECES[: chance.choice([3, len(PIECES)])]
+    lines = ["".join(chance.choices(few, k=chance.choice([1, 1, 1, 2]))) for _ in range(chance.randrange(1, 6))]
+    text = chance.choice(["\n", "\n", "\r\n"]).join(lines) + chance.choice(["", "\n"])
+    found = decode_lines(known, text)
+    if few == PIECES[:3] and "\r" not in text and all(line in few for line in lines):
+        assert found is not None
+    if found is not None:
+        assert found == [decode(known, line) for line in text.rstrip("\n").split("\n")]

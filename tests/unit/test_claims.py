@@ -39,6 +39,7 @@ OWN_TIME = {
     "pipeline/running.py": "the same, of a run",
     "pipeline/live/live_runs.py": "the same, and how long a round takes from one source",
     "pipeline/live/debezium_engine.py": "a process of its own, started by any Python: it imports nothing of Headwater",
+    "streams/sources/file_digests.py": "whether a file has rested since it changed",
     "rest/app.py": "an event loop waits by itself between two publications of metrics, and decides nothing by it",
     "rest/endpoint.py": "a request that waits for the next commit, on the event loop",
     "testing/simulation/commits.py": "random numbers by a seed",

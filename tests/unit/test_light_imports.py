@@ -28,6 +28,14 @@ def test_the_metastore_needs_neither_pylance_nor_the_protocols_package(module: s
     assert heavy == "[]"
 
 
+def test_the_worker_that_takes_rows_into_a_log_needs_neither_pylance_nor_pandas_nor_the_rest_client() -> None:
+    heavy = run(
+        "import sys, headwater.spark.worker, headwater.streams.sources.intake\n"
+        "print([m for m in ('lance', 'pandas', 'headwater.rest') if m in sys.modules])"
+    )
+    assert heavy == "[]"
+
+
 def test_our_errors_are_the_protocols_errors_whoever_is_imported_first() -> None:
     for first, second in (("headwater.errors", "lance_namespace"), ("lance_namespace", "headwater.errors")):
         same = "headwater.errors.TableNotFoundError is lance_namespace.TableNotFoundError"

@@ -424,9 +424,8 @@ class Log:
         self.due = False
         self.repair()
         with self.lock:
-            self.segments.flush()
             index = self.index
-        self.checkpointed = self.checkpoints.write(index, self.lock)
+        self.checkpointed = self.checkpoints.write(index, self.lock, self.segments.flush)
 
 
 def _decoded(number: int, data: bytes) -> Slot:

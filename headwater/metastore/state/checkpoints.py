@@ -7,6 +7,7 @@ named them: whoever opened the catalog by an older checkpoint reads on meanwhile
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
 from datetime import timedelta
 from typing import Any
 
@@ -98,12 +99,17 @@ class Checkpoints:
                 break
         return found
 
-    def write(self, index: SlotIndex, lock: threading.RLock) -> int:
-        """Write what changed since the last checkpoint, whoever made it, as one layer more; the slot it is of."""
+    def write(self, index: SlotIndex, lock: threading.RLock, flush: Callable[[], None]) -> int:
+        """Write what changed since the last checkpoint, whoever made it, as one layer more; the slot it is of.
+
+        `flush` writes the segments that the index has sealed. It is called with the lock that the entries are taken
+        with: a segment that is sealed in between would be named by the checkpoint, and gone if this process died.
+        """
         with self._writing:
             retired = self._catch_up(index, lock)
             while True:
                 with lock:
+                    flush()
                     entries = index.changes()
                     before = index.book.base or Layers(self.pages, [], 0)
                     made = index.checkpoint([])

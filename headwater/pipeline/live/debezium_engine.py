@@ -159,7 +159,10 @@ class Caught:
 
 
 class CaughtPostgres(Caught):
-    """Writes a mark into the log of PostgreSQL: what was committed before comes before it."""
+    """Writes a mark into the log of PostgreSQL: what was committed before comes before it.
+
+    The mark is a transaction of its own: after a restart the engine looks for the end of one before it goes on.
+    """
 
     def __init__(self, database: Database) -> None:
         super().__init__(database)
@@ -186,7 +189,7 @@ class CaughtPostgres(Caught):
 
     def look(self) -> None:
         try:
-            self.ask(f"SELECT pg_logical_emit_message(false, '{self.mark}', 'mark')")
+            self.ask(f"SELECT pg_logical_emit_message(true, '{self.mark}', 'mark')")
         except Exception:  # a server that takes no writes
             super().look()
         time.sleep(LOOK_S)

@@ -166,10 +166,7 @@ class DebeziumReader:
         name = topic.removeprefix(f"{PREFIX}.").rpartition(".")[2]
         table = self._context.table(name)
         if self._made.setdefault(table, topic) != topic:
-            raise InvalidInputError(
-                f"The source {self._context.source!r} has two tables {name!r}, and both go into {table}: leave one out "
-                "with tables = [...], or read them by two sources."
-            )
+            raise twice(self._context, name, table)
         columns: dict[str, Any] = {}
         for text in dict.fromkeys(value[: value.find(PAYLOAD)] for _, value in records):
             columns |= table_columns(self._schema(text), self._sequence)
@@ -186,6 +183,23 @@ class DebeziumReader:
         if text not in self._schemas:
             self._schemas[text] = json.loads(text + "}")["schema"]
         return self._schemas[text] or {}
+
+
+def table_names(context: LiveContext, names: Sequence[str]) -> list[str]:
+    """Return the stream tables for tables of the source. InvalidInput (13) if two of them are one."""
+    found = [context.table(name) for name in names]
+    for name, table in zip(names, found, strict=True):
+        if found.count(table) > 1:
+            raise twice(context, name, table)
+    return found
+
+
+def twice(context: LiveContext, name: str, table: str) -> InvalidInputError:
+    """Return the error of two tables of a source that go into one."""
+    return InvalidInputError(
+        f"The source {context.source!r} has two tables {name!r}, and both go into {table}: leave one out with "
+        "tables = [...], or read them by two sources."
+    )
 
 
 def is_partial(offset: Sequence[Any]) -> bool:

@@ -14,6 +14,8 @@ from headwater.references import FILE, VARIABLE, is_bare_secret
 from headwater.wording import did_you_mean
 
 reader = when_used("headwater.pipeline.live.debezium_reader")
+copying = when_used("headwater.pipeline.live.postgres_copy")
+POSTGRES = "postgres"
 
 
 @dataclass(frozen=True)
@@ -29,7 +31,7 @@ class Connector:
 
 
 CONNECTORS: Mapping[str, Connector] = {
-    "postgres": Connector("io.debezium.connector.postgresql.PostgresConnector", 5432, ("_lsn",), has_history=False),
+    POSTGRES: Connector("io.debezium.connector.postgresql.PostgresConnector", 5432, ("_lsn",), has_history=False),
     "mysql": Connector(
         "io.debezium.connector.mysql.MySqlConnector", 3306, ("_file_no", "_pos", "_row"), True, "database.include.list"
     ),
@@ -51,8 +53,11 @@ KEYS = (
     "slot",
     "publication",
     "transactions",
+    "copy",
     "options",
 )
+ENGINE, RANGES = "engine", "ranges"
+"""Who makes the first copy, if the file says it."""
 TEXTS = ("host", "user", "password", "database", "slot", "publication")
 OURS = (
     "name",
@@ -87,6 +92,8 @@ class DebeziumSpec:
     slot: str | None = None
     publication: str | None = None
     transactions: bool = False
+    copy: str | None = None
+    """`engine` or `ranges`; None: ranges for large tables of PostgreSQL that can be copied so."""
     options: Mapping[str, str] = field(default_factory=dict)
     kind = "debezium"
 
@@ -95,7 +102,8 @@ class DebeziumSpec:
         return f"{self.connector} at {self.host}:{self.port}/{self.database}"
 
     def opened(self, context: LiveContext) -> LiveReader:
-        found: LiveReader = reader.DebeziumReader(self, context)
+        may_copy = self.connector == POSTGRES and context.state.offset is None and self.copy != ENGINE
+        found: LiveReader = (may_copy and copying.opened_copy(self, context)) or reader.DebeziumReader(self, context)
         return found
 
 
@@ -120,13 +128,16 @@ def parse_debezium(where: str, value: Any, into: str) -> DebeziumSpec:
     transactions = values.get("transactions", False)
     if not isinstance(transactions, bool):
         raise InvalidInputError(f"{where}: transactions is true or false.")
+    copy = values.get("copy")
+    if copy not in (None, ENGINE, RANGES) or (copy == RANGES and connector != POSTGRES):
+        raise InvalidInputError(f"{where}: copy is {ENGINE!r} or, of {POSTGRES}, {RANGES!r}, not {copy!r}.")
     tables = as_texts(values.get("tables", []), f"{where} tables")
     if TABLE not in into and len(tables) != 1:
         raise InvalidInputError(f'{where}: several tables need {TABLE} in into, such as into = "raw.{TABLE}".')
     options = _options(where, values.get("options", {}))
     if "password" in texts and not texts["password"].startswith((VARIABLE, FILE)):
         raise InvalidInputError(f'{where}: write the password as a reference: "env:NAME" or "file:PATH".')
-    given: dict[str, Any] = {**texts, "port": port, "tables": tables, "transactions": transactions}
+    given: dict[str, Any] = {**texts, "port": port, "tables": tables, "transactions": transactions, "copy": copy}
     return DebeziumSpec(connector, options=options, **given)
 
 

@@ -26,8 +26,9 @@ from headwater.work import HERE, Runner
 
 LOOK_S = 0.5
 """A reader is asked so long for a batch before the run looks whether it is caught up, or is to end."""
-ROUND_S = 5.0
-"""A round of a resident run takes from one source at most so long, before what was taken is published."""
+ROUND_S, LEAST_S = 5.0, 0.1
+"""A round of a resident run takes from one source as long as the last publish took, within these limits: publishing
+takes half of the time at most, and rows wait for two publishes at most."""
 Say = Callable[[str], None]
 Failed = Callable[[str, LanceNamespaceError], None]
 
@@ -40,6 +41,7 @@ class LiveReaders:
     ) -> None:
         self._pipeline, self._catalog, self._runner, self._say = pipeline, catalog, runner, say
         self._open: dict[str, tuple[LiveReader, LiveState]] = {}
+        self._round_s, self._taken_at = LEAST_S, 0.0
 
     def __enter__(self) -> LiveReaders:
         return self
@@ -49,6 +51,14 @@ class LiveReaders:
     ) -> None:
         for name in list(self._open):
             self._close(name)
+
+    def end_round(self) -> None:
+        """End a round of a resident run: the next one takes as long as the publish of this one took."""
+        self._round_s = min(ROUND_S, max(LEAST_S, time.perf_counter() - self._taken_at))
+
+    def end_taking(self) -> None:
+        """Note the moment from which on a round publishes."""
+        self._taken_at = time.perf_counter()
 
     def take(self, source: Source, follow: bool = False, is_ended: Callable[[], bool] = lambda: False) -> Report:
         """Take from a source until it is caught up, and return a report with a part for each table.
@@ -69,7 +79,7 @@ class LiveReaders:
                     reader.acknowledge(batch)
                     for table, report in done.landed:
                         landed.setdefault(table, []).append(report)
-                is_over = batch is None or time.perf_counter() - began > ROUND_S
+                is_over = batch is None or time.perf_counter() - began > self._round_s
                 if not state.is_partial and (is_over if follow else reader.is_caught_up):
                     break
             is_whole = True

@@ -10,9 +10,10 @@ from __future__ import annotations
 import hashlib
 import inspect
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -43,6 +44,9 @@ PARENTS = 1024
 """So many parents are expanded at once: a task holds their children in memory."""
 MAX_PUSHED = 4096
 """Children of so many parents are looked up; for more of them the keys of the child table are read."""
+
+ORPHAN_KEYS = 1 << 20
+"""A task that looks for children without a parent holds the keys of about so many children."""
 
 
 @dataclass(frozen=True)
@@ -91,12 +95,16 @@ def divided(lake: Lake, snapshot: Reading, parent: Stream, work: ChildWork, runn
         return [ParentPart(CHANGED, share) for share in _shares(parent, deltas, runner)] if deltas else []
     view = view_at(snapshot, parent)
     parts = [ParentPart(TOUCHED, share) for share in _shares(parent, view.tail, runner)] if view.tail else []
-    if view.base is not None:
-        dataset = open_version(lake, parent, view.base.version, view.base.manifest)
-        ids = [fragment.fragment_id for fragment in dataset.get_fragments()]
+    ids = _fragments(lake, view)
+    if ids:
         size = max(1, -(-len(ids) // (1 if runner.spark is None else TASKS_PER_CORE * runner.cores)))
         parts += [ParentPart(FRAGMENTS, None, tuple(ids[at : at + size])) for at in range(0, len(ids), size)]
-    return [*parts, ParentPart(ORPHANS)] if work.child.position else parts
+    if not work.child.position:
+        return parts
+    count = 1
+    while count * ORPHAN_KEYS < work.known:
+        count *= 2
+    return parts + [ParentPart(ORPHANS, Share(number, count) if count > 1 else None) for number in range(count)]
 
 
 def _shares(parent: Stream, deltas: Sequence[Any], runner: Runner) -> list[Share | None]:
@@ -140,7 +148,7 @@ class _Parents:
 
     def _found(self, part: ParentPart) -> Iterator[tuple[pa.Table | None, pa.Table]]:
         if part.kind == ORPHANS:
-            yield None, self._orphans()
+            yield None, self._orphans(part.share)
             return
         view = view_at(self._snapshot, self._parent)
         if part.kind == CHANGED:
@@ -174,14 +182,32 @@ class _Parents:
         needed[both] = ~same_rows(rows.take(first[both]), rows.take(last[both]))
         return rows.take(last[np.flatnonzero(needed)]), rows.take(first[was & ~now]).select(self._keys)
 
-    def _orphans(self) -> pa.Table:
+    def _orphans(self, share: Share | None) -> pa.Table:
         """Return the keys that children have and no parent has."""
-        view = view_at(self._snapshot, self._parent)
-        held = whole_state(self._lake, self._work.child, self._keys).rows.select(self._keys)
-        there = whole_state(self._lake, view, self._keys).rows.select(self._keys)
+        held = self._keys_of(self._work.child, share)
+        there = self._keys_of(view_at(self._snapshot, self._parent), share)
         index = KeyIndex([there.column(name) for name in self._keys])
-        found = held.take(np.flatnonzero(~index.holds([held.column(name) for name in self._keys])))
-        return _distinct(found)
+        return held.take(np.flatnonzero(~index.holds([held.column(name) for name in self._keys])))
+
+    def _keys_of(self, view: PositionView, share: Share | None) -> pa.Table:
+        """Return the distinct keys of parents in a table, read in batches; those of a share only."""
+        reads: list[Iterable[pa.Table]] = [[self._nothing.select(self._keys)]]
+        if view.tail:
+            reads.append([read_touched(self._lake, view, self._keys)])
+        if view.base is not None:
+            reads.append(read_untouched(self._lake, view, _fragments(self._lake, view), self._keys))
+        found = []
+        for rows in chain.from_iterable(reads):
+            keys = _distinct(rows)
+            found.append(keys if share is None else keys.filter(pa.array(share.of_keys(keys.columns))))
+        return _distinct(pa.concat_tables(found))
+
+
+def _fragments(lake: Lake, view: PositionView) -> list[int]:
+    if view.base is None:
+        return []
+    dataset = open_version(lake, view.stream, view.base.version, view.base.manifest)
+    return [fragment.fragment_id for fragment in dataset.get_fragments()]
 
 
 class _Children:

@@ -29,6 +29,7 @@ from headwater.streams.sources.debezium_envelopes import (
     LogPlace,
     as_columns,
     decode,
+    decode_lines,
     decoding,
     envelope_of,
     first_place,
@@ -174,27 +175,33 @@ def _by_columns(
     topic: Messages | None,
 ) -> Found | None:
     """All messages at once; None: there are some that must be understood before the columns are known."""
-    envelopes: list[object] = []
     rejected = list(bad)
-    offered = topic.offered(definition) if topic is not None else None
-    for number, line in enumerate(text.split("\n")):
-        found = decode(known, line) if line and not line.isspace() else None
-        if found is not None and (found is UNSET or not is_plain(found)):
-            single = _by_itself(line)
-            if isinstance(single, DebeziumChange):
-                found = envelope_of(known, definition, single) if single.op != "t" else None
-                if found is None:
-                    return None
-            else:
-                rejected += [_placed(single, topic, number)] if single is not None else []
-                continue
-        if found is not None:
-            if reads_first and found.op in READS:
+    envelopes = decode_lines(known, text)
+    numbers: Sequence[int] = range(len(envelopes or ()))
+    if envelopes is None:
+        envelopes, numbers = [], []
+        for number, line in enumerate(text.split("\n")):
+            found = decode(known, line) if line and not line.isspace() else None
+            if found is not None and (found is UNSET or not is_plain(found)):
+                single = _by_itself(line)
+                if isinstance(single, DebeziumChange):
+                    found = envelope_of(known, definition, single) if single.op != "t" else None
+                    if found is None:
+                        return None
+                else:
+                    rejected += [_placed(single, topic, number)] if single is not None else []
+                    continue
+            if found is not None:
+                envelopes.append(found)
+                numbers.append(number)
+    if reads_first:
+        for found in envelopes:
+            if found.op in READS:
                 found.source = first_place(found.source)
-            if offered is not None:
-                found.source = LogPlace() if found.source is None else found.source
-                found.source.hw_message = offered(number)
-            envelopes.append(found)
+    if topic is not None and (offered := topic.offered(definition)) is not None:
+        for found, number in zip(envelopes, numbers, strict=True):
+            found.source = LogPlace() if found.source is None else found.source
+            found.source.hw_message = offered(number)
     return as_columns(known, definition, envelopes, is_unavailable_in(text)), rejected
 
 

@@ -108,6 +108,7 @@ class Decoding:
     envelope: Any
     bare: Any
     wrapped: Any
+    lines: Any
 
 
 def decoding(definition: Definition) -> Decoding | None:
@@ -128,7 +129,8 @@ def decoding(definition: Definition) -> Decoding | None:
     wrapped: Any = msgspec.defstruct("Wrapped", whole, forbid_unknown_fields=True, gc=False)
     decoder: Any = msgspec.json.Decoder
     exact = {"float_hook": Decimal} if any(has_decimals(column.type) for column in definition.columns) else {}
-    return Decoding(row, envelope, decoder(envelope | None, **exact), decoder(wrapped | None, **exact))
+    by_line = decoder(envelope | None, **exact), decoder(wrapped | None, **exact), decoder(envelope, **exact)
+    return Decoding(row, envelope, *by_line)
 
 
 def _python_type(kind: Any) -> Any:
@@ -140,6 +142,23 @@ def _python_type(kind: Any) -> Any:
     if (types.is_list(kind) or types.is_fixed_size_list(kind)) and types.is_floating(kind.value_type):
         return list[int | float | str | None] | str | None | msgspec.UnsetType
     return Any
+
+
+def decode_lines(known: Decoding, text: str) -> list[Any] | None:
+    """The envelopes in all lines by one call of the decoder; None: some line must be looked at by itself.
+
+    No value of JSON has `}` and `{` beside each other. So if each line begins and ends with one, none goes on in the
+    next, and as many values as lines are one in each.
+    """
+    text = text.rstrip("\n")
+    count = text.count("\n") + 1
+    if text.startswith(WRAPPED) or text[:1] + text[-1:] != "{}" or text.count("}\n{") != count - 1:
+        return None
+    try:
+        found: list[Any] = known.lines.decode_lines(text)
+    except UNREADABLE:
+        return None
+    return found if len(found) == count and all(map(is_plain, found)) else None
 
 
 def decode(known: Decoding, line: str) -> Any:

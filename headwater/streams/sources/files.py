@@ -6,7 +6,6 @@ A file is taken whole or not at all. One line that cannot be parsed is quarantin
 from __future__ import annotations
 
 import glob
-import hashlib
 import os
 import re
 from collections.abc import Callable, Iterator, Mapping
@@ -29,6 +28,7 @@ from headwater.streams.definition import Definition
 from headwater.streams.log.quarantine import Quarantined
 from headwater.streams.rows.column_casts import cast_array, floats, has_decimals
 from headwater.streams.rows.input_rows import Given, given, without_rows
+from headwater.streams.sources.file_digests import digest_of_file
 from headwater.streams.sources.format_output import UNREADABLE
 from headwater.streams.sources.message_values import Messages
 from headwater.streams.sources.remote_files import fetched, find_remote, is_remote, natural_order
@@ -151,17 +151,6 @@ def size_of(path: str) -> int:
     if not os.path.isdir(path):
         return os.path.getsize(path)
     return sum(os.path.getsize(name) for name in glob.glob(f"{path}/**", recursive=True) if os.path.isfile(name))
-
-
-def digest_of_file(path: str) -> str:
-    digest = hashlib.blake2b(digest_size=16)
-    names = sorted(glob.glob(f"{path}/**", recursive=True)) if os.path.isdir(path) else [path]
-    for name in names:
-        if os.path.isfile(name):
-            with open(name, "rb") as file:
-                while chunk := file.read(CHUNK):
-                    digest.update(chunk)
-    return digest.hexdigest()
 
 
 Fits = Callable[[Given], None]

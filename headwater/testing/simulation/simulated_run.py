@@ -11,7 +11,7 @@ from typing import Any, Protocol
 
 from headwater.errors import LanceNamespaceError
 from headwater.testing.simulation.checker import OK, UNKNOWN, Operation
-from headwater.testing.simulation.commits import Commits
+from headwater.testing.simulation.commits import Commits, Segments
 from headwater.testing.simulation.mixed import Mixed
 from headwater.testing.simulation.scheduler import (
     HAS_GREENLETS,
@@ -75,7 +75,13 @@ class LoadProfile(Protocol):
     def close(self) -> None: ...
 
 
-PROFILES: dict[str, Any] = {"commits": Commits, "streams": StreamTables, "versions": Versions, "mixed": Mixed}
+PROFILES: dict[str, Any] = {
+    "commits": Commits,
+    "segments": Segments,
+    "streams": StreamTables,
+    "versions": Versions,
+    "mixed": Mixed,
+}
 
 
 class SimulatedRun:

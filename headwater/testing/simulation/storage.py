@@ -130,7 +130,7 @@ class SimulatedStore:
         self.process = process
         self.silent_ms = 0
         """Until this time the process gets no answers."""
-        self.abilities = Abilities(disk.path, self.link) if disk.local else Abilities(read=self.read)
+        self.abilities = Abilities(disk.path, self.link if disk.local else None, read=self.read)
 
     def get(self, key: str) -> bytes:
         return self._around("get", check_key(key), lambda: self._found(key).data)

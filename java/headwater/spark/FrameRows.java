@@ -21,6 +21,9 @@ public final class FrameRows {
   public static List<String> send(Dataset<Row> frame, String request) {
     QueryExecution query = frame.queryExecution();
     String python = Session.python(null);
+    if (query.sparkSession().sparkContext().isLocal()) { // it starts while Spark plans and compiles the query
+      Worker.begin(python);
+    }
     StructType schema = frame.schema();
     String zone = query.sparkSession().sessionState().conf().sessionLocalTimeZone();
     return SQLExecution.withNewExecutionId(query, Option.apply("ingest"), new AbstractFunction0<List<String>>() {

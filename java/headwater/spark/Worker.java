@@ -59,6 +59,19 @@ final class Worker {
     });
   }
 
+  /** Start the worker of an executable beside this thread. The first call of one that does not start says why. */
+  static void begin(String python) {
+    Thread thread = new Thread(() -> {
+      try {
+        of(python);
+      } catch (HeadwaterException error) {
+        // the call that needs it throws the same
+      }
+    }, "headwater-worker-start");
+    thread.setDaemon(true);
+    thread.start();
+  }
+
   /** One call and its answer. */
   JsonNode call(ObjectNode request) {
     return call(request, tasks -> Json.MAPPER.createArrayNode());
