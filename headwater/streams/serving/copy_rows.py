@@ -125,7 +125,7 @@ class Deletions:
     rows: int
 
     @staticmethod
-    def of(dataset: Any, addresses: Codes) -> Deletions:
+    def of(dataset: lance.LanceDataset, addresses: Codes) -> Deletions:
         """Write the deletion vectors for all rows to remove from the fragments of these addresses."""
         removed, changed = delete_rows(dataset, addresses)
         files = {each.id: each.deletion_file.json() for each in changed if each.deletion_file is not None}
@@ -210,7 +210,7 @@ def _matching(
     return pa.Table.from_batches(parts, None if parts else _scan(dataset, columns, "false").schema)
 
 
-def _scan(dataset: Any, columns: Sequence[str], filter: str | None) -> pa.Table:
+def _scan(dataset: lance.LanceDataset, columns: Sequence[str], filter: str | None) -> pa.Table:
     scanner = dataset.scanner(columns=list(columns), filter=filter, with_row_id=True, with_row_address=True)
     table: pa.Table = scanner.to_table()
     return table.select([*columns, ROW_ID, ROW_ADDRESS])

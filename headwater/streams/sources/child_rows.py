@@ -256,7 +256,7 @@ def _distinct(keys: pa.Table) -> pa.Table:
     return keys.group_by(names).aggregate([]).select(names)
 
 
-def _as(column: Any, kind: Any) -> Any:
+def _as(column: Any, kind: pa.DataType) -> Any:
     return column if column.type == kind else column.cast(kind)
 
 

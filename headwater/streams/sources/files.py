@@ -374,7 +374,7 @@ def _whole_quotes(text: str, name: str) -> bool:
     return '"' in text
 
 
-def _parsed(texts: Any, kind: Any) -> Any:
+def _parsed(texts: Any, kind: pa.DataType) -> Any:
     """Return texts cast to a type; if one does not parse, a list of Python values that keeps that text."""
     if pa.types.is_string(kind) or pa.types.is_large_string(kind):
         return texts

@@ -152,7 +152,7 @@ def prepare_rows(
     known: int,
     view: PositionView | None,
     hands_over: bool,
-    reader: Any,
+    reader: pa.RecordBatchReader,
 ) -> list[Json | None]:
     """Prepare the rows of a task, one file of the log after another. The last answer may be an error.
 
