@@ -253,7 +253,7 @@ class Creation:
     def _lost(
         self, handle: TableHandle, table: Table, mode: CreateMode, operation: lance.LanceOperation.Overwrite
     ) -> Created:
-        """Another creator took version 1 of the same folder first."""
+        """Continue after another creator took version 1 of this folder: overwrite it, or discard our files."""
         if mode is CreateMode.OVERWRITE:
             return table, self._overwrite(handle, table, operation)
         discard_files(self.operations.store, table.location, data_keys(table.location, operation.fragments))

@@ -166,7 +166,7 @@ Key = tuple[object, ...]
 
 
 class NameLookups:
-    """The answers to look-ups in one state of the catalog."""
+    """A cache of look-ups, valid for one state of the catalog."""
 
     def __init__(self, abilities: CatalogAbilities, vends: bool = False) -> None:
         self._current = abilities.current_state
