@@ -100,7 +100,7 @@ def open_resolved(found: Resolved) -> LanceNamespace:
 
 
 def resolve(target: Target | None = None, properties: Mapping[str, object] | None = None) -> Resolved:
-    """The kind and the properties of a catalog; what the call gives wins over the profile.
+    """Return the kind and the properties of a catalog. Arguments of the call win over the profile.
 
     A `Path` is a path, also where a profile has its name. `impl`, `root`, `uri`, and their early names `type`, `path`,
     `uri` (lance-catalog-early.md, "Configurations").

@@ -84,11 +84,9 @@ class _Finder(MetaPathFinder):
     def find_spec(self, name: str, path: Sequence[str] | None, target: ModuleType | None = None) -> ModuleSpec | None:
         if name not in (PROTOCOL, CLIENT) and not name.startswith(f"{CLIENT}."):
             return None
-        sys.meta_path.remove(self)
-        try:
-            spec = importlib.util.find_spec(name)
-        finally:
-            sys.meta_path.insert(0, self)
+        # Another thread may import at the same time, so the list of finders stays as it is.
+        others = (each for each in sys.meta_path if each is not self)
+        spec = next((found for each in others if (found := each.find_spec(name, path, target)) is not None), None)
         if spec is not None and spec.loader is not None:
             spec.loader = _Loader(spec.loader)
         return spec

@@ -85,7 +85,7 @@ def _leaf(arrow: DataType) -> DataType:
 
 
 def _plain(arrow: DataType) -> DataType:
-    """The storage type of an extension type, the value type of a dictionary; any other type itself."""
+    """Return the storage type of an extension type, the value type of a dictionary, or any other type unchanged."""
     if is_blob(arrow):
         return pa.large_binary()
     if isinstance(arrow, pa.BaseExtensionType):

@@ -186,12 +186,12 @@ class CatalogTable(Frames):
 
     # Rows in
 
-    def append(self, data: Any) -> WriteResult:
+    def append(self, data: object) -> WriteResult:
         """Append rows, with columns by name. InvalidInput (13) for a value that the column's type cannot hold."""
         request = build(api.InsertIntoTableRequest, mode="append", **self._now("append to"))
         return written(write_rows(self.namespace, "insert_into_table", request, reader_of(data)))
 
-    def overwrite(self, data: Any) -> WriteResult:
+    def overwrite(self, data: object) -> WriteResult:
         """Replace all rows by these, as the next version."""
         request = build(api.InsertIntoTableRequest, mode="overwrite", **self._now("overwrite"))
         return written(write_rows(self.namespace, "insert_into_table", request, reader_of(data)))
@@ -226,7 +226,7 @@ class CatalogTable(Frames):
         return written(write_rows(self.namespace, "merge_insert_into_table", request, reader_of(data)))
 
     def update(
-        self, values: Mapping[str, Any] | None = None, where: str | None = None, **expressions: str
+        self, values: Mapping[str, object] | None = None, where: str | None = None, **expressions: str
     ) -> WriteResult:
         """Set columns of the rows that `where` keeps, by default of all rows.
 

@@ -43,6 +43,7 @@ from headwater.wording import many
 
 pipeline_file = when_used("headwater.pipeline.first_file")
 moving = when_used("headwater.moving")
+simulation = when_used("headwater.testing.simulation")
 BROKEN_EXIT = 1
 
 
@@ -309,8 +310,6 @@ def _at(target: Target) -> tuple[LanceNamespace, str]:
 
 def simulate(args: argparse.Namespace) -> int:
     """Simulate runs. One alone prints its history; of many, only those that break a promise do, shrunk."""
-    from headwater.testing import simulation  # not part of what other verbs load
-
     broken = 0
     for seed in range(args.seed, args.seed + args.runs):
         found = simulation.simulate(simulation.RunSettings(seed, args.steps, args.profile))

@@ -142,7 +142,7 @@ def read_rows(name: str, table: Any = None) -> pa.Table:
         raise InvalidInputError(f"{name!r} cannot be read: {told}.") from None
 
 
-def _read_stdin(table: Any) -> pa.Table:
+def _read_stdin(table: pa.Table) -> pa.Table:
     """An Arrow stream or file, or JSON lines: told by the first bytes."""
     data = sys.stdin.buffer.read()
     if data.lstrip()[:1] == b"{":

@@ -46,9 +46,9 @@ from headwater.metastore.records.objects import (
     time_of,
 )
 from headwater.metastore.state.diff import diff
-from headwater.metastore.state.history import Activity, find_transaction
+from headwater.metastore.state.history import Activity, entries_after, find_transaction
 from headwater.metastore.state.slot_views import NOTHING_CHOSEN, IndexView
-from headwater.metastore.state.snapshot import Path, Snapshot, log_entries
+from headwater.metastore.state.snapshot import Path, Snapshot
 from headwater.metastore.upkeep import verify
 from headwater.metastore.upkeep.collect import GRACE, expire
 from headwater.metastore.upkeep.collect import Collection as GarbageCollection
@@ -197,7 +197,7 @@ class Metastore:
         attempts: int = MAX_RUNS,
         refresh: bool = True,
     ) -> Answer:
-        """Run `work` in a transaction and commit it; on a conflict again in a new one, at most `attempts` times.
+        """Run `work` in a transaction and commit it; after a conflict run it in a new one, at most `attempts` times.
 
         Without `refresh` the first one begins with the state that this process knows.
         """
@@ -266,7 +266,7 @@ class Metastore:
     # Named snapshots
 
     def snapshot(self, name: str, tables: Sequence[Path] | None = None) -> NamedSnapshot:
-        """Pin the newest state of all tables, or of these, under a name: it stays readable past every collection."""
+        """Pin the newest state of all tables, or of some, under a name. It stays readable after every collection."""
         chosen = None if tables is None else [object_id(path).names for path in tables]
 
         def work(tx: Transaction) -> None:
@@ -309,12 +309,10 @@ class Metastore:
             positions = done[1:] if slot else range(-len(appends), 0)
             for append, position in zip(appends, positions, strict=True):
                 append.position = position
-        taken = [
-            item.revision for item in tx.draft.items.values() if item.node.kind == "snapshot" and item.revision.alive
-        ]
         with suppress(LanceNamespaceError):  # it is committed: whoever needs a file that is not there makes it
-            for revision in taken:
-                self._snapshots.settle(revision)
+            for item in tx.draft.items.values():
+                if item.node.kind == "snapshot" and item.revision.alive:
+                    self._snapshots.settle(item.revision)
         self._told()
         return slot
 
@@ -399,17 +397,7 @@ class Metastore:
 
     def log(self, after: int | LogEntry | None = None) -> Iterator[LogEntry]:
         """Return the committed transactions after a slot or an entry, in order without a gap; None: all kept."""
-        index = self._log.refresh()
-        first = after.slot if isinstance(after, LogEntry) else (index.boundary if after is None else after) + 1
-        if first <= index.boundary:
-            raise InvalidInputError(
-                f"The log up to slot {index.boundary} was collected, so it cannot be read after {first - 1} without "
-                f"a gap. Read the state at slot {index.boundary} and the log after it."
-            )
-        entries = log_entries(self._log, first, index.slot)
-        if isinstance(after, LogEntry):
-            return (entry for entry in entries if (entry.slot, entry.ordinal) > (after.slot, after.ordinal))
-        return entries
+        return entries_after(self._log, after)
 
     @property
     def boundary(self) -> int:
@@ -438,7 +426,7 @@ class Metastore:
     def collect(
         self, keep: timedelta | int | None = None, grace: timedelta | None = None, dry_run: bool = False
     ) -> Collected:
-        """Forget what is past retention, and delete what nothing needs any more.
+        """Drop history past retention, and delete files that no kept state needs.
 
         `keep` is an age (a timedelta) or a number of slots: so far back the past stays readable, and a drop can be
         undone. What a writer that died has left goes once it is older than `grace`. Both are seven days unless given.

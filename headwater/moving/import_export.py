@@ -64,7 +64,7 @@ def export(
 
 
 def _newest_slot(catalog: Catalog) -> int | None:
-    """The moment to export of a catalog that keeps a past, also behind a server."""
+    """Return the newest slot, at which the export reads; None for a catalog that keeps no past."""
     try:
         return catalog.slot
     except UnsupportedOperationError:

@@ -102,7 +102,7 @@ class CatalogAbilities:
 
     @property
     def is_present(self) -> bool:
-        """False for a catalog in a transaction or in the past."""
+        """True for the newest state; False in a transaction or in the past."""
         return not self.in_transaction and (self.session is None or self.session.moment is None)
 
 

@@ -346,7 +346,7 @@ class MetastoreNamespace(RegisteredNamespace):
 
     @property
     def transactions(self) -> OpenTransactions:
-        """The open transactions of callers in other processes."""
+        """Open transactions that callers in other processes have begun."""
         return OpenTransactions(self)
 
     def undo_transaction(self, txn: object, dry_run: bool = False) -> Undone:

@@ -79,7 +79,7 @@ def choose(kind: type[Choice], text: str | None, default: Choice) -> Choice:
 
 
 def namespace_of(facts: Facts, id: ObjectId) -> Namespace:
-    """The namespace, or NamespaceNotFound (1). The root always exists."""
+    """Return the namespace, or raise NamespaceNotFound (1). The root always exists."""
     found = facts.get(id, Namespace(id)) if id.is_root else facts.get(id)
     if not isinstance(found, Namespace):
         raise NamespaceNotFoundError(f"Namespace {id} does not exist.")
@@ -298,7 +298,7 @@ class NameLostError(ConcurrentModificationError):
 
 
 def plan_first_version(table: Table, version: Version, mode: CreateMode, declared: bool = False) -> Plan[Ownership]:
-    """The name and the version in one commit: errors 1, 5. Pure; the facts have the newest version.
+    """Return the changes that add a table and its version 1 in one commit. Errors 1, 5. Pure.
 
     `declared`: the table is there, and filled; error 14 if another writer has dropped or moved it meanwhile.
     """
@@ -337,7 +337,7 @@ def plan_forget_versions(versions: Sequence[Version]) -> list[Change]:
 
 
 def taken(table: ObjectId, number: int, newest: int) -> ConcurrentModificationError:
-    """Code 14: in every released client the document's code 12 means TableColumnNotFound (architecture, decisions)."""
+    """Return error 14 for a version that exists or skips one; released clients read code 12 as a missing column."""
     what = "already exists" if number <= newest else f"does not follow the newest one, {newest}"
     return ConcurrentModificationError(
         f"Version {number} of table {table} {what}: read version {newest} and commit on top of it."

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 import pyarrow as pa
 
@@ -20,7 +19,7 @@ NOT_OF_CHILDREN = ("sequence_by", "lateness", "contract")
 """Names that a child table cannot have: its rows have no order of their own, and no columns that the file lacks."""
 
 
-def parents_first(tables: Mapping[str, Mapping[str, Any]]) -> list[str]:
+def parents_first(tables: Mapping[str, Mapping[str, object]]) -> list[str]:
     """Return the names of tables, each after its parent. InvalidInput (13) for an unknown parent, and for a circle."""
     waiting = {name: values.get("from") for name, values in tables.items()}
     for name, parent in waiting.items():
@@ -45,7 +44,7 @@ def check_plain(where: str, values: Mapping[str, object]) -> None:
             raise InvalidInputError(f"{where}: {name} is of a table that a function makes: write from = too.")
 
 
-def child_columns(where: str, values: Mapping[str, Any], parent_keys: Sequence[str]) -> tuple[pa.Schema, list[str]]:
+def child_columns(where: str, values: Mapping[str, object], parent_keys: Sequence[str]) -> tuple[pa.Schema, list[str]]:
     """Return the columns and keys of a child table: those of the file, and `child_id` if the file names no keys."""
     for name in NOT_OF_CHILDREN:
         if name in values:
@@ -68,7 +67,7 @@ def child_columns(where: str, values: Mapping[str, Any], parent_keys: Sequence[s
 
 
 def child_function(
-    name: str, values: Mapping[str, Any], schema: pa.Schema, parent_keys: Sequence[str], checks: tuple[Check, ...]
+    name: str, values: Mapping[str, object], schema: pa.Schema, parent_keys: Sequence[str], checks: tuple[Check, ...]
 ) -> TableFunction:
     """Return the function of a child table."""
     where = f'[table."{name}"]'

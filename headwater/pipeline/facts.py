@@ -60,7 +60,7 @@ def infer_columns(data: object, keys: Sequence[str], sequence: Sequence[str]) ->
     return pa.schema(fields)
 
 
-def _roomy(kind: Any) -> Any:
+def _roomy(kind: pa.DataType) -> Any:
     """The type of values of Python: decimals tell how many digits they have, not how many there may be."""
     return pa.decimal128(DIGITS, kind.scale) if pa.types.is_decimal(kind) and kind.precision <= DIGITS else kind
 
@@ -160,7 +160,7 @@ def view_input(table: Any) -> dict[str, int]:
 
 
 def schema_of(table: Any) -> pa.Schema:
-    """The columns that a read gives, computed ones too."""
+    """Return the schema that a read of the table has, with computed columns."""
     if isinstance(table, CatalogStream):
         return pa.schema(list(table.definition.shown.values()))
     found: pa.Schema = table.schema if table.versions() else pa.schema([])

@@ -5,17 +5,14 @@ They run in the worker of the driver, with the runner of the jar that called. `h
 
 from __future__ import annotations
 
-from typing import Any
-
 from headwater.catalog.transactions import metastore_of
 from headwater.pipeline import undoing
 from headwater.pipeline.jobs import ingest, publish, stream_of
 from headwater.spark.catalog import Connection
 from headwater.spark.stream_writes import catalog_at
 from headwater.tables.handle import TableHandle
-from headwater.work import Runner
+from headwater.work import Json, Runner
 
-Json = dict[str, Any]
 MORE = tuple(f"table{number}" for number in range(2, 9))
 """The further tables that one publish may name."""
 

@@ -326,7 +326,7 @@ def _refresh(running: _Running, step: Step) -> None:
 
 
 def _ingest_apart(running: _Running, step: Step) -> None:
-    """Take each file of a step alone: one that cannot be taken does not keep the others waiting."""
+    """Ingest each file of a step alone, so that a bad file does not block the others."""
     for path, digest in step.files if len(step.files) > 1 else ():
         if running.is_ended():
             return

@@ -89,7 +89,7 @@ def land_frame(
     opened: Callable[[], CatalogStream],
     frame: DataFrame,
     until: ExitStack,
-    within: Any = None,
+    within: object = None,
 ) -> MadeView:
     """Make the view's table hold the rows of a frame: executors write what differs.
 
@@ -252,7 +252,7 @@ class _Frames:
         self._until.callback(found.unpersist)
         return found
 
-    def _keys_of(self, name: str, changed: Mapping[str, Any]) -> Any:
+    def _keys_of(self, name: str, changed: Mapping[str, object]) -> Any:
         """The keys that the changes of one table tell; the other tables count as they were and as they are."""
         tables = {name: partial(self._some, changed[name], name)}
         for other in self._slicing.matched if name != self._slicing.anchor else ():
@@ -260,7 +260,7 @@ class _Frames:
                 tables[other] = partial(self._both, other, changed)
         return self._until.enter_context(asked(self._runner.spark, query_text(self._slicing.keys_query(name)), tables))
 
-    def _both(self, name: str, changed: Mapping[str, Any]) -> Any:
+    def _both(self, name: str, changed: Mapping[str, object]) -> Any:
         rows = self._some(self._read(name), name)
         return rows.unionByName(self._some(changed[name], name)) if name in changed else rows
 
@@ -278,7 +278,7 @@ class _Frames:
         return frame_of(self._runner.spark, readable(self._at[name], self._slot), self._runner.cores)
 
     def _some(self, frame: Any, name: str) -> Any:
-        """The columns that tell keys and joins; one at least, for the rows to count."""
+        """Return a frame of the columns that keys and joins need, with at least one column so that rows count."""
         names = list(self._slicing.matched[name]) or self._schemas[name].names[:1]
         return frame.select(*(F.col(quoted(each)) for each in names))
 

@@ -124,7 +124,7 @@ def _evolved(view: ViewSpec, known: Definition, schema: pa.Schema) -> tuple[list
     return drop, add, widen
 
 
-def _loses(old: Any, new: Any) -> bool:
+def _loses(old: pa.DataType, new: pa.DataType) -> bool:
     """Return True if numbers would be cut to fit."""
     is_whole, is_float = pa.types.is_integer, pa.types.is_floating
     is_cut = is_whole(old) and (is_float(new) or pa.types.is_decimal(new))

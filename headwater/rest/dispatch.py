@@ -336,9 +336,9 @@ class Dispatcher:
         return self._with_delimiter(response, call) if operation == "ListAllTables" else response
 
     def _list_of_root(self, call: Call) -> object:
-        """`/v1/namespace/./table/list` arrives as `/v1/namespace/table/list`: the root's tables, if it must be so.
+        """List the root's tables for `/v1/namespace/table/list`, as clients shorten `/v1/namespace/./table/list`.
 
-        It is so when the request has a parameter that only ListTables has, or there is no namespace `table`.
+        A namespace named `table` wins, unless the request has a parameter that only ListTables has.
         """
         if "include_declared" not in call.query:
             try:

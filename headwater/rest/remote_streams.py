@@ -107,7 +107,7 @@ class RemoteStream(Frames):
 
     # requests.LandingRequest
 
-    def append(self, rows: Any, token: str | None = None, source: str | None = None) -> LandingReport:
+    def append(self, rows: object, token: str | None = None, source: str | None = None) -> LandingReport:
         return self._land(requests.AppendToStreamTable, pack(rows), token=token, source=source)
 
     def upsert(self, rows: object, token: str | None = None, source: str | None = None) -> LandingReport:
@@ -246,9 +246,9 @@ class RemoteStream(Frames):
 
     def evolve(
         self,
-        add: Mapping[str, Any] | None = None,
+        add: Mapping[str, object] | None = None,
         rename: Mapping[str, str] | None = None,
-        widen: Mapping[str, Any] | None = None,
+        widen: Mapping[str, object] | None = None,
         drop: Sequence[str] = (),
     ) -> Definition:
         types = {"add": pack_types(dict(add or {})), "widen": pack_types(dict(widen or {}))}
@@ -272,11 +272,11 @@ class RemoteStream(Frames):
         self._expected = id
         return self
 
-    def _ask(self, kind: Callable[..., VerbRequest], rows: pa.Table | None = None, /, **fields: Any) -> Any:
+    def _ask(self, kind: Callable[..., VerbRequest], rows: pa.Table | None = None, /, **fields: object) -> Any:
         of = {} if self._expected is None else {"of": self._expected}
         return self._send(kind(id=self.id.names, **{**of, **fields}), rows)
 
-    def _rows(self, kind: Callable[..., VerbRequest], **fields: Any) -> pa.Table:
+    def _rows(self, kind: Callable[..., VerbRequest], **fields: object) -> pa.Table:
         rows: pa.Table = self._ask(kind, **fields)
         return rows
 
@@ -312,7 +312,7 @@ def _json_value(value: object) -> str:
     return base64.b64encode(value).decode() if isinstance(value, (bytes, bytearray)) else str(value)
 
 
-def _definition(properties: Mapping[str, Any]) -> Definition:
+def _definition(properties: Mapping[str, object]) -> Definition:
     found = from_properties(properties)
     assert found is not None
     return found

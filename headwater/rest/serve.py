@@ -269,7 +269,7 @@ def _end_with_parent() -> None:
 
 
 def _log_to_stderr() -> None:
-    """One JSON object a line, on stderr; stdout has the one line with the URL."""
+    """Write the log to stderr, one JSON object a line. Stdout has only the line with the URL."""
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(logging.Formatter("%(message)s"))
     for name in ("headwater.access", "headwater.server"):

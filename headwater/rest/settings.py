@@ -161,7 +161,7 @@ class Running:
         self._all = 0
 
     def enter(self, caller: str) -> None:
-        """One more request; every `enter` that returns is followed by a `leave`."""
+        """Count one more request. Each `enter` that returns needs a `leave`."""
         if self._all >= self._total:
             raise ServiceUnavailableError("The server has too many requests waiting: try again shortly.")
         if self._by_caller[caller] >= self._per_caller:

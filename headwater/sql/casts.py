@@ -121,7 +121,7 @@ def _cast(text: str, old: SqlDatatype, new: SqlDatatype) -> str | None:
     if old.parts or new.parts:
         return None
     if old == STRING:
-        return _from_string(text, new, plain)
+        return _from_string(text, new)
     if new == STRING:
         return _to_string(text, old)
     if old == BOOLEAN or new == BOOLEAN:
@@ -168,7 +168,7 @@ def in_years(text: str) -> str:
     return f"year({text}) BETWEEN 1 AND 9999"
 
 
-def _from_string(text: str, new: SqlDatatype, plain: str) -> str | None:
+def _from_string(text: str, new: SqlDatatype) -> str | None:
     """Return the cast of a text: only spellings that mean the same to both engines are read."""
     bare = f"trim({text}, ' ' || chr(9) || chr(10) || chr(13))"
     if new == BOOLEAN:
@@ -327,7 +327,7 @@ class Relation:
 
 @dataclass
 class Scope:
-    """The columns that expressions of one SELECT see."""
+    """A scope of one SELECT: the columns that its expressions can name."""
 
     relations: list[Relation] = field(default_factory=list)
     merged: dict[str, ScopeColumn] = field(default_factory=dict)

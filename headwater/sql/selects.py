@@ -128,7 +128,7 @@ class Selects:
         """Return the columns of a table under the name that the translation gives it."""
         return tuple(_column(place, field) for field in schema)
 
-    def _relation(self, node: exp.Expr, outer: Scope | None) -> tuple[str, Relation]:
+    def _relation(self, node: exp.Expr) -> tuple[str, Relation]:
         """Return a member of FROM as text, and its columns."""
         place = self._name()
         alias = node.args.get("alias")
@@ -157,7 +157,7 @@ class Selects:
         source = node.args.get("from_")
         if source is None:
             return "", []
-        text, relation = self._relation(source.this, scope.outer)
+        text, relation = self._relation(source.this)
         scope.relations.append(relation)
         stars = list(relation.columns)
         for join in node.args.get("joins") or ():
@@ -188,7 +188,7 @@ class Selects:
         if kind not in JOINS:
             raise UnsupportedSqlError(f"a {' '.join(kind).strip()} JOIN")
         verb = JOINS[kind]
-        text, right = self._relation(join.this, scope.outer)
+        text, right = self._relation(join.this)
         left = list(scope.relations)
         merged: list[ScopeColumn] = []
         if join.args.get("using"):

@@ -235,9 +235,9 @@ def write_with(store: Store, key: str, write: Callable[[str], None]) -> None:
             store.put(key, file.read())
 
 
-def probe(store: Store, clock: Clock, folder: str = OWN_FOLDER) -> None:
+def probe(store: Store, clock: Clock) -> None:
     """Raise an error for a store that accepts every conditional put: its writers would overwrite each other."""
-    key = f"{folder}/probe-{clock.hex(16)}"
+    key = f"{OWN_FOLDER}/probe-{clock.hex(16)}"
     try:
         store.put(key, b"first", PutMode.CREATE)
     except PermissionDeniedError:
@@ -258,6 +258,7 @@ def probe(store: Store, clock: Clock, folder: str = OWN_FOLDER) -> None:
     )
 
 
+AT_ONCE = 64
 TAIL = 64 << 10
 """The bytes of the end that the first read fetches: formats keep their index there."""
 
@@ -302,7 +303,7 @@ class RangedFile(io.RawIOBase):
         return self._tail[start - first : start - first + length]
 
 
-def get_in_parts(store: Store, keys: Sequence[str], size: int = 64) -> Iterator[bytes | None]:
-    """Yield the bytes at keys, or None for a key that does not exist, and hold no more than `size` of them."""
-    for first in range(0, len(keys), size):
-        yield from store.get_all(keys[first : first + size])
+def get_in_parts(store: Store, keys: Sequence[str]) -> Iterator[bytes | None]:
+    """Yield the bytes at keys, or None for a key that does not exist, and hold no more than `AT_ONCE` of them."""
+    for first in range(0, len(keys), AT_ONCE):
+        yield from store.get_all(keys[first : first + AT_ONCE])

@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
 from headwater.arguments import checked
@@ -45,7 +44,6 @@ from headwater.streams.rows.input_rows import DELETE, READ, TRUNCATE, Given, fro
 from headwater.streams.sources.files import json_rows
 from headwater.streams.stream_lookup import Stream, open_in
 
-Mask = npt.NDArray[np.bool_]
 LATE = frozenset(("late", "too_late", "late_partial"))
 UNREAD = frozenset(("parse", "unknown_op", "missing_value"))
 """Reasons of rows that no change of the table mends: nothing says what their values are."""

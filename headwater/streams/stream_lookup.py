@@ -79,7 +79,7 @@ def _opened(path: Sequence[str], version: Object) -> Stream:
 
 
 def another(name: str) -> ConcurrentModificationError:
-    """Error 14: the name is another table's than it was."""
+    """Return a ConcurrentModification error: the name belongs to another table than the one that was read."""
     return ConcurrentModificationError(
         f"{name} is another table by now than the one that was read: that was dropped or renamed. Nothing was changed: "
         "look again."

@@ -368,7 +368,7 @@ class CleanUpTableVersions(ObjectRequest, frozen=True, kw_only=True):
 
 
 class OptimizeTable(CleanUpTableVersions, frozen=True, kw_only=True):
-    """Arguments of OptimizeTable: the versions that stay."""
+    """Arguments of OptimizeTable. `versions` are those that stay."""
 
 
 @verb("namespace/{id}/properties", Permission.WRITE, WorkPlace.SERVER, SessionKind.TRANSACTION, "properties")

@@ -165,7 +165,7 @@ class JarRunner(_Elsewhere):
         raise UnsupportedOperationError("A procedure takes files and tables, not frames.")
 
 
-def runner_of(spark: Any, progress: Progress | None = None, driver_rows: int = DRIVER_ROWS) -> Runner:
+def runner_of(spark: object, progress: Progress | None = None, driver_rows: int = DRIVER_ROWS) -> Runner:
     """Return the runner for a Spark session, a runner itself, or None (this process)."""
     if isinstance(spark, (SparkRunner, JarRunner)) and progress is not None:
         spark.progress = progress
@@ -174,7 +174,7 @@ def runner_of(spark: Any, progress: Progress | None = None, driver_rows: int = D
     return HERE if spark is None else SparkRunner(spark, driver_rows, progress)
 
 
-def of_jar(session: Any, name: str) -> Any:
+def of_jar(session: object, name: str) -> Any:
     """Return a class of the jar; None if the session has no jar, as on Spark Connect."""
     jvm = getattr(session, "_jvm", None)
     found = getattr(jvm.headwater.spark, name) if jvm is not None else None
@@ -211,7 +211,7 @@ def run_numbered(spark: Any, count: int, work: Callable[[int], Any]) -> list[Any
     return _collected(spark.range(0, count, 1, count), run)
 
 
-def _mapped(frame: Any, task: Task) -> list[Any]:
+def _mapped(frame: object, task: Task) -> list[Any]:
     def work(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         first = next(batches, None)
         if first is not None:
@@ -256,7 +256,7 @@ class StepJobs:
 
 
 @contextmanager
-def step_jobs(spark: Any, about: str, runner: Runner | None = None) -> Iterator[StepJobs]:
+def step_jobs(spark: object, about: str, runner: Runner | None = None) -> Iterator[StepJobs]:
     """Count the Spark jobs that this thread starts in the block, and name them `about` in the Spark UI.
 
     `runner`: the runner of the step. A Connect server reports no short operation, so the tasks of the runner count.
@@ -313,7 +313,7 @@ def _counted(tracker: Any, group: str) -> tuple[int, int, int]:
 
 
 @contextmanager
-def described(spark: Any, what: str) -> Iterator[None]:
+def described(spark: object, what: str) -> Iterator[None]:
     """Name the jobs of the block in the Spark UI and the event log, after the step that they are of."""
     context = getattr(spark, "_sc", None)
     if context is None or not what:
@@ -337,7 +337,7 @@ def _some_group(context: Any) -> Iterator[str]:
 
 
 @contextmanager
-def more_jobs(spark: Any) -> Iterator[StepJobs]:
+def more_jobs(spark: object) -> Iterator[StepJobs]:
     """Count the Spark jobs of the block alone, inside a step or outside of one."""
     found, context = StepJobs(DRIVER), getattr(spark, "_sc", None)
     if context is None:
@@ -368,7 +368,7 @@ def _through_connect(spark: Any, found: StepJobs) -> Iterator[None]:
 
 
 @contextmanager
-def spark_tasks(spark: Any, tell: Progress | None) -> Iterator[None]:
+def spark_tasks(spark: object, tell: Progress | None) -> Iterator[None]:
     """Show the tasks that executors finish for what this thread asks of Spark; a Connect session shows nothing."""
     context = getattr(spark, "_sc", None)
     if context is None or tell is None:

@@ -239,7 +239,7 @@ def _refused(lost: Sequence[int], reasons: Sequence[str]) -> InvalidTableStateEr
 
 
 def strays(store: Store, keys: Sequence[str]) -> Iterator[tuple[str, int]]:
-    """Of the given log files, which no slot of the log accounts for: each with the slot it says it is of."""
+    """Yield those of some log files that decode under their own key, each with the slot that it names."""
     for key, data in _read(store, keys):
         try:
             body = decode_txn(key, data or b"")

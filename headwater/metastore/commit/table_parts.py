@@ -200,5 +200,5 @@ def check_values(view: SlotView, stream: Item, id: str, values: Values) -> None:
 
 
 def taken_values(id: str, asked: Values, found: object) -> None:
-    """The same at commit, where another writer may have been first: Conflict (14)."""
+    """Raise ConcurrentModification (14) at commit if another writer gave the parts other values first."""
     require_values(id, asked, found, ConcurrentModificationError)

@@ -107,7 +107,7 @@ class Segments:
             self.pending.pop(number, None)
 
     def let_go(self) -> None:
-        """Forget the older pending segments that have been written by whoever took their slot."""
+        """Drop older pending segments from memory if the writer of their slot has written them."""
         for number in sorted(self.pending)[:-1]:
             if self.store.head(segment_key(number)) is not None:
                 del self.pending[number]

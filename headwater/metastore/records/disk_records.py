@@ -163,7 +163,7 @@ class TxnMapping(msgspec.Struct, frozen=True, gc=False):
 
 
 class TxnBody(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
-    """The content of a Transaction Log File: with the revision files, all that is needed to write the slot anew."""
+    """The content of a Transaction Log File. With the revision files it is enough to rebuild the slot."""
 
     format: int
     id: str

@@ -160,7 +160,7 @@ class LogEntry(msgspec.Struct, frozen=True):
 
 
 class Dropped(msgspec.Struct, frozen=True):
-    """A namespace or table that was dropped and can be brought back: where it was, when and by which transaction."""
+    """A dropped namespace or table that `undrop` can restore: its path, and the transaction and time of its drop."""
 
     kind: str
     path: tuple[str, ...]

@@ -74,7 +74,7 @@ class KnownRefs(msgspec.Struct, frozen=True):
 
     @property
     def unmade(self) -> dict[str, RefTarget]:
-        """The branches that are still to be made, with the version each begins at."""
+        """Return the branches that are recorded and not yet created in the table, with the version each begins at."""
         return {name: entry.to for kind, name, entry in self.due if kind == BRANCH and entry.to is not None}
 
     @property

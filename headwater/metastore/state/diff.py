@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from headwater.metastore.commit.log import Log
 from headwater.metastore.records.deltas import find_stored, last_position, read_deltas
 from headwater.metastore.records.objects import Changed, Diff, Moved, Object, StreamDiff
+from headwater.metastore.state.history import log_entries
 from headwater.metastore.state.slot_views import (
     IndexView,
     Item,
@@ -19,7 +20,7 @@ from headwater.metastore.state.slot_views import (
     place_at,
     root_properties,
 )
-from headwater.metastore.state.snapshot import Snapshot, log_entries
+from headwater.metastore.state.snapshot import Snapshot
 
 
 def diff(log: Log, a: Snapshot, b: Snapshot) -> Diff:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
 
-from headwater.errors import CorruptFileError, TransactionNotFoundError
+from headwater.errors import CorruptFileError, InvalidInputError, TransactionNotFoundError
 from headwater.metastore.commit.log import Log
 from headwater.metastore.commit.slot_rebuild import key_of
 from headwater.metastore.records.deltas import read_deltas, stream_of
@@ -174,6 +174,27 @@ def entries_of(number: int, slot: Slot) -> Iterator[LogEntry]:
     """The transactions of a slot, as the change feed tells them."""
     for ordinal, txn in enumerate(slot.transactions):
         yield LogEntry(number, ordinal, time_of(slot.time), txn.message, txn.author, txn.id, _changes(txn.changes))
+
+
+def log_entries(log: Log, first: int, last: int) -> Iterator[LogEntry]:
+    """Yield one entry for each transaction that is committed in some slots, in their order."""
+    for number in range(first, last + 1):
+        yield from entries_of(number, log.read_slot(number))
+
+
+def entries_after(log: Log, after: int | LogEntry | None) -> Iterator[LogEntry]:
+    """Return the committed transactions after a slot or an entry, in order without a gap; None: all kept."""
+    index = log.refresh()
+    first = after.slot if isinstance(after, LogEntry) else (index.boundary if after is None else after) + 1
+    if first <= index.boundary:
+        raise InvalidInputError(
+            f"The log up to slot {index.boundary} was collected, so it cannot be read after {first - 1} without "
+            f"a gap. Read the state at slot {index.boundary} and the log after it."
+        )
+    entries = log_entries(log, first, index.slot)
+    if isinstance(after, LogEntry):
+        return (entry for entry in entries if (entry.slot, entry.ordinal) > (after.slot, after.ordinal))
+    return entries
 
 
 def heads_of(number: int, slot: Slot, kinds: Collection[str], most: int) -> Iterator[tuple[LogEntry, int]]:

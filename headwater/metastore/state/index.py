@@ -187,7 +187,7 @@ class SlotIndex:
             for mapped in txn.mappings:
                 self.names.get(f"{mapped.parent}/{mapped.digest}")
         if slot.boundary > self.boundary:
-            self._look_back(slot.boundary)
+            self._look_back()
         if self.weight + _weight(slot) >= CHECKPOINT_CHANGES:
             for stream in self.tails:
                 self.cards.get(stream)
@@ -295,10 +295,10 @@ class SlotIndex:
 
     def forget(self, boundary: int) -> None:
         """Forget what cannot be seen at or after the boundary."""
-        self._look_back(boundary)
+        self._look_back()
         self._forget_before(boundary)
 
-    def _look_back(self, boundary: int) -> None:
+    def _look_back(self) -> None:
         """Read all that forgetting may change."""
         self.times.all()
         for name in self.old.of("n"):
@@ -343,7 +343,7 @@ class SlotIndex:
         return node is not None and any(revision.parent == parent for revision in node.versions)
 
     def _unsettle(self, node: Node, kept: Sequence[Revision] = ()) -> None:
-        """Forget the folders that no revision names which is kept."""
+        """Remove an object's dataset folders from the index, except those that a kept revision names."""
         held = {folder for revision in kept for folder in folders_of(node.kind, node.home, revision)}
         for revision in node.versions:
             for folder in folders_of(node.kind, node.home, revision):
@@ -440,7 +440,7 @@ def _weight(slot: Slot) -> int:
 
 
 def _kept(versions: list[Any], boundary: int) -> list[Any]:
-    """The versions that can be seen at or after the boundary."""
+    """Return the revisions that a read at or after the boundary can see."""
     start = max(bisect_right(versions, boundary, key=lambda version: version.slot) - 1, 0)
     if versions and versions[start].slot <= boundary and versions[start].operation == "delete":
         start += 1

@@ -131,7 +131,7 @@ class Section(Generic[Value]):
         return REMOVED if value is None else msgspec.Raw(encode(value))
 
     def take(self, key: str, other: Section[Value]) -> None:
-        """The value that another map has of the key, unless it was read or changed here; it is to be written."""
+        """Mark the key as changed, with the value of another map unless this map has read or changed it."""
         self.put(key, self._held[key] if key in self._held else other.get(key))
 
     def _decode(self, raw: msgspec.Raw) -> Value:
@@ -194,7 +194,7 @@ class Pairs(Generic[Value]):
         return REMOVED if value is None else msgspec.Raw(encode(value))
 
     def take(self, key: str, other: Pairs[Value]) -> None:
-        """The value that another map has of the pair, unless it was read or changed here; it is to be written."""
+        """Mark the pair as changed, with the value of another map unless this map has read or changed it."""
         first, _, second = key.partition(BETWEEN)
         if first not in self._held:
             self._loose.setdefault(first, {}).setdefault(second, other.of(first).get(second))
@@ -317,7 +317,7 @@ class FolderIndex:
         self.folders.put(f"{folder}{BETWEEN}{key}", None)
 
     def take(self, entry: str) -> None:
-        """One of `folders` that no layer has came from another index."""
+        """Take over one of the `folders` that another index has and no layer does."""
         if self.folders.get(entry):
             folder, _, key = entry.rpartition(BETWEEN)
             self.come(key, folder, self._book.since)

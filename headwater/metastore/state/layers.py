@@ -143,7 +143,7 @@ def _checked(file: LayerFile, directory: Directory, number: int, data: bytes) ->
 
 
 class Layers:
-    """The layers of one checkpoint, the newest first, as one sorted map."""
+    """A sorted map over the layers of one checkpoint, in which the newest layer wins."""
 
     def __init__(self, pages: Pages, layers: Sequence[Layer], slot: int) -> None:
         self.pages = pages

@@ -164,7 +164,7 @@ class IndexView:
 
     @property
     def is_newest(self) -> bool:
-        """True if it is of the newest slot that the index knows."""
+        """True if this view reads the newest slot that the index knows."""
         return self.at == self.index.slot
 
     def mapped(self, parent: str, digest: str) -> str | None:
@@ -294,7 +294,7 @@ def _resolve(view: SlotView, places: dict[tuple[str, ...], Place], id: ObjectId)
 
 
 def step(view: SlotView, parent: Place, name: str) -> Place | None:
-    """From a namespace to its child of this name or alias."""
+    """Return a namespace's child of this name or alias, or None."""
     locator = canonical(parent.locator, name)
     key = view.mapped(parent.key, digest(locator))
     item = view.item(key) if key is not None else None

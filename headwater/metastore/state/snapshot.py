@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Sequence
 
 from headwater.errors import (
     NamespaceNotFoundError,
@@ -33,14 +33,13 @@ from headwater.metastore.records.objects import (
     History,
     Keys,
     Locator,
-    LogEntry,
     Object,
     Objects,
     RevisionEntry,
     Revisions,
 )
 from headwater.metastore.state.dataset_folders import dropped_locations, tables_near
-from headwater.metastore.state.history import entries_of, history
+from headwater.metastore.state.history import history
 from headwater.metastore.state.index import NAMED
 from headwater.metastore.state.lookup import governing, identify, last_dropped, located, look_up, look_up_id, path_of
 from headwater.metastore.state.slot_views import (
@@ -77,7 +76,7 @@ class Reading(ABC):
     @property
     @abstractmethod
     def slot(self) -> int:
-        """The slot that is read."""
+        """The slot whose state this session reads."""
 
     def changed_since(self, slot: int) -> Collection[str] | None:
         """Return the keys of the namespaces and tables that were committed after a slot; None if all may have been."""
@@ -211,12 +210,6 @@ class Reading(ABC):
             view, table, item = self._stream(path, format, version, stream)
             return self._parts(view, table, item.node.key)
 
-    def get_partition(
-        self, path: Path, id: str, *, format: str = DELTA_FORMAT, version: str | None = None, stream: str | None = None
-    ) -> Object:
-        with self._log.lock:
-            return self._part(*self._partition(path, id, format, version, stream))
-
     # Deltas
 
     def deltas(
@@ -345,7 +338,7 @@ class Snapshot(Reading):
 
     @property
     def view(self) -> IndexView:
-        """The state as the rules read it; refused once it was collected."""
+        """Return the index view of this slot. Raises InvalidInput once the slot was collected."""
         return self._ready()
 
     def dropped(self) -> DroppedFacts:
@@ -431,9 +424,3 @@ def exists(view: SlotView, path: Path) -> bool:
     except (NamespaceNotFoundError, TableNotFoundError):
         return False
     return True
-
-
-def log_entries(log: Log, first: int, last: int) -> Iterator[LogEntry]:
-    """The change feed: one entry for each committed transaction, in the order of the slots."""
-    for number in range(first, last + 1):
-        yield from entries_of(number, log.read_slot(number))

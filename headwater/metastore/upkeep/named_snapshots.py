@@ -177,7 +177,7 @@ def taken_at(index: SlotIndex, revision: Revision) -> int | None:
 
 
 def alive(index: SlotIndex) -> list[Item]:
-    """The records of the snapshots there are."""
+    """Return the records of all named snapshots that are not dropped."""
     view = IndexView(index, index.slot)
     return [item for key in view.parts("") if (item := view.item(key)) is not None]
 

@@ -59,7 +59,7 @@ MAX_LENGTH = 2**31 - 1
 
 
 def schema_to_json(schema: pa.Schema) -> JsonArrowSchema:
-    """The JSON of a table's schema."""
+    """Return a table's schema as JsonArrowSchema."""
     return JsonArrowSchema(fields=[_field(field) for field in schema], metadata=text_metadata(schema.metadata))
 
 

@@ -200,7 +200,7 @@ def query_vectors(query: Query) -> list[list[float]] | None:
 
 
 def vector_column(schema: pa.Schema, path: str | None) -> tuple[str, pa.Field[Any]]:
-    """The column to search: the one named, else `vector`, else the only column that holds vectors."""
+    """Return the column to search: the one named, else `vector`, else the only vector column."""
     if path is not None:
         return require_field(schema, path)
     found = find_field(schema, DEFAULT_VECTOR_COLUMN)

@@ -181,7 +181,7 @@ def _commit(namespace: MetastoreNamespace, inside: MetastoreNamespace) -> Metast
 
 
 def rebased(namespace: MetastoreNamespace, begun: TransactionSession) -> MetastoreNamespace:
-    """The same transaction over the newest state, without the rows that it only appends; 14 if others were first."""
+    """Return the transaction over the newest state, without rows that it only appends; 14 after a conflict."""
     again = namespace.metastore.resume(begun.tx, newest=True, without=begun.appended)
     return namespace.within(again, begun.postponed)
 

@@ -151,7 +151,7 @@ class FileAccess(Enum):
 
 
 class Vendor(Protocol):
-    """Source of the storage options in an answer."""
+    """A source of the storage options that an answer to a client carries."""
 
     @property
     def is_silent(self) -> bool:
@@ -164,7 +164,7 @@ class Vendor(Protocol):
 
 
 class Keep:
-    """Nothing leaves the server."""
+    """A vendor that returns no storage options: credentials stay in the server."""
 
     is_silent = True
 

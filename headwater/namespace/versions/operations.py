@@ -219,9 +219,8 @@ class TableVersions:
         if isinstance(keeper, ManagedVersions):
             if asked.version > newest + 1:
                 keeper.set_aside(line)
-            with self.turns.creating(table.location):
-                with keeper.keeping(staged):
-                    self._record(keeper, staged, newest)
+            with self.turns.creating(table.location), keeper.keeping(staged, self.clock):
+                self._record(keeper, staged, newest)
                 return FoundVersion(line, keeper.finish([staged])[0])
         return FoundVersion(line, self._put(keeper, staged))
 
@@ -247,7 +246,7 @@ class TableVersions:
         choose_deleted(numbers, ranges, True, table.id, self.held(line))
 
     def read_all(self, asked: Sequence[tuple[Table, NewVersion]]) -> list[StagedVersion]:
-        """The staged manifests of a batch, each checked before anything is committed."""
+        """Return the staged manifests of a batch, each checked before anything is committed."""
         return [self._read(self.line(table), item) for table, item in asked]
 
     def delete(self, table: Table, ranges: Sequence[VersionRange], branch: str | None, ignore_missing: bool) -> int:
@@ -347,7 +346,7 @@ class TableVersions:
         return same_etag(found.e_tag, asked.e_tag) and found.manifest_size == asked.manifest_size
 
     def _read(self, line: VersionLine, asked: NewVersion) -> StagedVersion:
-        """The staged manifest, checked: errors 13."""
+        """Return the staged manifest after its path, size, e_tag and content are checked. Raises InvalidInput (13)."""
         scheme = check_scheme(asked.naming_scheme)
         path = line.parse(asked.manifest_path, _check_number(asked.version), scheme)
         entry = self.store.head(line.key(path))
@@ -401,7 +400,7 @@ class TableVersions:
 
 
 def require_managed(versions: TableVersions) -> ManagedVersions:
-    """The catalog's records, or Unsupported (0)."""
+    """Return the catalog's version records, or raise Unsupported (0) for a catalog without a manifest."""
     if versions.managed is None:
         raise UnsupportedOperationError(
             "A directory catalog without a manifest cannot manage table versions: set manifest_enabled=true."

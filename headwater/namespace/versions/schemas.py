@@ -1,7 +1,7 @@
 """The schemas of recorded versions as JSON, from their manifests. Commits fill the cache; a miss reads one manifest.
 
 A manifest's digest identifies a version for good, so no entry is ever out of date. Versions with the same columns share
-one schema. Its types are spelled as `namespace/data/schema.py` spells those of an open table.
+one schema. Its types are spelled as `namespace/data/describe.py` spells those of an open table.
 """
 
 from __future__ import annotations
@@ -12,12 +12,14 @@ from collections import OrderedDict
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
+from headwater.imports import when_used
 from headwater.lance_manifest import SCHEMA, SCHEMA_METADATA, manifest_message
 from headwater.protobuf import as_bytes, as_number, pair, parse
 
 if TYPE_CHECKING:
     from lance_namespace_urllib3_client.models.json_arrow_schema import JsonArrowSchema
 
+json_schemas = when_used("lance_namespace_urllib3_client.models.json_arrow_schema")
 Json = dict[str, Any]
 
 MAX_VERSIONS, MAX_FIELDS = 10_000, 20_000
@@ -101,16 +103,15 @@ def _key(fields: Iterable[bytes], metadata: Iterable[bytes]) -> bytes:
 
 def schema_of(fields: Iterable[bytes], metadata: Iterable[bytes]) -> JsonArrowSchema:
     """Return the schema of a manifest's messages. ValueError: it has a type that is not known here."""
-    from lance_namespace_urllib3_client.models.json_arrow_schema import JsonArrowSchema  # a look-up spares its second
-
     children: dict[int, list[Json]] = {_NO_PARENT: []}
     for message in reversed(list(fields)):  # children follow their parent
         found, parent, id = _field(message, children)
         children.pop(id, None)
         children.setdefault(parent, []).insert(0, found)
-    return JsonArrowSchema.model_validate(
+    made: JsonArrowSchema = json_schemas.JsonArrowSchema.model_validate(
         {"fields": children[_NO_PARENT], "metadata": dict(map(pair, metadata)) or None}
     )
+    return made
 
 
 def _field(message: bytes, children: dict[int, list[Json]]) -> tuple[Json, int, int]:

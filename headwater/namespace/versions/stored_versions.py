@@ -76,7 +76,7 @@ class VersionLine:
         return f"{self.versions}/{name}"
 
     def _folders(self) -> set[str]:
-        """The ways to write the folder of this table's manifests."""
+        """Return every spelling of this table's manifest folder: a path, or a URI, quoted or not."""
         path, root = self.object_path(self.versions), self.root_uri
         uri = f"{root}/{self.folder}"
         local = {f"/{path}", f"file:///{path}", f"file://{quote('/' + path)}"} if "://" not in root else set()
@@ -155,7 +155,7 @@ PROBES = 64
 
 
 class StorageVersions:
-    """The manifests of one store, by name."""
+    """A reader of the manifests in one store, by table location and version."""
 
     def __init__(self, store: Store) -> None:
         self.store = store

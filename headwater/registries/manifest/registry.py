@@ -90,7 +90,7 @@ class ManifestRegistry(Registry):
         return found
 
     def _root(self, id: ObjectId) -> Namespace | None:
-        """The root namespace, if it has properties: they are no row, but metadata of the table."""
+        """Return the root namespace if it has properties, which are metadata of `__manifest` and no row."""
         found = self._snapshot.settings.root_properties if self._snapshot is not None and id.is_root else None
         return Namespace(ROOT, found) if found else None
 

@@ -82,7 +82,7 @@ def is_number(name: str) -> bool:
 
 
 def _line(reader: Reading, id: ObjectId, lines: dict[ObjectId, Line | None]) -> Line | None:
-    """The table of this id with its line of versions; None if it is no table. Each is looked up once."""
+    """Return the table of an id with its versions, None if the id is no table. `lines` caches each look-up."""
     if id.is_root:
         return None
     if id not in lines:

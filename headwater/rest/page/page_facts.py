@@ -239,7 +239,7 @@ class RoleFact(Struct, frozen=True):
 
 
 class AccessFacts(Struct, frozen=True):
-    """The keys of a server, newest first, and the roles that they can have."""
+    """API keys of a server, newest first, and the roles that a key can have."""
 
     keys: list[KeyFact]
     roles: list[RoleFact]

@@ -13,9 +13,9 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from headwater.streams.fold.events import Events, Folded, Marks, Mask, Rules, State, joined, no_marks
+from headwater.streams.fold.events import Events, Folded, Marks, Rules, State, joined, no_marks
 from headwater.streams.fold.watermark import BatchJudgement, measure
-from headwater.streams.rows.row_keys import Codes, KeyIndex, ordinals
+from headwater.streams.rows.row_keys import Codes, KeyIndex, Mask, ordinals
 
 NOTHING, BASE = -1, -2
 
@@ -130,7 +130,7 @@ class CellWork:
             late,
             self.beyond,
             self.judged.watermark,
-            joined(rules, [marks, self._cleared(changed, chosen, marks)]),
+            joined(rules, [marks, self._cleared(changed, marks)]),
             self.marked_lines[changed[self.mark_groups]],
             state.lines,
             self._unplaced(late),
@@ -251,7 +251,7 @@ class CellWork:
         schema = self.rules.tombstone
         return Marks(pa.table([made[name] for name in schema.names], schema=schema), cells, rank == 0)
 
-    def _cleared(self, changed: Mask, chosen: Codes, marks: Marks) -> Marks:
+    def _cleared(self, changed: Mask, marks: Marks) -> Marks:
         """Entries without a column for the keys that had marks and have none."""
         had = np.zeros(len(changed), bool)
         had[self.mark_groups] = True
@@ -341,7 +341,7 @@ def _shifted(values: Codes) -> Codes:
 
 
 def _held(index: KeyIndex, rules: Rules, table: pa.Table) -> Codes:
-    """For each key of the events, its row in a table; -1 where it has none."""
+    """Return the row of each key of the events in a table, -1 for a key without one."""
     held = np.full(index.count, NOTHING, np.int64)
     if table.num_rows:
         found = index.find([table.column(name) for name in rules.keys])

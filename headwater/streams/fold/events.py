@@ -1,4 +1,4 @@
-"""Events, states and marks: what the fold takes and gives. Pure data, over Arrow.
+"""Events, states and marks: input and output of the fold. Pure data, over Arrow.
 
 Marks are the sequences of cells that are not those of their rows. A row without marks has every cell at its own
 sequence. A line says the same of many rows: of a column that was added, rows up to this sequence that have NULL there
@@ -13,16 +13,14 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
 from headwater.streams.fold.watermark import Watermark
-from headwater.streams.rows.row_keys import Codes, ranks
+from headwater.streams.rows.row_keys import Codes, Mask, ranks
 
 if TYPE_CHECKING:
     from headwater.streams.definition import Definition
 
-Mask = npt.NDArray[np.bool_]
 TRUNCATION, UNMARKED = 0, -1
 """What lines are of that are of no column, whose ids begin at 1."""
 VERSION, MARKED = 3, 2
@@ -56,7 +54,7 @@ class Marks:
 
     @property
     def marking(self) -> Marks:
-        """Without the entries that only say that a row has none."""
+        """Return the marks that hold a cell, without entries that only record that a row has none."""
         some = np.zeros(len(self), bool)
         for mask in self.cells.values():
             some |= mask

@@ -18,7 +18,6 @@ from headwater.streams.fold.cell_writes import NOTHING, CellWork, join_columns
 from headwater.streams.fold.events import (
     Events,
     Folded,
-    Mask,
     Rules,
     State,
     Truncations,
@@ -28,7 +27,7 @@ from headwater.streams.fold.events import (
     no_marks,
 )
 from headwater.streams.fold.watermark import BatchJudgement, Watermark, line, reached, too_late
-from headwater.streams.rows.row_keys import Codes, KeyIndex, ordinals
+from headwater.streams.rows.row_keys import Codes, KeyIndex, Mask, ordinals
 
 MANY = 1 << 16
 

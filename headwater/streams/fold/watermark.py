@@ -18,12 +18,11 @@ import pyarrow as pa
 from headwater.errors import InvalidInputError
 from headwater.imports import pc
 from headwater.metastore.records.deltas import parse_duration
+from headwater.streams.rows.row_keys import Codes, Mask
 
 if TYPE_CHECKING:
     from headwater.streams.fold.events import Rules
 
-Mask = npt.NDArray[np.bool_]
-Codes = npt.NDArray[np.int64]
 Watermark = int | float | Decimal | None
 TICKS = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}
 SAFE = 1 << 61
@@ -85,7 +84,7 @@ def reached(rules: Rules, watermark: Watermark, parts: Sequence[pa.Table]) -> Wa
     return max((each for each in (watermark, *highs) if each is not None), default=None)
 
 
-def high_of(column: Any) -> Watermark:
+def high_of(column: object) -> Watermark:
     """The highest value of a first sequence column that has some."""
     return plain(measure(pa.chunked_array([pa.repeat(pc.max(column), 1)]))[0])
 

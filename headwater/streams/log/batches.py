@@ -19,8 +19,8 @@ from headwater.streams.fold.events import Events, Truncations
 from headwater.streams.rows.column_casts import FAILS, cast_array, cast_values, nans_of, nulls_of
 from headwater.streams.rows.column_types import common, may_cast
 from headwater.streams.rows.input_rows import Given
+from headwater.streams.rows.row_keys import Mask
 
-Mask = npt.NDArray[np.bool_]
 REFUSE = "refuse"
 SHOWN_CHARS = 60
 """So much of a value is shown where it is refused."""
@@ -64,7 +64,7 @@ def shape(definition: Definition, data: Given, contract: str = REFUSE) -> EventB
         columns[column.name], mask = _column(column, data, contract, faults)
         if mask is not None and not mask.all():
             present[column.name] = mask
-    _check_values(after, data, columns, present, faults)
+    _check_values(after, data, columns, faults)
     bad = faults.found()
     if bad and contract == REFUSE:
         raise _refused(bad[0], after, data)
@@ -193,9 +193,8 @@ def _column(column: Column, data: Given, contract: str, faults: _Faults) -> tupl
     return array, mask
 
 
-def _check_values(
-    definition: Definition, data: Given, columns: dict[str, object], present: dict[str, Mask], faults: _Faults
-) -> None:
+def _check_values(definition: Definition, data: Given, columns: dict[str, object], faults: _Faults) -> None:
+    """Add the faults of values that a column may not have: NULL keys, NULL or NaN sequences, NULL where NOT NULL."""
     keyed = True if data.truncates is None else ~data.truncates
     for name in definition.keys:
         faults.add(nulls_of(columns[name]) & keyed, "null_key", name)

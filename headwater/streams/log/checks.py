@@ -15,16 +15,15 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
 from headwater.errors import InvalidInputError
 from headwater.sql.embedded import EmbeddedEngine, shared
 from headwater.sql.spark_parser import SqlError, UnsupportedSqlError, check_quotes, columns_of, parse_condition
 from headwater.streams.fold.events import Events
+from headwater.streams.rows.row_keys import Mask
 from headwater.wording import many
 
-Mask = npt.NDArray[np.bool_]
 WARN, DROP, FAIL = "warn", "drop", "fail"
 REMEDY = "a check runs in that engine on Spark too, so write it in other words, or as the WHERE of a view."
 

@@ -29,9 +29,8 @@ from headwater.streams.fold.watermark import BatchJudgement, Watermark, encoded,
 from headwater.streams.layout import BATCH, DELETES, HIGH, KIND, PRESENT, READS, ROW, TRUNCATES, UPSERTS
 from headwater.streams.log.parquet_encoding import as_stored, by_dictionary, encode, in_type
 from headwater.streams.rows.hashing import buckets_of, hash_rows
-from headwater.streams.rows.row_keys import order_of
+from headwater.streams.rows.row_keys import Codes, order_of
 
-Codes = npt.NDArray[np.int64]
 ROW_GROUP = 1 << 17
 LEAST_GROUP = 1 << 12
 BUCKET_ROWS = 1 << 20

@@ -36,8 +36,7 @@ from headwater.streams.log.quarantine import RejectedRows, write_rejected
 from headwater.streams.rows.input_rows import Given
 from headwater.streams.sources.format_output import Taken
 from headwater.streams.stream_lookup import Stream
-
-Json = dict[str, Any]
+from headwater.work import Json
 
 
 class EvolvedError(Exception):

@@ -32,8 +32,8 @@ from headwater.streams.reading.position_views import PositionView, view_at
 from headwater.streams.rows.column_casts import cast_array
 from headwater.streams.rows.column_types import may_cast
 from headwater.streams.rows.hashing import content_digest
-from headwater.streams.rows.input_rows import Given, Mask, from_table, given
-from headwater.streams.rows.row_keys import Codes, KeyIndex, ranks
+from headwater.streams.rows.input_rows import Given, from_table, given
+from headwater.streams.rows.row_keys import Codes, KeyIndex, Mask, ranks
 from headwater.streams.serving.serving_copy import Lake
 from headwater.streams.sources.format_output import Taken
 from headwater.streams.stream_lookup import Stream, no_deletes, open_in

@@ -94,7 +94,7 @@ def walked(
 
 
 def grouped(deltas: Sequence[Delta]) -> Iterator[list[Delta]]:
-    """The deltas of each transaction."""
+    """Yield the deltas of each transaction as a list."""
     group: list[Delta] = []
     for delta in deltas:
         if group and group[-1].txn != delta.txn:
@@ -112,7 +112,7 @@ def steps(
     deltas: Sequence[Delta],
     share: Share | None = None,
 ) -> Iterator[TxnStep]:
-    """Transaction by transaction, the changes of a table with keys. `deltas` are those that follow `start`."""
+    """Yield the changes of a table with keys, one step a transaction. `deltas` follow `start`."""
     read = [*_voided(snapshot, stream, deltas), *deltas]
     log = read_log(stream.definition, lake.store, read, share=share)
     if len(log.events) or log.events.truncations is not None:
@@ -127,7 +127,7 @@ def rounds(
     deltas: Sequence[Delta],
     share: Share | None = None,
 ) -> Iterator[TxnStep] | Iterator[KeyRound]:
-    """The same changes for a caller to whom the order of different keys does not matter: in few steps if possible."""
+    """Yield the changes of `steps` in few rounds, for a caller that ignores the order of different keys."""
     read = [*_voided(snapshot, stream, deltas), *deltas]
     log = read_log(stream.definition, lake.store, read, share=share)
     if not len(log.events) and log.events.truncations is None:

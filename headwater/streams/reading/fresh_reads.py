@@ -8,7 +8,6 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
 from headwater.errors import InvalidInputError, TableColumnNotFoundError
@@ -21,14 +20,13 @@ from headwater.streams.fold.tombstones import read_remembered
 from headwater.streams.log.log_files import Share, narrowed
 from headwater.streams.reading.position_views import PositionView, Published, read_tail
 from headwater.streams.rows.hashing import hash_array
-from headwater.streams.rows.row_keys import Codes, KeyIndex
+from headwater.streams.rows.row_keys import Codes, KeyIndex, Mask
 from headwater.streams.serving.copy_rows import filtered, find_rows, judging
 from headwater.streams.serving.serving_copy import Lake, open_version
 from headwater.tables.columns.fields import ROW_ADDRESS, ROW_ID
 from headwater.tables.expressions import check_sql
 from headwater.tables.scan.prune import live_batches
 
-Mask = npt.NDArray[np.bool_]
 FEW_ROWS = 20_000
 """Rows of a base on local disk that are read sooner than a thread is started."""
 
@@ -51,7 +49,7 @@ def read(
     filter: str | None = None,
     limit: int | None = None,
 ) -> pa.Table:
-    """The rows at a view, in no order."""
+    """Return the rows at a position, in no order."""
     definition = view.stream.definition
     wanted = check_columns(definition, columns)
     text = check_sql("filter", filter)
@@ -422,7 +420,7 @@ def _same(first: Any, second: Any) -> Mask:
 
 
 def equal_rows(first: pa.Table, second: pa.Table) -> Mask:
-    """Of rows that have the same hash, which are the same: long texts and lists can be made to hash alike."""
+    """Return a mask of equal rows among rows of equal hashes, since long texts can be made to collide."""
     same = np.ones(first.num_rows, bool)
     for name in first.schema.names:
         same &= _equal(first.column(name), second.column(name))

@@ -83,7 +83,7 @@ class StreamReads(Frames):
         limit: int | None = None,
         position: int | None = None,
     ) -> pa.Table:
-        """The rows, fresh or at a position, in no order."""
+        """Return the rows, fresh or at a position, in no order."""
         stream, snapshot = self.opened()
         return read(self._lake(), view_at(snapshot, stream, position), columns, filter, limit)
 

@@ -8,16 +8,14 @@ from decimal import Context, Decimal, InvalidOperation
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
 from headwater.errors import LanceNamespaceError
 from headwater.imports import pc
 from headwater.streams.rows.column_types import is_written_as_text
-from headwater.streams.rows.row_keys import flat
+from headwater.streams.rows.row_keys import Mask, flat
 from headwater.types import convert
 
-Mask = npt.NDArray[np.bool_]
 INFINITE = float("inf")
 DIGITS = Context(prec=100)
 """More digits than any decimal of Arrow has."""
@@ -28,8 +26,8 @@ NOT_FINITE = {"NaN": float("nan"), "Infinity": INFINITE, "-Infinity": -INFINITE}
 FAILS = (pa.ArrowException, LanceNamespaceError, OverflowError, ValueError, TypeError, RecursionError)
 
 
-def cast_array(array: Any, wanted: Any) -> tuple[Any, Mask]:
-    """The array in the wanted type, null where a value does not fit, and where that was."""
+def cast_array(array: Any, wanted: pa.DataType) -> tuple[Any, Mask]:
+    """Return the array in the wanted type, null where a value does not fit, and a mask of those places."""
     array = flat(array)
     nobody = np.zeros(len(array), bool)
     if array.type == wanted:
@@ -40,7 +38,7 @@ def cast_array(array: Any, wanted: Any) -> tuple[Any, Mask]:
         return _cast_parts(array, wanted)
 
 
-def cast_values(values: list[Any], wanted: Any) -> tuple[Any, Mask]:
+def cast_values(values: list[Any], wanted: pa.DataType) -> tuple[Any, Mask]:
     """Python values in the wanted type. Arrow would cut some of them short (1.5 is 1 to it, a time a date).
 
     The parts of nested values are cast by their own types, at any depth.
@@ -78,7 +76,7 @@ def cast_values(values: list[Any], wanted: Any) -> tuple[Any, Mask]:
 # Nested values, part by part ------------------------------------------------------------------------------------------
 
 
-def _cast_nested(values: list[object], wanted: Any) -> tuple[object, Mask] | None:
+def _cast_nested(values: list[object], wanted: pa.DataType) -> tuple[object, Mask] | None:
     """Values of lists, structs and maps, whose parts are cast as columns; None for any other type."""
     types = pa.types
     if types.is_map(wanted):
@@ -121,7 +119,7 @@ def _cast_maps(values: Sequence[object], wanted: Any) -> tuple[object, Mask]:
     return pa.MapArray.from_arrays(_offsets(pairs, pa.ListArray), keys, items, type=wanted, mask=_gone(keep)), bad
 
 
-def _cast_structs(values: Sequence[object], wanted: Any) -> tuple[object, Mask]:
+def _cast_structs(values: Sequence[object], wanted: pa.DataType) -> tuple[object, Mask]:
     fields = [wanted.field(place) for place in range(wanted.num_fields)]
     names = [field.name for field in fields]
     structs, bad = _parts(values, lambda value: _named(value, names))
@@ -202,7 +200,7 @@ def _has_infinite(array: Any) -> bool:
 # Values ---------------------------------------------------------------------------------------------------------------
 
 
-def _is_kept(values: Sequence[object], kinds: set[type], wanted: Any) -> bool:
+def _is_kept(values: Sequence[object], kinds: set[type], wanted: pa.DataType) -> bool:
     """Return True if Arrow takes such values whole, or fails: else each is looked at."""
     types = pa.types
     kinds = kinds - {type(None)}
@@ -232,7 +230,7 @@ def _may_lose(kind: pa.DataType) -> bool:
     return any(_may_lose(kind.field(place).type) for place in range(kind.num_fields))
 
 
-def _value(value: Any, wanted: Any) -> Any:
+def _value(value: Any, wanted: pa.DataType) -> Any:
     if value is None:
         return None
     if isinstance(value, bool) and not (pa.types.is_boolean(wanted) or pa.types.is_nested(wanted)):
@@ -283,7 +281,7 @@ def _exact(value: Decimal, scale: int) -> bool:
     return bool(value.is_finite() and value == value.quantize(Decimal(1).scaleb(-scale), context=DIGITS))
 
 
-def _cast(array: Any, wanted: Any) -> Any:
+def _cast(array: Any, wanted: pa.DataType) -> Any:
     if pa.types.is_timestamp(wanted) and _is_text(array.type):
         return _parse_times(array, wanted)
     if pa.types.is_time(wanted) and _is_text(array.type):  # Arrow reads times of a day only behind a day
@@ -336,7 +334,7 @@ def _cast_parts(array: Any, wanted: Any) -> tuple[object, Mask]:
     return pa.concat_arrays([flat(values) for values, _ in parts]), np.concatenate([bad for _, bad in parts])
 
 
-def _number(value: Decimal, wanted: Any) -> Any:
+def _number(value: Decimal, wanted: pa.DataType) -> Any:
     """A number of JSON that was read to its last digit, as a column that is no decimal takes it."""
     if pa.types.is_integer(wanted) and value.is_finite() and value == value.to_integral_value():
         return int(value) if abs(value) < MOST else value

@@ -36,7 +36,7 @@ def hash_rows(columns: Sequence[Array], length: int) -> Hashes:
 
 
 def hash_array(array: Array) -> Hashes:
-    """One hash for each value; all nulls hash alike."""
+    """Return one hash for each value; all nulls have the same hash."""
     if isinstance(array, pa.ChunkedArray):
         array = array.combine_chunks() if array.num_chunks != 1 else array.chunk(0)
     if isinstance(array, pa.ChunkedArray):  # no chunk at all

@@ -22,8 +22,8 @@ from headwater.decoding.arrow import read_type
 from headwater.errors import InvalidInputError
 from headwater.schema_text import parse_type
 from headwater.streams.layout import PRESENT
+from headwater.streams.rows.row_keys import Mask
 
-Mask = npt.NDArray[np.bool_]
 FREE_CELLS = 1 << 24
 MAX_SPARSE = 64
 """Rows may have so many cells, or so many times the cells that they give: each is kept, the missing ones too."""

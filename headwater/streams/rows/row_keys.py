@@ -20,6 +20,7 @@ from headwater.imports import pc
 from headwater.streams.rows.hashing import hash_array
 
 Codes = npt.NDArray[np.int64]
+Mask = npt.NDArray[np.bool_]
 Array = Any
 LIMIT = 1 << 62
 DENSE = 32

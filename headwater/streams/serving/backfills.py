@@ -61,7 +61,7 @@ BATCH_ROWS, BATCHES_PER_CORE = 16_384, 16
 
 @dataclass(frozen=True)
 class StaleRows:
-    """Rows of a fragment that are computed together: so many live ones after so many others."""
+    """Rows of one fragment that are computed together: `rows` live ones, after the first `start`."""
 
     fragment: int
     start: int
@@ -70,7 +70,7 @@ class StaleRows:
 
 @dataclass(frozen=True)
 class Backfill:
-    """Some batches of stale rows of a version. `name` tells what they are of: they are the same batches next time."""
+    """Batches of stale rows of one version. `name` identifies version and column, so a rerun has the same batches."""
 
     stream: Stream
     before: Published

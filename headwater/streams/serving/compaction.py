@@ -24,7 +24,8 @@ import pyarrow as pa
 from headwater.imports import lance
 from headwater.lance_manifest import message_of
 from headwater.protobuf import as_number, parse
-from headwater.streams.serving.row_ids import Codes, id_sequence, row_versions, runs
+from headwater.streams.rows.row_keys import Codes
+from headwater.streams.serving.row_ids import id_sequence, row_versions, runs
 from headwater.streams.serving.serving_copy import Staging
 from headwater.tables.columns.fields import ROW_ADDRESS, ROW_ID
 from headwater.tables.commit.compaction import renamed
@@ -180,7 +181,7 @@ def _live(fragment: FragmentMetadata) -> int:
 
 
 def rewritten(
-    dataset: Any, manifest: bytes, fragments: Sequence[int], place: TableHandle
+    dataset: lance.LanceDataset, manifest: bytes, fragments: Sequence[int], place: TableHandle
 ) -> lance.LanceOperation.Rewrite | None:
     """These fragments written anew without their deleted rows, those side by side together. No other is touched.
 
@@ -265,14 +266,14 @@ def rows_to_tidy(dataset: Any, fragments: Sequence[int]) -> int:
     return max([written, *(lacking for _, lacking, _ in _lagging(dataset))])
 
 
-def index_added(dataset: Any, staging: Staging) -> None:
+def index_added(dataset: lance.LanceDataset, staging: Staging) -> None:
     """Add rows to the indices that lack too many."""
     for name, _, joined in _lagging(dataset):
         with staging.indexing(dataset):
             dataset.optimize.optimize_indices(num_indices_to_merge=joined, index_names=[name])
 
 
-def _lagging(dataset: Any) -> Iterator[tuple[str, int, int]]:
+def _lagging(dataset: lance.LanceDataset) -> Iterator[tuple[str, int, int]]:
     """Yield the indices that lack too many rows, each with their number and that of the segments to join with them.
 
     A BTREE gets a segment of them, joined with the last ones where there are many and those are small: a look-up reads
@@ -315,7 +316,7 @@ def last_to_join(sizes: Sequence[int], added: int) -> int:
     return joined
 
 
-def coverage(dataset: Any) -> dict[str, float]:
+def coverage(dataset: lance.LanceDataset) -> dict[str, float]:
     """For each index the part of the rows that it covers."""
     rows = dataset.count_rows()
     return {

@@ -44,20 +44,20 @@ TAKEN = 50
 def write_rows(
     lake: Lake, stream: Stream, dataset: lance.LanceDataset | None, rows: pa.Table, ids: Codes | None
 ) -> list[FragmentMetadata]:
-    """Rows as new fragments; of a table in buckets, each of one bucket, and those say which ids they keep."""
+    """Write rows as new fragments. In a table with buckets each fragment is of one bucket and keeps row ids."""
     if not rows.num_rows:
         return []
     if stream.definition.buckets and not has_blobs(rows.schema):
         return _write_buckets(lake, stream, dataset, rows, ids)
     if dataset is None:
         with _first(place_of(lake, stream)):
-            return _write_fragments(lake, stream, dataset, rows, ids)
-    return _write_fragments(lake, stream, dataset, rows, ids)
+            return _write_fragments(lake, stream, dataset, rows)
+    return _write_fragments(lake, stream, dataset, rows)
 
 
 @contextmanager
 def _first(place: TableHandle) -> Iterator[None]:
-    """Work for a first version: if another publish was faster it is a conflict (14), so it is looked at anew."""
+    """Turn the failure of a first version into a ConcurrentModification (14) if another publish was faster."""
     try:
         with translating(place, "publish"):
             yield
@@ -68,7 +68,7 @@ def _first(place: TableHandle) -> Iterator[None]:
 
 
 def _write_fragments(
-    lake: Lake, stream: Stream, dataset: lance.LanceDataset | None, rows: pa.Table, ids: Codes | None
+    lake: Lake, stream: Stream, dataset: lance.LanceDataset | None, rows: pa.Table
 ) -> list[FragmentMetadata]:
     reader = pa.RecordBatchReader.from_batches(rows.schema, (aligned(batch) for batch in rows.to_batches()))
     fragments: list[FragmentMetadata] = lance.fragment.write_fragments(
@@ -125,7 +125,7 @@ class Deletions:
     rows: int
 
     @staticmethod
-    def of(dataset: Any, addresses: Codes) -> Deletions:
+    def of(dataset: lance.LanceDataset, addresses: Codes) -> Deletions:
         """Write the deletion vectors for all rows to remove from the fragments of these addresses."""
         removed, changed = delete_rows(dataset, addresses)
         files = {each.id: each.deletion_file.json() for each in changed if each.deletion_file is not None}
@@ -193,7 +193,7 @@ def are_few(keys: int, rows: int) -> bool:
 def _matching(
     dataset: Any, keys: Sequence[str], index: KeyIndex, columns: Sequence[str], fragments: Sequence[int] | None
 ) -> pa.Table:
-    """The rows of keys, found batch by batch: what is read through is never held at once.
+    """Return the rows of some keys. The scan holds one batch at a time.
 
     Deleted rows are read along, without an id: leaving out those that match takes less time than all of them.
     """
@@ -210,7 +210,7 @@ def _matching(
     return pa.Table.from_batches(parts, None if parts else _scan(dataset, columns, "false").schema)
 
 
-def _scan(dataset: Any, columns: Sequence[str], filter: str | None) -> pa.Table:
+def _scan(dataset: lance.LanceDataset, columns: Sequence[str], filter: str | None) -> pa.Table:
     scanner = dataset.scanner(columns=list(columns), filter=filter, with_row_id=True, with_row_address=True)
     table: pa.Table = scanner.to_table()
     return table.select([*columns, ROW_ID, ROW_ADDRESS])

@@ -27,7 +27,7 @@ Identify = Callable[[Derived], str]
 
 
 def compute(derived: Derived, rows: pa.Table) -> Any:
-    """The values for some rows: the function is called with one Arrow array for each input, a batch at a time."""
+    """Return the values for some rows. The function gets one Arrow array for each input, a batch at a time."""
     function, own = load(derived), identity(derived) if rows.num_rows else ""
     what = f"The function {derived.function!r} of {derived.of}"
     parts: list[Any] = [pa.nulls(0, derived.type)]
@@ -60,7 +60,7 @@ def _values(derived: Derived, answer: Any, rows: int) -> Any:
 
 
 def with_derived(definition: Definition, dataset: object, changes: Changes, known: Sequence[Computed]) -> pa.Table:
-    """The changed rows with their derived columns: computed where an input or the function changed, else as before."""
+    """Return changed rows with derived columns, computed where an input or the function changed, else as before."""
     rows = changes.rows
     before = {each.name: each for each in known}
     for derived in definition.derived:
@@ -85,7 +85,7 @@ def _needed(derived: Derived, changes: Changes) -> npt.NDArray[np.bool_]:
 
 
 def _filled(dataset: Any, derived: Derived, changes: Changes, needed: Any, values: Any) -> Any:
-    """Computed values and those the rows had, each in its place."""
+    """Return the computed values and the old ones of other rows, in the order of the rows."""
     ids = changes.ids[~needed].tolist()
     old = dataset._take_rows(ids, columns=[derived.name]).column(derived.name)
     order = np.empty(len(needed), np.int64)
@@ -114,7 +114,7 @@ def computed(
 
 
 def renewed(definition: Definition, before: Published, dataset: object, identify: Identify = identity) -> Published:
-    """The publish as it is by the functions of now: values of another one are stale, also where nothing else is new."""
+    """Return the published state by the present functions: values of an older function are stale."""
     now = {each.name: each for each in computed(definition, before, dataset, identify)}
     known = {each.name: each for each in before.derived}
     return replace(before, derived=tuple({**known, **now}.values()))

@@ -87,7 +87,7 @@ def appended(
 
 
 def _after_base(lake: Lake, view: PositionView, before: Published) -> Codes:
-    """The addresses of rows that a version has and the base of a view has not: their row ids came later."""
+    """Return the addresses of rows in the published version whose row ids the view's base does not have."""
     newer = open_version(lake, view.stream, before.version, before.manifest)
     found = newer.scanner(columns=[], with_row_id=True, with_row_address=True).to_table()
     ids = found.column(ROW_ID).to_numpy().astype(np.int64)

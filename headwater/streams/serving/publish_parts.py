@@ -14,18 +14,16 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from headwater.streams.fold.events import Rules, encode_lines
 from headwater.streams.log.log_files import BUCKET_ROWS, Logged, Share
 from headwater.streams.reading.fresh_reads import Touched, base_state, rows_of_keys
 from headwater.streams.reading.position_views import PositionView, Published
-from headwater.streams.rows.row_keys import KeyIndex
+from headwater.streams.rows.row_keys import KeyIndex, Mask
 from headwater.streams.serving.copy_rows import are_few
 from headwater.streams.serving.merge import lines_now
 from headwater.streams.serving.serving_copy import Lake
 
-Mask = npt.NDArray[np.bool_]
 LEAST_BASE = 4
 """Reading an event takes as long as looking through so many keys of a base."""
 
@@ -91,7 +89,7 @@ def events_of(
 
 
 def chosen(log: Logged, mask: Mask) -> Logged:
-    """Only the events of a mask; there are no truncations among them."""
+    """Return only the events of a mask, which must hold no truncation."""
     if mask.all():
         return log
     places, judged = np.flatnonzero(mask), log.judged
@@ -110,6 +108,6 @@ def unpacked_mask(text: str, size: int) -> Mask:
 
 
 def joined_masks(texts: Sequence[str], size: int) -> Mask:
-    """The events of any of these masks."""
+    """Return the mask of events that stand in any of these packed masks."""
     found: Mask = np.logical_or.reduce([unpacked_mask(text, size) for text in texts])
     return found

@@ -25,13 +25,12 @@ from headwater.streams.log.quarantine import Quarantined, RejectedRows, write_re
 from headwater.streams.reading.position_views import PositionView, Published, read_tail
 from headwater.streams.rows.hashing import MODULUS
 from headwater.streams.rows.input_rows import DELETE, READ, UPSERT, as_json
-from headwater.streams.rows.row_keys import Codes
+from headwater.streams.rows.row_keys import Codes, Mask
 from headwater.streams.serving.copy_rows import Deletions, are_few
 from headwater.streams.serving.derived_columns import with_derived
 from headwater.streams.serving.merge import appended, merged, refolded
 from headwater.streams.serving.publish_parts import (
     InFragments,
-    Mask,
     OfNewKeys,
     events_of,
     fragment_parts,

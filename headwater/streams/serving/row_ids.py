@@ -15,12 +15,11 @@ from itertools import pairwise
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from headwater.lance_manifest import FOOTER, FRAGMENT, LENGTH, MAGIC, footer, section
 from headwater.protobuf import Value, as_bytes, as_number, number, parse, text
+from headwater.streams.rows.row_keys import Codes
 
-Codes = npt.NDArray[np.int64]
 FILE, PHYSICAL_ROWS, ROW_IDS, CREATED = 2, 4, 5, 9
 """Fields of a fragment."""
 NEXT_ROW_ID = 14

@@ -162,7 +162,7 @@ def _version_of(tx: Transaction, path: tuple[str, ...], stream: Stream, properti
 
 
 def history_definition(definition: Definition) -> Definition:
-    """The columns of the table, and the two that say when a row was the state."""
+    """Return the definition of the history table: the columns of the table, and the begin and end of each state."""
     kind = sequence_type(definition)
     own = (Column(FIRST_ID, FROM, kind), Column(FIRST_ID + 1, TO, kind))
     columns = tuple(Column(column.id, column.name, column.type) for column in definition.columns)
@@ -170,7 +170,7 @@ def history_definition(definition: Definition) -> Definition:
 
 
 def sequence_type(definition: Definition) -> Any:
-    """The type of a place in the order: the sequence's, a struct for several columns, a position for none."""
+    """Return the type of begin and end: the sequence's, a struct for several columns, or int64 positions."""
     if not definition.sequence:
         return pa.int64()
     if len(definition.sequence) == 1:

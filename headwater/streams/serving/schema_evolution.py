@@ -75,8 +75,8 @@ def _rename(dataset: Any, names: dict[str, str]) -> None:
         dataset.alter_columns(*({"path": old, "name": new} for old, new in names.items()))
 
 
-def _widen(dataset: Any, name: str, kind: Any) -> None:
-    """Lance casts no column that has an index: the one on a key is made again by the publish."""
+def _widen(dataset: Any, name: str, kind: pa.DataType) -> None:
+    """Widen a column and drop its indices: Lance casts no indexed column. The publish rebuilds a key index."""
     for index in dataset.describe_indices():
         if name in index.field_names:
             dataset.drop_index(index.name)

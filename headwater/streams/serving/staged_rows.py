@@ -274,7 +274,9 @@ def tidied(
         )
 
 
-def tidy(lake: Lake, stream: Stream, staging: Staging, dataset: Any, stale_to: int, changed: int | None) -> None:
+def tidy(
+    lake: Lake, stream: Stream, staging: Staging, dataset: lance.LanceDataset, stale_to: int, changed: int | None
+) -> None:
     """Write worn and small fragments again as one version on top, and rows for the indices as another."""
     fragments = due(dataset, stale_to, changed=changed)
     place = place_of(lake, stream)
@@ -368,7 +370,7 @@ def _stale(lake: Lake, stream: Stream, staging: Staging, made: Published) -> int
     return max((stale_rows(dataset, each) for each in made.derived if each.name in wanted), default=0)
 
 
-def stale_rows(dataset: Any, column: Computed) -> int:
+def stale_rows(dataset: lance.LanceDataset, column: Computed) -> int:
     """Return how many rows have a value of an older function, or none yet."""
     fragments = (fragment.metadata for fragment in dataset.get_fragments() if fragment.fragment_id <= column.stale_to)
     return sum(fragment.physical_rows - fragment.num_deletions for fragment in fragments)

@@ -15,13 +15,13 @@ import pyarrow as pa
 from headwater.errors import LanceNamespaceError
 from headwater.imports import pc
 from headwater.metastore import Reading
-from headwater.streams.fold.events import VERSION, Mask, Rules, State, no_marks
+from headwater.streams.fold.events import VERSION, Rules, State, no_marks
 from headwater.streams.fold.watermark import line, measure
 from headwater.streams.log.log_files import narrowed, read_log
 from headwater.streams.reading.fresh_reads import base_rows, base_state, whole_state
 from headwater.streams.reading.position_views import PositionView, Published, all_published, counted, is_base
 from headwater.streams.rows.hashing import digest_of, hash_rows
-from headwater.streams.rows.row_keys import Codes, KeyIndex, ranks
+from headwater.streams.rows.row_keys import Codes, KeyIndex, Mask, ranks
 from headwater.streams.serving.serving_copy import Lake
 from headwater.streams.serving.staged_rows import head_of, rows_digest
 from headwater.streams.stream_lookup import Stream

@@ -256,7 +256,7 @@ def _distinct(keys: pa.Table) -> pa.Table:
     return keys.group_by(names).aggregate([]).select(names)
 
 
-def _as(column: Any, kind: Any) -> Any:
+def _as(column: Any, kind: pa.DataType) -> Any:
     return column if column.type == kind else column.cast(kind)
 
 
@@ -279,7 +279,7 @@ def expanded(function: TableFunction, identity: str, parents: pa.Table) -> pa.Ta
     return _table(function, parents.schema, children)
 
 
-def _child(function: TableFunction, parent: Mapping[str, Any], number: int, child: Any) -> dict[str, Any]:
+def _child(function: TableFunction, parent: Mapping[str, object], number: int, child: object) -> dict[str, Any]:
     """Return a child with the key of its parent. InvalidInput (13) for what is no row, or has unknown columns."""
     given = [field.name for field in function.given]
     if not isinstance(child, Mapping):
@@ -310,7 +310,7 @@ def _table(function: TableFunction, parent: pa.Schema, children: Sequence[dict[s
     return pa.table(columns)
 
 
-def child_ids(rows: Sequence[Mapping[str, Any]], keys: int) -> list[str]:
+def child_ids(rows: Sequence[Mapping[str, object]], keys: int) -> list[str]:
     """Return an id for each child: a digest of its content, and a number for each repetition within its parent.
 
     `keys`: so many columns are those of the parent's key.

@@ -262,7 +262,7 @@ class _Broken:
     text: str
 
 
-def messages(data: Any, decoder: Decoder = _DECODER) -> Iterable[Any]:
+def messages(data: object, decoder: Decoder = _DECODER) -> Iterable[Any]:
     """Messages from lines of JSON (text, bytes, or a list of those), or as parsed already. `null` is passed over."""
     return (message for _, message in numbered(data, decoder))
 

@@ -76,7 +76,7 @@ OFFERED: dict[str, tuple[str, ...]] = {
 """The columns that an envelope's source fills, in tables that name them, and the fields that they are filled with."""
 
 
-def offered(places: Sequence[LogPlace | None], name: str, kind: Any) -> list[Any]:
+def offered(places: Sequence[LogPlace | None], name: str, kind: pa.DataType) -> list[Any]:
     """Return what envelopes offer for a column, None: nothing. Digits in a text are a number in a column of those."""
     if name in COLUMNS:
         return [
@@ -133,7 +133,7 @@ def decoding(definition: Definition) -> Decoding | None:
     return Decoding(row, envelope, *by_line)
 
 
-def _python_type(kind: Any) -> Any:
+def _python_type(kind: pa.DataType) -> Any:
     """Numbers of floating-point columns and of vectors are decoded as such; a message with anything else in their place
     is looked at by itself."""
     types = pa.types
@@ -162,7 +162,7 @@ def decode_lines(known: Decoding, text: str) -> list[Any] | None:
 
 
 def decode(known: Decoding, line: str) -> Any:
-    """The envelope in a line; None: there is nothing in it; UNSET: it must be looked at by itself."""
+    """Return the envelope in a line, None for an empty one, UNSET for one that only the slow parser reads."""
     try:
         if not line.startswith(WRAPPED):
             found = known.bare.decode(line)

@@ -301,10 +301,6 @@ def message_rows(messages: Messages, definition: Definition) -> tuple[list[Any],
     return found.rows, [*messages.bad, *found.bad]
 
 
-UNPARSED = object()
-"""In place of a line that is no JSON."""
-
-
 class _JsonRows:
     """Objects as rows of a table: decimals are read exactly where a column has them."""
 
@@ -378,8 +374,8 @@ def _whole_quotes(text: str, name: str) -> bool:
     return '"' in text
 
 
-def _parsed(texts: Any, kind: Any) -> Any:
-    """The texts as values; where one cannot be parsed, all as Python values with that text left in, to be found bad."""
+def _parsed(texts: Any, kind: pa.DataType) -> Any:
+    """Return texts cast to a type; if one does not parse, a list of Python values that keeps that text."""
     if pa.types.is_string(kind) or pa.types.is_large_string(kind):
         return texts
     strings = pa.array([None if text == "" else text for text in texts.to_pylist()], pa.string())

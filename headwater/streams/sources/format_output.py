@@ -124,7 +124,7 @@ def completed(
 
 
 def _typed(definition: Definition, data: Given, names: Sequence[str]) -> list[Key]:
-    """The values of some columns as the table has them, by row."""
+    """Return the values of some columns, cast to the table's types, as one tuple for each row."""
     columns = []
     for name in names:
         values, kind = data.columns.get(name, [None] * data.length), definition.by_name[name].type

@@ -191,7 +191,7 @@ def options_of(format: str, texts: Mapping[str, str]) -> dict[str, Any]:
 def take(
     lake: Lake, view: PositionView, data: Any, format: str, options: Mapping[str, Any], file: SourceFile | None = None
 ) -> Taken:
-    """The rows that change data stands for; `file` is where to read it from, if it is a file."""
+    """Return the rows that change data stands for. `file`: read the data from there."""
     definition = view.stream.definition
     if format == SNAPSHOT:
         check_target(definition, format, options)
@@ -213,7 +213,7 @@ def take_alone(
     file: SourceFile | None = None,
     rows_of: RowsOfKeys | None = None,
 ) -> Taken:
-    """In a format that needs no rows of before; `rows_of` gives some to changed keys."""
+    """As `take`, for a format that needs no earlier rows. `rows_of`: returns earlier rows of changed keys."""
     check_target(definition, format, options)
     if format == DEBEZIUM:
         if file is None:

@@ -24,6 +24,7 @@ from headwater.streams.serving.serving_copy import CatalogLocation, Lake
 from headwater.streams.sources.files import SourceFile, naming
 from headwater.streams.sources.format_output import StateNeededError, Taken
 from headwater.streams.sources.formats import take, take_alone
+from headwater.streams.sources.message_values import Messages
 from headwater.streams.stream_lookup import Stream
 from headwater.work import Json, guarded
 
@@ -151,7 +152,7 @@ def prepare_rows(
     known: int,
     view: PositionView | None,
     hands_over: bool,
-    reader: Any,
+    reader: pa.RecordBatchReader,
 ) -> list[Json | None]:
     """Prepare the rows of a task, one file of the log after another. The last answer may be an error.
 
@@ -177,9 +178,9 @@ def prepare_table(location: CatalogLocation, *arguments: Any) -> Json | None:
 
 
 def prepare_chunk(
-    lake: Lake, stream: Stream, intake: Intake, known: int, view: PositionView | None, data: pa.Table
+    lake: Lake, stream: Stream, intake: Intake, known: int, view: PositionView | None, data: pa.Table | Messages
 ) -> Json | None:
-    """Write some rows as files of the log; None: the state is needed."""
+    """Write some rows or messages as files of the log. None: the state of the table is needed."""
     try:
         if view is None:
             taken = take_alone(stream.definition, data, intake.format, intake.options)

@@ -15,12 +15,9 @@ import pyarrow as pa
 
 from headwater.errors import InvalidInputError, ServiceUnavailableError, UnsupportedOperationError
 from headwater.imports import when_used
-from headwater.streams.log.landing import BatchOrigin
 from headwater.streams.reading.position_views import PositionView
-from headwater.streams.serving.serving_copy import CatalogLocation, Lake
-from headwater.streams.sources.format_output import StateNeededError
-from headwater.streams.sources.formats import take, take_alone
-from headwater.streams.sources.intake import Intake
+from headwater.streams.serving.serving_copy import CatalogLocation
+from headwater.streams.sources.intake import Intake, prepare_chunk
 from headwater.streams.sources.message_values import HEADERS, KEY, TIMESTAMP, Messages, named_columns
 from headwater.streams.stream_lookup import Stream
 from headwater.work import Json, guarded
@@ -169,7 +166,7 @@ class Broker:
             parts += [(topic, partition) for partition in sorted(known.partitions)]
         return parts
 
-    def _offsets(self, parts: Sequence[tuple[str, int]], spec: Any) -> dict[tuple[str, int], int]:
+    def _offsets(self, parts: Sequence[tuple[str, int]], spec: object) -> dict[tuple[str, int], int]:
         wanted = {client.TopicPartition(*part): spec for part in parts}
         committed = client.IsolationLevel.READ_COMMITTED
         asked = self._admin.list_offsets(wanted, isolation_level=committed, request_timeout=WAIT_S)
@@ -292,21 +289,7 @@ def prepare_range(
 ) -> Json | None:
     """Read a range and write its rows as files of the log. None: the state of the table is needed."""
     messages = read_range(settings, wanted, frozenset(named_columns(stream.definition)))
-    return prepare_messages(location.lake(), stream, intake, known, view, messages)
-
-
-def prepare_messages(
-    lake: Lake, stream: Stream, intake: Intake, known: int, view: PositionView | None, messages: Messages
-) -> Json | None:
-    """Write messages as files of the log. None: the state of the table is needed."""
-    try:
-        if view is None:
-            taken = take_alone(stream.definition, messages, intake.format, intake.options)
-        else:
-            taken = take(lake, view, messages, intake.format, intake.options)
-    except StateNeededError:
-        return None
-    return intake.written(lake, stream, taken, BatchOrigin(intake.source), known)
+    return prepare_chunk(location.lake(), stream, intake, known, view, messages)
 
 
 FRAME_ROWS = 100_000
@@ -329,7 +312,7 @@ def prepare_frame(
     for table in _tables(reader):
         first = [table.column(name)[0].as_py() for name in ("topic", "partition", "offset")]
         messages = messages_of(table)
-        found = guarded(prepare_messages, lake, stream, intake, known, view, messages)
+        found = guarded(prepare_chunk, lake, stream, intake, known, view, messages)
         made.append({"first": first, "prepared": found})
     return made
 

@@ -95,7 +95,7 @@ def _is_bad(line: bytes) -> bool:
     return False
 
 
-def _maker(messages: Messages, name: str, kind: Any) -> Callable[[int], Any]:
+def _maker(messages: Messages, name: str, kind: pa.DataType) -> Callable[[int], Any]:
     if name == TOPIC:
         return lambda index: messages.topic
     if name == PARTITION:
@@ -115,7 +115,7 @@ def _moment(milliseconds: int | None) -> datetime | None:
     return None if milliseconds is None else _EPOCH + timedelta(milliseconds=milliseconds)
 
 
-def _text(value: bytes | None, kind: Any) -> Any:
+def _text(value: bytes | None, kind: pa.DataType) -> Any:
     is_bytes = pa.types.is_binary(kind) or pa.types.is_large_binary(kind)
     return value if value is None or is_bytes else value.decode(errors="backslashreplace")
 
@@ -306,7 +306,7 @@ def _read(values: Any, kind: Any, unit: str | None) -> Any:
     return values if reader is None or not kinds & reader.types else [reader(value) for value in values]
 
 
-def reader_of(kind: Any, unit: str | None = None) -> ValueReader | None:
+def reader_of(kind: pa.DataType, unit: str | None = None) -> ValueReader | None:
     """Return the reader of values of a type; None: they are taken as they are."""
     types = pa.types
     if types.is_binary(kind) or types.is_large_binary(kind) or types.is_binary_view(kind):

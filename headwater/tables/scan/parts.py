@@ -18,7 +18,7 @@ from headwater.imports import pc
 
 
 class Part(msgspec.Struct, frozen=True, tag_field="kind", omit_defaults=True, forbid_unknown_fields=True):
-    """One part of a scan, of a stream's batch or of a range of changes."""
+    """A part of a scan, of a stream's batch or of a range of changes, which one task reads."""
 
 
 class Whole(Part, frozen=True, tag="whole"):

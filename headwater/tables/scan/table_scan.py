@@ -238,7 +238,7 @@ def read(scan: Scan, part: ScanPart, schema: pa.Schema | None = None) -> Iterato
     dataset = _dataset(scan, part)
     target = schema if schema is not None else output_schema(scan)
     if not scan.columns:
-        yield from _empty_batches(count_part(scan, part), target)
+        yield from _empty_batches(count_part(scan, part))
         return
     for batch in _batches(dataset, scan, part, target):
         if batch.num_rows:
@@ -261,8 +261,8 @@ def _batches(dataset: lance.LanceDataset, scan: Scan, part: ScanPart, target: pa
         yield from pruning.take_where(dataset, paths, scan.filter, part, batch_rows(target))
 
 
-def _empty_batches(rows: int, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
-    """Batches that have rows and no columns."""
+def _empty_batches(rows: int) -> Iterator[pa.RecordBatch]:
+    """Yield batches that have rows and no columns."""
     while rows > 0:
         size = min(rows, MAX_BATCH_ROWS)
         rows_only: Any = pa.array([{}] * size, pa.struct([]))
