@@ -16,7 +16,7 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -28,7 +28,7 @@ from lance.namespace import DirectoryNamespace as PylanceNamespace
 
 from benchmarks.directory import MODES, creator, declarer
 from benchmarks.far import FarStore
-from benchmarks.measure import Figure, Report, median
+from benchmarks.measure import Figure, Report
 from headwater import Catalog, DirectoryNamespace, MetastoreNamespace
 from headwater.metastore import Metastore
 from headwater.model import Add, Namespace, Table
@@ -39,6 +39,7 @@ COLUMNS = ("what", "ours", "beside", "", "ratio", "goal", "holds")
 ROW = pa.table({"id": [1], "text": ["a"]})
 ROUNDS = 7
 Call = Callable[[], object]
+Turns = Sequence[float]
 numbers = itertools.count()
 
 
@@ -48,35 +49,56 @@ class Lines:
     def __init__(self, report: Report) -> None:
         self.report = report
 
-    def at_most(self, what: str, ours: float, other: float, beside: str, most: float, unit: str = "us") -> None:
-        self._add(what, f"{ours:,.2f} {unit}", f"{other:,.2f} {unit}", beside, ours / other, f"<= {most}", most)
+    def at_most(self, what: str, ours: Turns, other: Turns, beside: str, most: float, unit: str = "us") -> None:
+        """Add the ratio of two costs, turn by turn. The page of all figures has it as other by ours."""
+        self.report.compared(what, ours, other, beside, unit, 1 / most)
+        self._add(what, ours, other, beside, unit, f"<= {most}", lambda ratio: ratio <= most)
 
-    def at_least(self, what: str, ours: float, other: float, beside: str, least: float) -> None:
-        ratio = ours / other
-        self.report.add(
-            what, f"{ours:,.1f}", f"{other:,.1f}", beside, f"{ratio:.2f}", f">= {least}", _verdict(ratio >= least)
-        )
+    def at_least(self, what: str, ours: Turns, other: Turns, beside: str, least: float) -> None:
+        self.report.compared(what, ours, other, beside, "/s", least)
+        self._add(what, ours, other, beside, "/s", f">= {least}", lambda ratio: ratio >= least)
 
-    def _add(self, what: str, ours: str, other: str, beside: str, ratio: float, goal: str, most: float) -> None:
-        self.report.add(what, ours, other, beside, f"{ratio:.2f}", goal, _verdict(ratio <= most))
+    def below(self, what: str, turns: Turns, most: float, unit: str) -> None:
+        """Add a figure that has a goal and no peer."""
+        holds = self.report.measured(what, turns, unit, most)
+        self.report.add(what, f"{statistics.median(turns):,.2f} {unit}", "", "", "", f"<= {most} {unit}", holds)
+
+    def _add(
+        self, what: str, ours: Turns, other: Turns, beside: str, unit: str, goal: str, holds: Callable[[float], bool]
+    ) -> None:
+        ratios = sorted(mine / theirs for mine, theirs in zip(ours, other, strict=True))
+        shown = (f"{statistics.median(side):,.2f} {unit}" for side in (ours, other))
+        ratio = statistics.median(ratios)
+        spread = f"{ratio:.2f} ({ratios[0]:.2f} to {ratios[-1]:.2f})"
+        self.report.add(what, *shown, beside, spread, goal, "yes" if holds(ratio) else "**no**")
 
 
-def _verdict(holds: bool) -> str:
-    return "yes" if holds else "**no**"
-
-
-def in_turns(sides: Iterable[Call], calls: int, rounds: int = ROUNDS) -> list[Figure]:
-    """The median of the rounds of each side, in turns."""
-    every = list(sides)
-    found: list[list[Figure]] = [[] for _ in every]
+def in_turns(works: Iterable[Call], calls: int, rounds: int = ROUNDS) -> list[list[Figure]]:
+    """Figures of the rounds of each work, in turns."""
+    works = list(works)
+    found: list[list[Figure]] = [[] for _ in works]
     for _ in range(rounds):
-        for at, side in enumerate(every):
+        for at, work in enumerate(works):
             wall, cpu = time.perf_counter(), time.process_time()
             for _ in range(calls):
-                side()
+                work()
             wall, cpu = time.perf_counter() - wall, time.process_time() - cpu
             found[at].append(Figure(wall / calls * 1e6, cpu / calls * 1e6))
-    return [median(side) for side in found]
+    return found
+
+
+def sides(pairs: Iterable[Sequence[float]]) -> tuple[list[float], list[float]]:
+    """Turns of two sides, from pairs."""
+    ours, other = zip(*pairs, strict=True)
+    return list(ours), list(other)
+
+
+def wall_ms(turns: Iterable[Figure]) -> list[float]:
+    return [each.wall_us / 1000 for each in turns]
+
+
+def cpu_ms(turns: Iterable[Figure]) -> list[float]:
+    return [each.cpu_us / 1000 for each in turns]
 
 
 def metastore(root: Path) -> MetastoreNamespace:
@@ -110,14 +132,17 @@ def lookups(lines: Lines, root: Path, tables: int = 1000) -> None:
         "list_namespaces": (lambda n: n.list_namespaces(api.ListNamespacesRequest(id=[])), 1000),
     }
     for what, (ask, calls) in questions.items():
-        figures = in_turns([lambda ask=ask: ask(mine), lambda ask=ask: ask(peer)], calls)  # type: ignore[misc]
-        lines.at_most(f"{what}, warm, CPU", figures[0].cpu_us, figures[1].cpu_us, "V2", 1.3)
+        ours, other = in_turns([lambda ask=ask: ask(mine), lambda ask=ask: ask(peer)], calls)  # type: ignore[misc]
+        lines.at_most(f"{what}, warm, CPU", cpu_ms(ours), cpu_ms(other), "V2", 1.3, "ms")
     every = [api.DescribeTableRequest(id=["big", f"t{number}"]) for number in range(tables)]
-    spent = [after_commit(namespace, every) for namespace in (mine, peer)]
-    lines.at_most("describe_table of each after a commit, CPU", spent[0], spent[1], "V2", 1.3)
-    first, opened = zip(*(firsts(opener, every) for opener in (_opener(mine), _opener(peer))), strict=True)
-    lines.at_most("describe_table of each, the first time, CPU", first[0], first[1], "V2, which read all before", 1.3)
-    lines.at_most("the same with what opening reads, CPU", opened[0], opened[1], "V2", 1.3)
+    pairs = [[after_commit(namespace, every) for namespace in (mine, peer)] for _ in range(ROUNDS)]
+    lines.at_most("describe_table of each after a commit, CPU", *sides(pairs), "V2", 1.3)
+    openers = _opener(mine), _opener(peer)
+    found = [[firsts(opener, every) for opener in openers] for _ in range(ROUNDS)]
+    first, opened = ([[each[part] for each in sides] for sides in found] for part in (0, 1))
+    beside = "V2, which read all before"
+    lines.at_most("describe_table of each, the first time, CPU", *sides(first), beside, 1.3)
+    lines.at_most("the same with what opening reads, CPU", *sides(opened), "V2", 1.3)
 
 
 def _opener(namespace: Any) -> Callable[[], Any]:
@@ -133,24 +158,18 @@ def cpu_us(work: Call, by: int) -> float:
 
 
 def after_commit(namespace: Any, every: list[Any]) -> float:
-    spent = []
-    for _ in range(ROUNDS):
-        namespace.create_namespace(api.CreateNamespaceRequest(id=[f"other{next(numbers)}"]))
-        namespace.namespace_exists(api.NamespaceExistsRequest(id=["big"]))
-        spent.append(cpu_us(lambda: [None for asked in every if not namespace.describe_table(asked)], len(every)))
-    return statistics.median(spent)
+    namespace.create_namespace(api.CreateNamespaceRequest(id=[f"other{next(numbers)}"]))
+    namespace.namespace_exists(api.NamespaceExistsRequest(id=["big"]))
+    return cpu_us(lambda: [None for asked in every if not namespace.describe_table(asked)], len(every))
 
 
 def firsts(opener: Callable[[], Any], every: list[Any]) -> tuple[float, float]:
-    first, whole = [], []
-    for _ in range(ROUNDS):
-        begun = time.process_time()
-        namespace = opener()
-        namespace.namespace_exists(api.NamespaceExistsRequest(id=["big"]))
-        opened = (time.process_time() - begun) / len(every) * 1e6
-        first.append(cpu_us(lambda n=namespace: [None for asked in every if not n.describe_table(asked)], len(every)))  # type: ignore[misc]
-        whole.append(opened + first[-1])
-    return statistics.median(first), statistics.median(whole)
+    begun = time.process_time()
+    namespace = opener()
+    namespace.namespace_exists(api.NamespaceExistsRequest(id=["big"]))
+    opened = (time.process_time() - begun) / len(every) * 1e6
+    first = cpu_us(lambda: [None for asked in every if not namespace.describe_table(asked)], len(every))
+    return first, opened + first
 
 
 def commits(lines: Lines, root: Path) -> None:
@@ -169,11 +188,11 @@ def commits(lines: Lines, root: Path) -> None:
     }
     for what, (work, most) in works.items():
         ours, floor = in_turns([work, unit], 40)
-        lines.at_most(what, ours.wall_us / 1000, floor.wall_us / 1000, "one durable file", most, "ms")
-        lines.at_most(f"{what}, its CPU", ours.cpu_us / 1000, floor.cpu_us / 1000, "one durable file", most, "ms")
-    one = statistics.median(in_threads(works["create_namespace"][0], 1, 200) for _ in range(5))
-    eight = statistics.median(in_threads(works["create_namespace"][0], 8, 800) for _ in range(5))
-    lines.at_least("create_namespace by 8 threads, a second", eight, one, "one thread", 4)
+        lines.at_most(what, wall_ms(ours), wall_ms(floor), "one durable file", most, "ms")
+        lines.at_most(f"{what}, its CPU", cpu_ms(ours), wall_ms(floor), "one durable file", most, "ms")
+    create = works["create_namespace"][0]
+    pairs = [(in_threads(create, 8, 400), in_threads(create, 1, 50)) for _ in range(ROUNDS)]
+    lines.at_least("create_namespace by 8 threads, a second", *sides(pairs), "one thread", 4)
 
 
 def in_threads(work: Call, threads: int, calls: int) -> float:
@@ -202,11 +221,13 @@ def bucket(lines: Lines, root: Path) -> None:
         "append of a delta": lambda: opened.run(lambda tx: tx.append_delta(["ns", "t"], ["file"])),
     }
     for what, work in works.items():
-        store.counts.clear()
-        for _ in range(20):
-            work()
-        trips = store.counts.total() / 20
-        lines.at_most(f"{what} on a bucket", trips, 2, "slot and layout", 1, "round trips")
+        trips = []
+        for _ in range(ROUNDS):
+            store.counts.clear()
+            for _ in range(20):
+                work()
+            trips.append(store.counts.total() / 20)
+        lines.below(f"{what} on a bucket", trips, 2, "round trips")
 
 
 def growth(lines: Lines, root: Path) -> None:
@@ -223,7 +244,7 @@ def growth(lines: Lines, root: Path) -> None:
             with catalog.transaction("one more") as tx:
                 asked = api.DeclareTableRequest(id=["big", f"more{next(numbers)}"])
                 found.append(cpu_us(lambda tx=tx, asked=asked: tx.namespace.declare_table(asked), 1))  # type: ignore[misc]
-        spent.append(statistics.median(found) / 1000)
+        spent.append([each / 1000 for each in found])
     lines.at_most("declare in a transaction, 2,000 tables, CPU", spent[1], spent[0], "20 tables", 2, "ms")
 
 
@@ -237,28 +258,28 @@ def big(lines: Lines, root: Path, tables: int = 10_000) -> None:
     mine.metastore.close()
     names = itertools.cycle([("big", "other"), ("other", "big")])
     moved = []
-    for _ in range(4):
+    for _ in range(6):
         old, new = next(names)
         begun = time.perf_counter()
         mine.rename_namespace({"id": [old], "new_id": [new]})  # type: ignore[arg-type]
         moved.append(time.perf_counter() - begun)
-    lines.at_most("rename of the namespace", statistics.median(moved), 1.0, "goal", 1, "s")
+    lines.below("rename of a namespace of 10,000 tables", moved, 1, "s")
     fill_one = mine.registry
     fill_one.commit([Add(Namespace(ObjectId(("thousand",))))])
     fill_one.commit([Add(Table(ObjectId(("thousand", f"t{n}")), f"k{n}.lance")) for n in range(1000)])
     listed = in_turns([lambda: mine.list_tables(api.ListTablesRequest(id=["thousand"]))], 20)[0]
-    lines.at_most("list of 1,000 tables", listed.wall_us / 1000, 3.0, "goal", 1, "ms")
+    lines.below("list of 1,000 tables", wall_ms(listed), 3, "ms")
     options: dict[str, Any] = MODES["V2"]
     peer = PylanceNamespace(root=str(root / "d"), **options)
     for what, action in (("create_namespace", creator), ("declare_table", declarer)):
         ours, other = action(mine), action(peer)
         ours(), other()
-        mine_, other_ = median([_timed(ours, 30) for _ in range(5)]), median([_timed(other, 5) for _ in range(5)])
-        lines.at_least(f"{what}, a second", mine_.per_second, other_.per_second, "pylance", 10)
+        pairs = [(rate(ours, 30), rate(other, 5)) for _ in range(ROUNDS)]
+        lines.at_least(f"{what}, a second", *sides(pairs), "pylance", 10)
 
 
-def _timed(work: Call, calls: int) -> Figure:
-    return in_turns([work], calls, 1)[0]
+def rate(work: Call, calls: int) -> float:
+    return in_turns([work], calls, 1)[0][0].per_second
 
 
 def versions(lines: Lines, root: Path, count: int = 5000) -> None:
@@ -272,11 +293,15 @@ def versions(lines: Lines, root: Path, count: int = 5000) -> None:
         dataset = lance.LanceDataset.commit(dataset, append, read_version=dataset.version)
     catalog.namespace.register_table(api.RegisterTableRequest(id=["ns", "t"], location="t.lance"))
     manifests = sorted(Path(dataset.uri).glob("_versions/*.manifest"))
-    floor = cpu_us(lambda: [None for path in manifests if not path.read_bytes()], 1) / 1e6
-    spent = cpu_us(lambda: catalog.verify(), 1) / 1e6
-    lines.at_most(f"verify of {count} versions, CPU", spent, max(floor, 0.001), "read of each manifest", 20, "s")
-    spent = cpu_us(lambda: catalog.collect(keep=timedelta(0), dry_run=True), 1) / 1e6
-    lines.at_most(f"collect of {count} versions, CPU", spent, max(floor, 0.001), "read of each manifest", 20, "s")
+    works: dict[str, Call] = {
+        "verify": catalog.verify,
+        "collect": lambda: catalog.collect(keep=timedelta(0), dry_run=True),
+    }
+    for what, work in works.items():
+        ours, floor = in_turns([work, lambda: [None for path in manifests if not path.read_bytes()]], 1, 5)
+        lines.at_most(
+            f"{what} of {count} versions, CPU", cpu_ms(ours), cpu_ms(floor), "read of each manifest", 20, "ms"
+        )
 
 
 PARTS: dict[str, Callable[[Lines, Path], None]] = {

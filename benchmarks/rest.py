@@ -174,7 +174,7 @@ def rates(
         for side, server in zip(found, servers, strict=True):
             side.append(rate(server, call, threads, seconds))
     title = f"{what} over REST, {threads} client thread{'s' if threads > 1 else ''}"
-    ratio = report.compared(title, *found[:2], peer="pylance's RestAdapter", unit="/s", goal=GOALS.get(what))
+    ratio = report.compared(title, found[0], found[1], peer="pylance's RestAdapter", unit="/s", goal=GOALS.get(what))
     floor = f"{statistics.median(found[2]):,.1f}" if len(found) > 2 else ""
     report.add(what, threads, statistics.median(found[0]), statistics.median(found[1]), floor, ratio)
 

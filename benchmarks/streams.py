@@ -84,6 +84,7 @@ def run(root: Path, count: int) -> Report:
         report.add(f"first load of {words(count)}: publish", median([seconds(lambda: table.publish())]), "", "", "", "")
         whole = turns(table, raw, delta, count, count // 10, range(10, 10 + TURNS))
         line(report, f"{words(count // 10)} into {words(count)}: land + publish", whole, "both", 1 / 1.5)
+        line(report, f"{words(count // 10)} into {words(count)}: land + publish, CPU", whole, "both CPU", 1 / 1.5)
         table.upsert(rows(RANDOM.choice(count, count // 10, replace=False), 10 + TURNS))
         at = table.published.position if table.published is not None else 0
         reads = [(seconds(table.to_arrow), seconds(lambda: table.to_arrow(position=at))) for _ in range(TURNS)]
@@ -101,16 +102,24 @@ def run(root: Path, count: int) -> Report:
 
 
 def turns(table: StreamTable, raw: Any, delta: Any, count: int, size: int, ats: range) -> dict[str, list[float]]:
-    """Return the seconds of each turn: land, publish, both, pylance's merge, and deltalake's where it is."""
-    found: dict[str, list[float]] = {name: [] for name in ("land", "publish", "both", "peer", "delta")}
+    """Return the seconds of each turn, wall and CPU: land, publish, both, pylance's merge, deltalake's where it is."""
+    names = ("land", "publish", "both", "peer", "delta")
+    found: dict[str, list[float]] = {f"{name}{unit}": [] for name in names for unit in ("", " CPU")}
+
+    def note(name: str, work: Callable[[], Any]) -> None:
+        cpu = time.process_time()
+        found[name].append(seconds(work))
+        found[f"{name} CPU"].append(time.process_time() - cpu)
+
     for at in ats:
         source = rows(RANDOM.choice(count, size, replace=False), at)
-        found["land"].append(seconds(lambda source=source: table.upsert(source)))  # type: ignore[misc]
-        found["publish"].append(seconds(lambda: table.publish()))
-        found["both"].append(found["land"][-1] + found["publish"][-1])
-        found["peer"].append(seconds(lambda source=source: merge(raw, source)))  # type: ignore[misc]
+        note("land", lambda source=source: table.upsert(source))  # type: ignore[misc]
+        note("publish", table.publish)
+        for unit in ("", " CPU"):
+            found[f"both{unit}"].append(found[f"land{unit}"][-1] + found[f"publish{unit}"][-1])
+        note("peer", lambda source=source: merge(raw, source))  # type: ignore[misc]
         if delta is not None:
-            found["delta"].append(seconds(lambda source=source: delta(source)))  # type: ignore[misc]
+            note("delta", lambda source=source: delta(source))  # type: ignore[misc]
     return found
 
 
@@ -119,9 +128,11 @@ def line(report: Report, what: str, found: dict[str, list[float]], part: str, go
         report.measured(what, found[part], "s", 0.020)
         report.add(what, median(found[part]), "", "", "", "20 ms")
         return
-    ratio = report.compared(what, found[part], found["peer"], "pylance merge_insert", "s", goal)
-    other = f"{median(found['delta']):.3f}" if found["delta"] else ""
-    report.add(what, median(found[part]), median(found["peer"]), ratio, other, f"{goal:.2f}x" if goal else "")
+    unit = " CPU" if part.endswith(" CPU") else ""
+    theirs, delta = found[f"peer{unit}"], found[f"delta{unit}"]
+    ratio = report.compared(what, found[part], theirs, "pylance merge_insert", "s", goal)
+    other = median(delta) if delta else ""
+    report.add(what, median(found[part]), median(theirs), ratio, other, f"{goal:.2f}x" if goal else "")
 
 
 def median(turns: Iterable[float]) -> str:

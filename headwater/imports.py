@@ -24,6 +24,7 @@ import builtins
 import functools
 import importlib
 import importlib.util
+import os
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -60,11 +61,13 @@ def _load_errors() -> None:
 
 
 def import_little(pandas: bool) -> None:
-    """Without `pandas`, let nobody in this process find it.
+    """Without `pandas`, let nobody in this process find it, and let pydantic look for no plug-ins of other packages.
 
     Only for a program of ours: an importer may count on pandas, and so may a user's function.
     """
-    sys.meta_path[:0] = [_LittleFinder()] if not pandas and "pandas" not in sys.modules else []
+    if not pandas:
+        os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "__all__")
+        sys.meta_path[:0] = [_LittleFinder()] if "pandas" not in sys.modules else []
 
 
 class _LittleFinder(MetaPathFinder):
@@ -81,11 +84,9 @@ class _Finder(MetaPathFinder):
     def find_spec(self, name: str, path: Sequence[str] | None, target: ModuleType | None = None) -> ModuleSpec | None:
         if name not in (PROTOCOL, CLIENT) and not name.startswith(f"{CLIENT}."):
             return None
-        sys.meta_path.remove(self)
-        try:
-            spec = importlib.util.find_spec(name)
-        finally:
-            sys.meta_path.insert(0, self)
+        # Another thread may import at the same time, so the list of finders stays as it is.
+        others = (each for each in sys.meta_path if each is not self)
+        spec = next((found for each in others if (found := each.find_spec(name, path, target)) is not None), None)
         if spec is not None and spec.loader is not None:
             spec.loader = _Loader(spec.loader)
         return spec

@@ -120,12 +120,12 @@ class RecordedVersion:
         operations.store.sync([staged.line.key(staged.version.manifest_path)])
         plan = plan_first_version(table, staged.version, self.mode, self.declared)
         managed = require_managed(versions)
-        with managed.keeping(staged):
+        with managed.keeping(staged, versions.clock):
             owned = operations.run([table.id, table.id.parent], plan, seen=False, newest=True)
-        self._named = owned.table
-        if owned.replaced is not None:
-            operations.discard(owned.replaced)
-        return staged.line.object_path(managed.finish([staged])[0].manifest_path)
+            self._named = owned.table
+            if owned.replaced is not None:
+                operations.discard(owned.replaced)
+            return staged.line.object_path(managed.finish([staged])[0].manifest_path)
 
     def name(self) -> Table:
         assert self._named is not None  # `take` has recorded it

@@ -89,9 +89,11 @@ class Endpoint:
         limit = limits.arrow_body if call.route.body is BodyKind.ARROW else limits.json_body
         call.holding = Holding(self._quota, call.payer)
         arrived = arrived_body(scope, call.headers, limit)
-        if arrived is None:
-            arrived = await read_body(receive, call.headers, limit, limits, call.holding, self._in_data_pool)
-        call.body = arrived
+        call.body = (
+            await read_body(receive, call.headers, limit, limits, call.holding, self._in_data_pool)
+            if arrived is None
+            else arrived
+        )
 
     def _from_memory(self, call: Call) -> Reply | None:
         """The answer to a look-up of names that is in memory right now; a thread would only be a detour.

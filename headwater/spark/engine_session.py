@@ -43,7 +43,12 @@ INSIDE = {
     "spark.sql.session.timeZone": "UTC",
 }
 """The settings of SQL that a run works with, whatever the session beside it has."""
-BATCHES = {"spark.sql.execution.arrow.maxRecordsPerBatch": "65536"}
+DEFAULTS = {
+    "spark.sql.execution.arrow.maxRecordsPerBatch": "65536",
+    "spark.sql.optimizer.canChangeCachedPlanOutputPartitioning": "true",
+}
+"""The settings that a run has unless its file names others. By the second one a view that is kept while it is compared
+has tasks by its rows; otherwise it has all partitions of a shuffle, and each writes a file."""
 QUIET = {"spark.ui.showConsoleProgress": "false", "spark.log.level": "ERROR", "spark.app.name": "headwater"}
 NO_PYSPARK = (
     "The Spark engine needs PySpark: run `pip install 'headwater[pipeline]'` (`'headwater[pipeline,java]'` where no "
@@ -119,7 +124,7 @@ def _started(engine: PipelineEngine, say: Say) -> Iterator[SparkSession]:
     if not engine.is_connect:
         require_java()
     few = _few_partitions() if engine.is_local else {}
-    settings = {**QUIET, **BATCHES, **few, **own_settings(engine.address), **engine.settings, **INSIDE}
+    settings = {**QUIET, **DEFAULTS, **few, **own_settings(engine.address), **engine.settings, **INSIDE}
     builder: Any = SparkSession.builder
     builder = builder.remote(engine.address) if engine.is_connect else builder.master(engine.address)
     for key, value in settings.items():
@@ -174,7 +179,7 @@ def _beside(given: SparkSession, engine: PipelineEngine, say: Say) -> Iterator[S
     if fixed:
         say(f"The running session cannot take {', '.join(sorted(fixed))}: it goes on with its own.")
     taken = {key: value for key, value in wanted.items() if session.conf.isModifiable(key)}
-    for key, value in {**BATCHES, **taken, **INSIDE}.items():
+    for key, value in {**DEFAULTS, **taken, **INSIDE}.items():
         session.conf.set(key, value)
     try:
         yield session

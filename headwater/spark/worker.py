@@ -33,8 +33,10 @@ from headwater.imports import when_used
 from headwater.spark import protocol
 from headwater.spark.protocol import encode
 from headwater.spark.wire_values import Json
+from headwater.streams.reading.position_views import PositionView
 from headwater.tables.scan.parts import Piece, Positions, kept
 from headwater.work import JarRunner, Task
+from headwater.work.tasks import named
 
 # A task that takes rows into a log needs none of these, and pylance, pandas and the REST client come with them: a
 # second of CPU, for which the first write of a session would wait.
@@ -44,6 +46,8 @@ fresh = when_used("headwater.spark.fresh")
 stream_writes = when_used("headwater.spark.stream_writes")
 scans = when_used("headwater.tables.scan.table_scan")
 data_files = when_used("headwater.tables.write.data_files")
+_importing = threading.Lock()
+TAKES_ROWS = "headwater.streams.sources.intake:prepare_rows"
 
 MAX_FRAME = 1 << 30
 OTHER_VERSION = (
@@ -124,6 +128,8 @@ def serve(connection: socket.socket) -> None:
 
 
 def _serve_one(wire: Wire, call: protocol.AnyCall) -> None:
+    if not isinstance(call, protocol.TaskRun | protocol.TakeRows):
+        _import_all()
     if isinstance(call, protocol.Read):
         _read(wire, call)
     elif isinstance(call, protocol.Write | protocol.TakeRows):
@@ -131,9 +137,26 @@ def _serve_one(wire: Wire, call: protocol.AnyCall) -> None:
     elif isinstance(call, protocol.JobCommit):
         wire.send(_guarded(lambda: calls.commit_job(call, JarRunner(wire, call.parallelism))))
     elif isinstance(call, protocol.TaskRun):
-        wire.send(_guarded(lambda: Task.unpacked(call.task).answer()))
+        wire.send(_guarded(lambda: _task(call.task).answer()))
     else:
         wire.send(_guarded(lambda: calls.answer(call)))
+
+
+def _import_all() -> None:
+    """Import what calls need, by one thread at a time: two that import the modules of one package from different ends
+    wait for each other, and Python ends that with an error."""
+    with _importing:
+        _ = calls.CALLS
+
+
+def _task(packed: str) -> Task:
+    """Return a task whose modules are imported: of one that takes rows into a log only its own."""
+    with _importing:
+        found = Task.unpacked(packed)
+        named(found.function)
+    if found.function != TAKES_ROWS or any(isinstance(each, PositionView) for each in found.arguments):
+        _import_all()  # it reads a serving copy
+    return found
 
 
 def _read(wire: Wire, call: protocol.Read) -> None:
@@ -181,7 +204,7 @@ def _write(wire: Wire, call: protocol.Write | protocol.TakeRows) -> None:
 
 def _written(call: protocol.Write | protocol.TakeRows, reader: pa.RecordBatchReader) -> object:
     if isinstance(call, protocol.TakeRows):
-        return Task.unpacked(call.task).run(reader)
+        return _task(call.task).run(reader)
     query = call.query
     if query is not None and call.table.is_stream:
         return stream_writes.prepare_batch(call.table, query, reader)

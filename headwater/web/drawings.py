@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 from markupsafe import Markup
 
+from headwater.cells import ago
 from headwater.names import ObjectId
 from headwater.rest.page.page_facts import Box, LineageFacts
 from headwater.web.visit import Links
@@ -94,9 +95,10 @@ def _dot(point: Point, place: tuple[float, float], text: Callable[[float], str])
 BOX_WIDTH, BOX_HEIGHT, GAP_X, GAP_Y = 190, 44, 60, 16
 
 
-def draw(graph: LineageFacts, links: Links, failing: Collection[str] = ()) -> Markup:
+def draw(graph: LineageFacts, links: Links, now_ms: int, failing: Collection[str] = ()) -> Markup:
     """Return the lineage graph, a column for each step, sources on the left. Keys of boxes are not shown.
 
+    `now_ms`: the time now; a table shows how long ago it was published.
     `failing`: pipelines whose newest run failed, which marks the tables that they publish.
     """
     columns: dict[int, list[str]] = {}
@@ -118,7 +120,9 @@ def draw(graph: LineageFacts, links: Links, failing: Collection[str] = ()) -> Ma
         )
         for start, end in sorted(graph.arrows)
     )
-    boxes = Markup("").join(_drawn(names[key], box, places[key], links, failing) for key, box in graph.boxes.items())
+    boxes = Markup("").join(
+        _drawn(names[key], box, places[key], links, now_ms, failing) for key, box in graph.boxes.items()
+    )
     return Markup(
         '<svg class="graph" viewBox="0 0 {} {}" width="{}" height="{}" data-box-width="{}" data-box-height="{}">'
         "{}{}</svg>"
@@ -134,10 +138,11 @@ def _arrow(start: tuple[int, int], end: tuple[int, int]) -> Markup:
     return Markup('<path class="arrow" d="{}"/><polygon class="tip" points="{}"/>').format(path, tip)
 
 
-def _drawn(name: str, box: Box, place: tuple[int, int], links: Links, failing: Collection[str]) -> Markup:
+def _drawn(name: str, box: Box, place: tuple[int, int], links: Links, now_ms: int, failing: Collection[str]) -> Markup:
     failed = bool(box.pipeline) and box.pipeline in failing
     state = "failed" if failed else "here" if box.is_here else box.state
     about = f"{box.about}: {box.pipeline} failed" if failed and box.column else box.about
+    about = f"{about}, {ago(box.published_ms, now_ms)}" if box.published_ms is not None and not box.state else about
     about = f"{box.pipeline} failed" if failed and not box.column else about
     inner = Markup(
         '<title>{}</title><rect class="{}" width="{}" height="{}" rx="9"/>'

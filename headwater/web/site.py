@@ -363,7 +363,7 @@ def environment(served: Served, links: Links, marks: dict[str, str]) -> jinja2.E
 
 
 def _count(number: int | None) -> str:
-    return "unknown" if number is None else f"{number:,}".replace(",", " ")
+    return "unknown" if number is None else f"{number:,}"
 
 
 async def _nothing(*args: object) -> None:

@@ -254,7 +254,7 @@ def lineage(visit: Visit, id: ObjectId) -> Page:
     column = visit.query.get("column", "")[:MAX_TEXT]
     found: LineageFacts = visit.question("PageLineage", id, word=column)
     failed = failing(visit)
-    drawing = draw(found, visit.links, {run.pipeline for run in failed})
+    drawing = draw(found, visit.links, visit.served.clock.now_ms(), {run.pipeline for run in failed})
     values = {"complete": found.complete, "told": found.noted, "columns": found.columns, "column": column}
     return _page(visit, "lineage.html", drawing=drawing, alone=len(found.boxes) == 1, failing=failed, **values)
 

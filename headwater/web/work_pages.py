@@ -47,9 +47,9 @@ def _table(name: str) -> ObjectId:
 def lineage_page(visit: Visit) -> Page:
     """Return the lineage of the tables that the visitor may see, with freshness, and pipelines that fail."""
     found: LineageFacts = visit.question("PageCatalogLineage", word=visit.wanted)
-    failed = failing(visit)
+    failed, now = failing(visit), visit.served.clock.now_ms()
     values: dict[str, Any] = {
-        "drawing": draw(found, visit.links, {run.pipeline for run in failed}) if found.boxes else "",
+        "drawing": draw(found, visit.links, now, {run.pipeline for run in failed}) if found.boxes else "",
         "facts": found,
         "stale": [box for box in found.boxes.values() if box.state],
         "failing": failed,

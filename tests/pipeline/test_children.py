@@ -254,18 +254,23 @@ def test_a_remake_in_parts_takes_out_the_children_of_parents_that_are_gone(
     monkeypatch.setattr(child_rows, "ORPHAN_KEYS", 2)
     folder.deliver("1", [_document(number, f"a{number}.b{number}") for number in range(9)])
     folder.run()
-    documents, tasks = folder.catalog["raw.documents"], []
-    run_part = child_rows.run_part
-    monkeypatch.setattr(child_rows, "run_part", lambda *told: tasks.append(told[2]) or run_part(*told))
+    documents = folder.catalog["raw.documents"]
     documents.delete("id in (1, 4, 7)")
     for number in (1, 4, 7):
         del folder.documents[number]
     if is_published:
         documents.publish()
     folder.write(CHUNKS.replace('.split(".")', '.replace(",", ".").split(".")'))
+    parts, run_part = list[child_rows.ParentPart](), child_rows.run_part
+
+    def noted(location: Any, work: child_rows.ChildWork, part: child_rows.ParentPart) -> Any:
+        parts.append(part)
+        return run_part(location, work, part)
+
+    monkeypatch.setattr(child_rows, "run_part", noted)
     folder.run()
     assert folder.chunks() == folder.expected()
-    assert len([part for part in tasks if part.kind == child_rows.ORPHANS]) == 16  # of 18 children
+    assert len([part for part in parts if part.kind == child_rows.ORPHANS]) == 16  # of 18 children
 
 
 def test_children_that_others_changed_are_made_again(folder: Folder) -> None:

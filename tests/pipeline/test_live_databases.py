@@ -298,8 +298,10 @@ def test_a_copy_in_ranges_meets_the_changes_exactly(
         for _ in range(30):
             work.run()
         text = TEXT.format(source=source_of(server, "ranges"))
-        on = f'engine = "{runs_on}"\ndriver_rows = 0' if runs_on == "spark" else 'engine = "embedded"'
-        (tmp_path / "pipeline.toml").write_text(text.replace('engine = "embedded"', on))
+        if runs_on == "spark":
+            on = 'engine = "spark"\nmaster = "local[2]"\n[pipeline.spark]\ndriver_rows = 0'
+            text = text.replace('engine = "embedded"', on)
+        (tmp_path / "pipeline.toml").write_text(text)
         reader, ended, told = Reader(tmp_path / "lake"), threading.Event(), list[str]()
         catalog = Catalog(str(tmp_path / "lake"))
 

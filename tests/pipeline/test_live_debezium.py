@@ -12,15 +12,18 @@ import pytest
 
 from headwater.catalog import Catalog
 from headwater.errors import ServiceUnavailableError, UnsupportedOperationError
+from headwater.imports import when_used
 from headwater.pipeline import read_pipeline, run_pipeline
 from headwater.pipeline.grammar import Pipeline
 from headwater.pipeline.live.debezium_columns import table_columns
 from headwater.pipeline.live.debezium_reader import PYTHON
 from headwater.pipeline.live.debezium_settings import engine_orders, engine_settings
 from headwater.pipeline.live.debezium_spec import DebeziumSpec
+from headwater.pipeline.live.live_runs import begin_source_again
 from headwater.pipeline.live.live_source import LiveState
 from headwater.pipeline.live.offsets import live_state
 from headwater.streams.definition import define
+from headwater.streams.sources import postgres
 from headwater.streams.sources.formats import take_alone
 from tests.interop.postgres.compared import SCHEMAS, differences
 from tests.interop.postgres.recording import Recording, load
@@ -143,6 +146,20 @@ def test_an_engine_that_is_missing_or_has_no_java_says_what_to_install(given: Gi
     script.write_text("#!/bin/sh\nread x\necho 'Error: no room' >&2\nexit 9\n")
     with pytest.raises(ServiceUnavailableError, match=r"status 9.*Error: no room"):
         run_pipeline(pipeline)
+
+
+def test_without_the_client_of_ranges_the_engine_copies_unless_the_file_asks_for_ranges(
+    given: Given, recording: Recording, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(postgres, "client", when_used("a_client_that_nobody_has"))
+    pipeline = given.batches(recorded(recording, 1))
+    run_pipeline(pipeline)
+    assert given.catalog["raw.items"].count() > 0
+    file = given.folder / "pipeline.toml"
+    file.write_text(file.read_text().replace('connector = "postgres"', 'connector = "postgres", copy = "ranges"'))
+    begin_source_again(given.catalog, "shop", [])
+    with pytest.raises(UnsupportedOperationError, match=r"pip install 'headwater\[postgres\]'"):
+        run_pipeline(read_pipeline(file))
 
 
 def test_secrets_go_through_the_pipe_and_are_in_no_setting_of_the_file(

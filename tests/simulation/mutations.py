@@ -45,15 +45,12 @@ from headwater.testing.simulation.streams import StreamTables
 Plant = Callable[[], Iterator[None]]
 MUTATIONS: dict[str, tuple[str, Any]] = {}
 NOT_FOUND = {
-    "one's own version is another's": "clients of the profile describe the version after any error, as pylance does",
-    "e_tags are compared without quotes only": "no client of the profile changes the quotes",
     "a version without its condition": "the position of its record is refused as well: two rules guard one promise",
     "a manifest set aside meanwhile takes the version back": "the second look at the records leaves one request for it",
     "a lost answer of a publish is not repeated": "what is unpublished is written by the next opener or checkpoint",
     "the record of a source is no dependency": "two batches change one page of the record, and that is a conflict too",
     "what a lost publish left is not set aside": "nobody in the profile writes to a serving copy beside the catalog",
     "an undo needs no delta of the log": "a collection must fall into an undo; tests/streams/test_undoing.py has both",
-    "a version that may have landed keeps only its staged name": "clients of the profile do not delete it then",
 }
 
 

@@ -12,6 +12,7 @@ import pytest
 from pyspark import RDD
 from pyspark.sql import SparkSession
 
+from headwater.catalog import Catalog
 from headwater.cli import main
 from headwater.errors import InternalError, InvalidInputError
 from headwater.pipeline import read_pipeline, run_pipeline
@@ -50,6 +51,22 @@ def test_a_run_works_beside_a_session_and_leaves_its_settings_and_views_alone(
         assert session.conf.get("spark.sql.ansi.enabled") == "true"
         assert session.conf.get("spark.sql.session.timeZone") == "UTC"
         assert session.conf.get("spark.sql.shuffle.partitions") == "3"
+    sys.modules.pop("shop_features", None)
+
+
+def test_the_tasks_and_files_of_a_view_follow_its_rows_and_not_the_partitions_of_a_shuffle(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    shop = Shop(tmp_path, seed=5)
+    shop.deliver(shop.change(60))
+    shop.products([{"sku": "a", "title": "Lamp", "text": "bright"}])
+    engine = PipelineEngine(SPARK, settings={"spark.sql.shuffle.partitions": "60"}, driver_rows=0)
+    done = run_pipeline(replace(read_pipeline(shop.file), engine=engine), spark, say=lambda text: None)
+    (where,) = [report.where for report in done.reports if report.job == "view"]
+    assert where is not None
+    assert where.place == "executors"
+    assert where.tasks < 60
+    assert len(Catalog(str(tmp_path / "lake"))["mart.spend"].deltas()) <= 2
     sys.modules.pop("shop_features", None)
 
 

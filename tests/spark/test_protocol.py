@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, get_args
 
 import msgspec
+import pyarrow as pa
 import pytest
 
 from headwater.spark import build, protocol
@@ -19,6 +20,7 @@ from headwater.spark.calls import CALLS, STREAM_JOBS
 from headwater.spark.jobs import JOBS
 from headwater.spark.worker import Wire, serve
 from headwater.tables.scan.parts import AnyPart
+from headwater.work import Task
 from headwater.work.tasks import named
 
 TOP = Path(__file__).parents[2]
@@ -79,6 +81,40 @@ def test_a_call_of_another_shape_is_refused_with_what_to_do(change: dict[str, An
     error = json.loads(answered)["error"]
     assert error["code"] == 0
     assert "install the same version" in error["message"]
+
+
+def test_a_new_worker_answers_calls_of_several_threads_at_once() -> None:
+    """It imports what a call needs when the call comes: of another kind in each thread, which share most modules."""
+    frames: list[dict[str, Any]] = [
+        {"op": "list_tables", "catalog": {}, "id": []},
+        *(
+            {"op": "task_run", "task": Task(function, arguments, plain=True).packed()}
+            for function, arguments in (
+                ("headwater.streams.sources.intake:are_few", (pa.table({"a": [1]}),)),
+                ("headwater.streams.serving.publish_tasks:task_count", (1, 2, False)),
+                ("headwater.streams.serving.scd2:is_step", ()),
+                ("headwater.tables.write.data_files:no_such", ()),
+            )
+        ),
+    ]
+    command = [sys.executable, "-P", "-m", "headwater.spark.worker"]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as worker:
+        assert worker.stdout is not None
+        place = json.loads(worker.stdout.readline())["socket"]
+        wires = []
+        for frame in frames * 2:
+            connection = socket.socket(socket.AF_UNIX)
+            connection.connect(place)
+            wires.append(Wire(connection))
+            wires[-1].send(frame)
+        answers = [json.loads(wire.receive() or b"{}") for wire in wires]
+        for wire in wires:
+            wire.close()
+        worker.communicate("")
+    for listed, few, count, *unknown in (answers[: len(frames)], answers[len(frames) :]):
+        assert "The catalog has no 'uri'" in listed["error"]["message"]
+        assert (few, count) == ({"ok": True}, {"ok": 1})
+        assert ["has no attribute" in each["error"]["message"] for each in unknown] == [True, True], unknown
 
 
 @pytest.mark.long

@@ -59,6 +59,21 @@ def test_validators_are_built_when_they_are_used_and_then_check() -> None:
     ).splitlines() == ["False True", "[1.0]", "refused", "refused"]
 
 
+def test_other_threads_find_the_lazy_finder_while_it_looks_for_a_module() -> None:
+    shown = run(
+        "import sys, headwater\n"
+        "mine = next(each for each in sys.meta_path if type(each).__name__ == '_Finder')\n"
+        "seen = []\n"
+        "class Probe:\n"
+        "    def find_spec(self, name, path=None, target=None): seen.append(mine in sys.meta_path)\n"
+        "sys.meta_path.insert(0, Probe())\n"
+        "sys.meta_path.insert(0, sys.meta_path.pop(sys.meta_path.index(mine)))\n"
+        "import lance_namespace_urllib3_client.models.table_version as found\n"
+        "print(len(seen) > 3, all(seen), found.TableVersion.__name__)\n"
+    )
+    assert shown == "True True TableVersion"
+
+
 def test_the_models_of_the_protocol_are_imported_when_somebody_names_them() -> None:
     shown = run(
         "import sys, headwater\n"

@@ -348,7 +348,7 @@ def test_a_hundred_thousand_tables_are_filtered_paged_and_found(chromium: Any) -
         tab.page.get_by_text("Page 2 of 500").wait_for()
         tab.page.locator("#filter").press_sequentially("99999")
         tab.page.wait_for_url("**/n/big?filter=99999")
-        tab.page.get_by_text("1 of 100 000 object", exact=False).wait_for()
+        tab.page.get_by_text("1 of 100,000 object", exact=False).wait_for()
         tab.go("/search?q=table_054321")
         assert tab.page.locator("#found li").count() == 1
         assert tab.wrong == []

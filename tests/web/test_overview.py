@@ -50,6 +50,7 @@ def test_the_front_page_shows_rows_data_and_what_needs_somebody(
     words.publish()
     shown = front_page(namespace).text
     assert "Rows50" in shown
+    assert "Served at http://127.0.0.1" in shown
     assert "prod / users3 small fragments" in shown
     assert "prod / deleted1 small fragment, 1 fragment with many deleted rows" in shown
     assert "raw / words place3 rows" in shown

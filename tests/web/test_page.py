@@ -39,7 +39,7 @@ PAGES = {
     f"{TABLE}?view=history": "create",
     f"{TABLE}?view=use": "catalog",
     f"{TABLE}?view=restore&version=1": "Make version 1 of",
-    f"{TABLE}?view=drop": "Write its name",
+    f"{TABLE}?view=drop": "Type its name",
     "/t/prod/events": "not published yet",
     "/t/prod/events?view=streams": "the log is at position 2, the serving copy at 1",
     "/t/prod/daily?view=lineage": "SELECT count(*) FROM prod.events",

@@ -20,11 +20,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 
+from headwater.clock import Clock
 from headwater.errors import (
     CommitStateUnknownError,
     ConcurrentModificationError,
     CorruptFileError,
     LanceNamespaceError,
+    ServiceUnavailableError,
     TableVersionNotFoundError,
 )
 from headwater.lance_manifest import manifest_digest
@@ -35,6 +37,7 @@ from headwater.namespace.versions.same_rows import changed_rows
 from headwater.namespace.versions.stored_versions import SCHEMES, VersionLine, is_staged
 from headwater.registries.layout import fed_by_its_log
 from headwater.registry import VersionRecords
+from headwater.retry import retry
 from headwater.store import KeyNotFoundError, Store, claim, is_same_file
 from headwater.tables.commit.exact import hide
 from headwater.tables.layout import STAGED, UNRECORDED, hidden_manifest
@@ -43,6 +46,9 @@ POINT_EVERY = 64
 """So many finalized versions of this process are pointed at their final names by one commit."""
 LOOKED_AT = 256
 """Among so many of the newest versions a process looks, once, for what writers that have exited left to do."""
+
+KEEPING_ATTEMPTS = 40
+"""The attempts, over some five seconds, to save the manifest of a version that may have landed."""
 
 
 @dataclass(frozen=True)
@@ -219,18 +225,27 @@ class ManagedVersions:
             raise fed_by_its_log(line.table.id, reason)
 
     @contextmanager
-    def keeping(self, staged: StagedVersion) -> Iterator[None]:
-        """Commit the record of a version. Nobody may lose the manifest of one that may have landed.
+    def keeping(self, staged: StagedVersion, clock: Clock) -> Iterator[None]:
+        """Commit the record of a version and finish it. Nobody may lose the manifest of one that may have landed.
 
-        A client whose commit was not answered deletes the staged manifest, so it gets its final name now. Should the
-        version not have landed after all, the next writer sets it aside.
+        A client whose commit was not answered deletes the staged manifest, so it gets its final name before the client
+        has its error, if the storage answers again within some seconds. Should the version not have landed after all,
+        the next writer sets it aside.
         """
         try:
             yield
         except CommitStateUnknownError:
-            final = staged.line.manifest(staged.version.number, staged.version.naming_scheme)
-            with suppress(LanceNamespaceError):
-                claim(self.store, staged.line.key(staged.version.manifest_path), staged.line.key(final), staged.data)
+            final = staged.line.key(staged.line.manifest(staged.version.number, staged.version.naming_scheme))
+
+            def save(data: bytes) -> None:
+                try:
+                    self._finalize(staged.line, staged.version, data)
+                    self.store.sync([final])
+                except CommitStateUnknownError as error:  # to put the same bytes again does no harm
+                    raise ServiceUnavailableError(str(error)) from error
+
+            with suppress(LanceNamespaceError, KeyNotFoundError):
+                retry(clock, KEEPING_ATTEMPTS, lambda: staged.data, save, on=ServiceUnavailableError)
             raise
 
     def hidden(self, staged: StagedVersion) -> StagedVersion:
@@ -327,11 +342,13 @@ class ManagedVersions:
             return item.version
         try:
             self._finalize(item.line, item.version, item.data)
+            return self._remember(item.line, item.version)
         except (KeyNotFoundError, ConcurrentModificationError):
             # The table was dropped, and perhaps made anew, while its version was committed: it is not of the new one.
             self._take_back(item.version)
             raise ConcurrentModificationError(f"{item.line.table.id} was dropped by another writer.") from None
-        return self._remember(item.line, item.version)
+        except ServiceUnavailableError as error:  # no error of a commit that had no effect: the record is there
+            raise CommitStateUnknownError(f"Version {item.version.number} has no final name yet: {error}") from error
 
     def _finalize(self, line: VersionLine, version: Version, data: bytes) -> None:
         """Put the manifest under its final name. What another put there behind the catalog's back gives way."""

@@ -219,9 +219,8 @@ class TableVersions:
         if isinstance(keeper, ManagedVersions):
             if asked.version > newest + 1:
                 keeper.set_aside(line)
-            with self.turns.creating(table.location):
-                with keeper.keeping(staged):
-                    self._record(keeper, staged, newest)
+            with self.turns.creating(table.location), keeper.keeping(staged, self.clock):
+                self._record(keeper, staged, newest)
                 return FoundVersion(line, keeper.finish([staged])[0])
         return FoundVersion(line, self._put(keeper, staged))
 

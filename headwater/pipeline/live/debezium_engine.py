@@ -129,10 +129,16 @@ class Caught:
         self.streams = False
         """True once the engine reads the log, after the first copy."""
         self._seen = time.monotonic()
+        self.handling = threading.Lock()
+        """Held from the first record of a batch until the batch is committed: what it says is not said before it."""
 
     @property
     def quiet_s(self) -> float:
-        return time.monotonic() - self._seen
+        return 0.0 if self.handling.locked() else time.monotonic() - self._seen
+
+    def handled(self) -> None:
+        """Note the end of a batch: the time of its commit was no silence of the source."""
+        self._seen = time.monotonic()
 
     def check(self, orders: Json) -> None:
         """Raise RuntimeError if the log of the database does not go on from the offset."""
@@ -155,7 +161,8 @@ class Caught:
                 self.look()
             except Exception:  # a server that ends: the engine says so
                 time.sleep(LOOK_S)
-        pipes.write({"caught_up": True})
+        with self.handling:  # the batch that told it is still on its way
+            pipes.write({"caught_up": True})
 
 
 class CaughtPostgres(Caught):
@@ -266,6 +273,11 @@ class Batches:
         self._told = False
 
     def handle(self, records: Any, committer: Any) -> None:
+        with self._caught.handling:
+            self._handle(records, committer)
+            self._caught.handled()
+
+    def _handle(self, records: Any, committer: Any) -> None:
         cut, last, offset = 0, None, None
         for record in records:
             topic = str(record.destination())

@@ -15,7 +15,12 @@ from typing import TYPE_CHECKING, Any
 from headwater.catalog import Catalog
 from headwater.catalog.transactions import metastore_of
 from headwater.clock import Clock
-from headwater.errors import InvalidInputError, LanceNamespaceError, ServiceUnavailableError
+from headwater.errors import (
+    InvalidInputError,
+    LanceNamespaceError,
+    ServiceUnavailableError,
+    UnsupportedOperationError,
+)
 from headwater.pipeline.executors import ROW_BYTES, ingest_parts
 from headwater.pipeline.live.debezium_columns import PLACES
 from headwater.pipeline.live.debezium_reader import DebeziumReader, table_names
@@ -82,6 +87,10 @@ def opened_copy(spec: DebeziumSpec, context: LiveContext) -> LiveReader | None:
     """
     catalog = metastore_of(context.catalog.namespace)
     slot = slot_of(str(catalog.properties.root), context.source)
+    if not postgres.is_installed():
+        if spec.copy == RANGES:
+            raise UnsupportedOperationError(postgres.MISSING)
+        return None
     try:
         return PostgresCopyReader(spec, context, SlotSnapshot(spec, slot, connection_of(spec), catalog.clock))
     except NotInRanges as why:

@@ -70,14 +70,20 @@ SPANS = (SECOND, 10 * SECOND, MINUTE, 10 * MINUTE, HOUR, 6 * HOUR, DAY, 7 * DAY,
 MAX_SPANS = 40
 """Most spans of time in the drawing of commits."""
 CHANGES_SHOWN = 20
+COMMITS_PER_LINE = 4
+"""Commits that the front page is told of for each that it shows: those that only note a run are left out."""
 
 
 def log(namespace: LanceNamespace, call: Call) -> LogFacts:
-    """Return `limit` commits up to one that hold `word`, as far as the caller may be told of them."""
+    """Return those of `limit` commits up to one that hold `word`, as far as the caller may be told of them."""
+    return _log(namespace, call, call.request.limit)
+
+
+def _log(namespace: LanceNamespace, call: Call, limit: int) -> LogFacts:
     metastore, asked = metastore_of(namespace), call.request
     now, oldest = metastore.now(), metastore.boundary
     last = min(asked.until or now.slot, now.slot)
-    first = max(oldest, last - asked.limit)
+    first = max(oldest, last - limit)
     told, kept = Projection(call.asker, metastore), commits_of(metastore)
     commits = [
         _cut(commit)
@@ -134,7 +140,7 @@ def overview(namespace: LanceNamespace, call: Call) -> OverviewFacts:
         nlargest(most, upkeep, key=lambda one: one.small + one.worn),
         len(upkeep),
         RUNS if metastore.now().exists(RUNS) and told.tells(RUNS) else None,
-        log(namespace, call),
+        _log(namespace, call, most * COMMITS_PER_LINE),
     )
 
 

@@ -10,6 +10,7 @@ from heapq import nlargest
 from typing import Any
 
 from lance_namespace import LanceNamespace
+from msgspec.structs import replace
 
 from headwater.errors import LanceNamespaceError
 from headwater.metastore import Metastore, Snapshot
@@ -164,7 +165,8 @@ class _Graph:
         about = f"{about}, {many(table.rows, 'row')} waiting" if state else about
         pipeline = str(self.told.lineage(table.noted).get("run", {}).get("pipeline", ""))
         label = names[-1] if is_here else format_name(names)
-        return Box(label, about, step, () if is_here else tuple(names), is_here, state, pipeline)
+        path, published = () if is_here else tuple(names), table.noted.get("time_ms")
+        return Box(label, about, step, path, is_here, state, pipeline, published_ms=published)
 
     def add(self, key: str, box: Box) -> bool:
         """Add a box if there is room for it."""
@@ -269,4 +271,4 @@ class _ColumnGraph:
         table = self.graph.box(names, step)
         if not table.path:
             return table
-        return Box(column, table.label, step, table.path, is_here, table.state, table.pipeline, column)
+        return replace(table, label=column, about=table.label, is_here=is_here, column=column)

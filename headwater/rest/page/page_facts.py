@@ -336,6 +336,7 @@ class Box(Struct):
 
     `step`: its column in the drawing, negative for what comes before. `path`: the table. `column`: the column of it.
     `state`: `stale` for a table with rows to publish, otherwise empty. `pipeline`: the one that published the table.
+    `published_ms`: when that was.
     """
 
     label: str
@@ -346,6 +347,7 @@ class Box(Struct):
     state: str = ""
     pipeline: str = ""
     column: str = ""
+    published_ms: int | None = None
 
 
 class LineageFacts(Struct):

@@ -36,7 +36,7 @@ from headwater.streams.stream_lookup import Stream, open_stream
 from headwater.tables.commit.exact import hide, staged_key, told
 from headwater.tables.handle import TableHandle
 from headwater.tables.layout import UNRECORDED, VERSIONS, hidden_manifest, manifest_name
-from headwater.tables.translate import kind_of
+from headwater.tables.translate import kind_of, named_error
 
 if TYPE_CHECKING:
     pass
@@ -144,7 +144,8 @@ class Staging(LanceNamespace):
         self._id = (f"{self.own}/" if self.own else "") + lake.metastore.clock.uuid()
         self._stream = stream
         self.version = version
-        self._uri = f"{lake.uri}/{stream.serving}"
+        self.place = place_of(lake, stream)
+        self._uri = self.place.uri
         self.overtaken = False
         self.failure: BaseException | None = None
         self.staged: list[Staged] = []
@@ -250,6 +251,8 @@ def on_top(staging: Staging, stream: Stream) -> Iterator[None]:
             raise ConcurrentModificationError(
                 f"{stream.name} was published by another writer meanwhile. Nothing was changed: look again."
             ) from None
+        if isinstance(error, OSError):  # a disk that is full, a store that does not answer
+            raise named_error(staging.place, "write the serving copy of", error) from None
         raise
 
 

@@ -158,12 +158,20 @@ STEADY = "-c timezone=UTC -c datestyle=ISO -c extra_float_digits=1 -c statement_
 IDLE = " -c idle_in_transaction_session_timeout=0 -c idle_session_timeout=0"
 
 
+def is_installed() -> bool:
+    """Return True if this Python has the client."""
+    try:
+        return client.Error is not None
+    except ModuleNotFoundError:
+        return False
+
+
 def connect(settings: Mapping[str, str], **more: str) -> Any:
     """Open a connection without a transaction. ServiceUnavailable (17) with the server's words if it refuses."""
     try:
         how = {"connect_timeout": "30", "client_encoding": "utf8", "options": STEADY + IDLE, **settings, **more}
         return client.connect(autocommit=True, **how)
-    except ModuleNotFoundError:
+    except ModuleNotFoundError:  # an executor may lack it, where the driver has it
         raise UnsupportedOperationError(MISSING) from None
     except client.Error as error:
         raise failure(error) from None

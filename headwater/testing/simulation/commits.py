@@ -205,7 +205,7 @@ SMALL = (
 """Limits that a catalog of a short run would never reach, each with its module."""
 
 
-class Segments(Commits):
+class SmallLimits(Commits):
     """The profile `segments`: as `commits`, with segments, pages and layers so small that a run has many of each."""
 
     def prepare(self, catalog: Metastore) -> None:

@@ -11,7 +11,7 @@ from typing import Any, Protocol
 
 from headwater.errors import LanceNamespaceError
 from headwater.testing.simulation.checker import OK, UNKNOWN, Operation
-from headwater.testing.simulation.commits import Commits, Segments
+from headwater.testing.simulation.commits import Commits, SmallLimits
 from headwater.testing.simulation.mixed import Mixed
 from headwater.testing.simulation.scheduler import (
     HAS_GREENLETS,
@@ -77,7 +77,7 @@ class LoadProfile(Protocol):
 
 PROFILES: dict[str, Any] = {
     "commits": Commits,
-    "segments": Segments,
+    "segments": SmallLimits,
     "streams": StreamTables,
     "versions": Versions,
     "mixed": Mixed,

@@ -8,9 +8,17 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from headwater.errors import CommitStateUnknownError, LanceNamespaceError, TableVersionNotFoundError
+from headwater.errors import (
+    CommitStateUnknownError,
+    ConcurrentModificationError,
+    InvalidInputError,
+    LanceNamespaceError,
+    TableVersionNotFoundError,
+)
 from headwater.lance_manifest import FRAGMENT, LENGTH, MAGIC, manifest_message
 from headwater.metastore import Metastore
 from headwater.metastore.sessions import NewRows, TransactionSession
@@ -77,6 +85,8 @@ class Versions:
         self.run = run
         run.disk.path = None  # turns of writers on a local disk are files of that disk: here everybody is overtaken
         self.past: list[tuple[object, object]] = []
+        self.wrong: list[str] = []
+        """Answers to clients that no fault explains."""
 
     def close(self) -> None:
         return None
@@ -110,17 +120,39 @@ class Versions:
             base, values = self._newest(catalog, table)
             self.run.note(operation)
             asked = self._staged(catalog, table, base + 1, [*values, value], chance.random() < 0.5)
+            if asked.e_tag and chance.random() < 0.3:  # servers and clients differ in the quotes
+                asked = replace(asked, e_tag=asked.e_tag.strip('"'))
             try:
                 catalog.versions.create(table, asked, None)
                 if chance.random() < 0.1:  # its answer is lost, and the same request is sent again
-                    catalog.versions.create(table, asked, None)
+                    self._again(catalog, table, asked)
                 return
+            except InvalidInputError as error:
+                self.wrong.append(f"invalid: {error}")
+                raise
+            except CommitStateUnknownError:
+                if chance.random() < 0.5:  # there are clients that delete what they have staged then
+                    catalog.clock.sleep(chance.choice((0, 0.3, 2)))
+                    with suppress(LanceNamespaceError):
+                        catalog.store.delete(asked.manifest_path.removeprefix("simulated/"))
+                    raise
+                if self._is_own(catalog, table, asked):
+                    return
             except LanceNamespaceError:
                 if self._is_own(catalog, table, asked):
                     return
             catalog.store.delete(asked.manifest_path.removeprefix("simulated/"))
         operation.outcome = FAILED
         raise LanceNamespaceError("It was overtaken too often.")
+
+    def _again(self, catalog: SimulatedCatalog, table: Table, asked: NewVersion) -> None:
+        """Send a request again that was answered: while its manifest is there, its bytes say whose version it is."""
+        try:
+            catalog.versions.create(table, asked, None)
+        except ConcurrentModificationError as error:
+            if catalog.store.head(asked.manifest_path.removeprefix("simulated/")) is not None:
+                self.wrong.append(f"repeated: {error}")
+            raise
 
     def _is_own(self, catalog: SimulatedCatalog, table: Table, asked: NewVersion) -> bool:
         """Return True if the version is the one that was asked for. Where nobody can tell, its fate is unknown."""
@@ -206,6 +238,7 @@ class Versions:
         table = catalog.operations.find_table(ID)
         newest, final = self._newest(catalog, table)
         yield from check_lists([each for each in history if each.appended or each.reads], {"t": final})
+        yield from self.wrong
         for number_ in range(1, newest + 1):
             try:
                 version = catalog.versions.describe(table, number_, None).version
