@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any, cast
 
 from headwater import notebook
+from headwater.catalog.results import TableSearch
 from headwater.catalog.table import CatalogTable
 from headwater.catalog.table_parts import NamedVersions
 from headwater.names import ObjectId
@@ -48,7 +49,7 @@ class CatalogStream(StreamTable):
             self.namespace, self.id, lambda there: CatalogStream(cast(MetastoreNamespace, there), self.id)
         )
 
-    def search(self, *args: Any, **options: Any) -> Any:
+    def search(self, *args: Any, **options: Any) -> TableSearch:
         """Search the serving copy: `serving.search`."""
         return self.serving.search(*args, **options)
 

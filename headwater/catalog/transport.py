@@ -81,7 +81,7 @@ class LocalTransport:
             return CatalogStream(namespace, serving.id)
         return None
 
-    def create_stream_table(self, serving: CatalogTable, definition: Definition) -> Any:
+    def create_stream_table(self, serving: CatalogTable, definition: Definition) -> CatalogStream:
         return create_stream(metastore_of(self.namespace), serving.id, definition)
 
     def publish(self, ids: Sequence[ObjectId]) -> list[Any]:

@@ -50,7 +50,7 @@ def columns(args: argparse.Namespace) -> int:
     return 0
 
 
-def _on_branch(args: argparse.Namespace, table: CatalogTable) -> Any:
+def _on_branch(args: argparse.Namespace, table: CatalogTable) -> CatalogTable:
     return table if args.branch is None else table.at(branch=args.branch)
 
 

@@ -60,7 +60,7 @@ def infer_columns(data: object, keys: Sequence[str], sequence: Sequence[str]) ->
     return pa.schema(fields)
 
 
-def _roomy(kind: pa.DataType) -> Any:
+def _roomy(kind: pa.DataType) -> pa.DataType:
     """The type of values of Python: decimals tell how many digits they have, not how many there may be."""
     return pa.decimal128(DIGITS, kind.scale) if pa.types.is_decimal(kind) and kind.precision <= DIGITS else kind
 

@@ -144,7 +144,7 @@ def check_sql(spark: SparkSession, sql: str, schemas: Mapping[str, pa.Schema]) -
 def slice_by_spark(spark: SparkSession, query: Any, tables: Mapping[str, pa.Table]) -> pa.Table:
     """Return what Spark SQL, as text or as a tree, gives of a few rows."""
 
-    def frame(table: pa.Table) -> Any:
+    def frame(table: pa.Table) -> DataFrame:
         # PySpark reads no rows of a table whose first chunk is empty.
         return spark.createDataFrame(table.combine_chunks(), sql_types.StructType.fromJson(spark_schema(table.schema)))
 
@@ -274,7 +274,7 @@ class _Frames:
         others = {name: partial(self._read, name) for name in slicing.columns if name != anchor}
         return {anchor: lambda: found.select(f"{ROW}.*"), **others}
 
-    def _read(self, name: str) -> Any:
+    def _read(self, name: str) -> DataFrame:
         return frame_of(self._runner.spark, readable(self._at[name], self._slot), self._runner.cores)
 
     def _some(self, frame: Any, name: str) -> Any:
@@ -282,7 +282,7 @@ class _Frames:
         names = list(self._slicing.matched[name]) or self._schemas[name].names[:1]
         return frame.select(*(F.col(quoted(each)) for each in names))
 
-    def _changes(self, name: str, after: int) -> Any:
+    def _changes(self, name: str, after: int) -> DataFrame:
         table = self._at[name]
         assert isinstance(table, CatalogStream)
         rows, definition = changed_rows(table, after, name), table.definition

@@ -429,7 +429,7 @@ class Hosted:
         """Return True: a worker that is asked has opened the catalog."""
         return True
 
-    def ask(self, told: Any, body: None) -> Any:
+    def ask(self, told: Any, body: None) -> object:
         """One operation of the catalog, as the server itself asks it (`FarNamespace`)."""
         request = getattr(lance_namespace, told["model"]).model_validate(told["request"])
         return encoded(getattr(self._namespace, told["method"])(request))

@@ -287,7 +287,7 @@ class _Table:
         session = abilities_of(self.namespace).session
         return session is not None and is_stream_table(session.state(), self.id.names)
 
-    def dataset(self) -> Any:
+    def dataset(self) -> lance.LanceDataset:
         return handle_of(self.namespace, self.id).open()
 
     def to_arrow(self) -> pa.Table:

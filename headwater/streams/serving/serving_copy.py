@@ -342,7 +342,7 @@ def _session() -> lance.Session:
     return lance.Session()
 
 
-def open_staging(lake: Lake, stream: Stream, staging: Staging) -> Any:
+def open_staging(lake: Lake, stream: Stream, staging: Staging) -> lance.LanceDataset:
     """The dataset as staged so far, whose own methods stage versions on top."""
     return lance.dataset(
         namespace_client=staging, table_id=list(stream.path), storage_options=lake.storage_options or None

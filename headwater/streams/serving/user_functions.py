@@ -16,7 +16,7 @@ import json
 import sys
 import tokenize
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -172,7 +172,7 @@ def is_there(derived: Derived) -> bool:
     return _file_of(derived.folder, derived.function.partition(":")[0]) is not None
 
 
-def _path_of(derived: Derived) -> Any:
+def _path_of(derived: Derived) -> AbstractContextManager[None]:
     """Return a context in which the function is imported from its folder; on an executor its text was sent."""
     is_sent = getattr(sys.modules.get(derived.function.partition(":")[0]), SENT, None) is not None
     if derived.folder is None or is_sent or not is_there(derived):

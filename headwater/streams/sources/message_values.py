@@ -115,7 +115,7 @@ def _moment(milliseconds: int | None) -> datetime | None:
     return None if milliseconds is None else _EPOCH + timedelta(milliseconds=milliseconds)
 
 
-def _text(value: bytes | None, kind: pa.DataType) -> Any:
+def _text(value: bytes | None, kind: pa.DataType) -> bytes | str | None:
     is_bytes = pa.types.is_binary(kind) or pa.types.is_large_binary(kind)
     return value if value is None or is_bytes else value.decode(errors="backslashreplace")
 

@@ -6,6 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from importlib import import_module
+from types import ModuleType
 from typing import Any
 
 import pyarrow as pa
@@ -119,7 +120,7 @@ class Frames(ABC):
         return self.to_batches().__arrow_c_stream__(requested_schema)  # type: ignore[no-untyped-call]
 
 
-def _library(name: str) -> Any:
+def _library(name: str) -> ModuleType:
     try:
         return import_module(name)
     except ModuleNotFoundError:
