@@ -298,7 +298,7 @@ TIME = (
         "one object a line: slot, time, txn, author, message, changes",
     ),
     Command(
-        "follow", "time", "print each commit as it is made, or send it to a webhook", "moments:follow",
+        "follow", "time", "print each commit as it is made, or send it to a webhook", "commit_feed:follow",
         (
             arg("name", about="a namespace or table: only its changes (all)", nargs="?"),
             arg("--after", about="begin after this commit (the newest)", type=number),
