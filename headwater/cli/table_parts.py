@@ -58,7 +58,7 @@ def _add_columns(args: argparse.Namespace, table: CatalogTable) -> None:
     words = _words(args, "NAME TYPE, or any number of NAME=SQL and NAME:TYPE")
     if len(words) == 2 and not any("=" in word or ":" in word for word in words):
         words = [":".join(words)]
-    _on_branch(args, table).add_columns(dict(_new_column(word) for word in words))
+    _on_branch(args, table).add_columns(dict[str, Any](_new_column(word) for word in words))
 
 
 def _new_column(word: str) -> tuple[str, object]:

@@ -27,6 +27,7 @@ from headwater.store.seam import (
     PutMode,
     check_key,
     check_prefix,
+    side_by_side,
 )
 
 CHUNK = 1 << 20
@@ -210,12 +211,7 @@ class LocalStore:
         """Sync files and the folders that name them, side by side: a disk does several in about the time of one."""
         paths = [self._path(key) for key in keys]
         above = {folder for path in paths for folder in self._unsynced(path.rpartition("/")[0])}
-        syncs = {path: _process.threads.submit(_sync, path) for path in (*paths, *above)}
-        for path, done in syncs.items():
-            try:
-                done.result()
-            except OSError as error:
-                raise storage_error(error, os.path.basename(path)) from None
+        side_by_side(_process.threads, _sync_named, dict.fromkeys((*paths, *above)))
         self._name(above)
 
     def _unsynced(self, folder: str) -> Sequence[str]:
@@ -414,6 +410,13 @@ def _sync(path: str) -> None:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
+
+
+def _sync_named(path: str) -> None:
+    try:
+        _sync(path)
+    except OSError as error:
+        raise storage_error(error, os.path.basename(path)) from None
 
 
 def _entry(key: str, status: os.stat_result) -> Entry:

@@ -33,6 +33,7 @@ from headwater.store.seam import (
     Store,
     check_key,
     check_prefix,
+    side_by_side,
 )
 from headwater.store.wrappers import PrefixedStore
 
@@ -75,12 +76,15 @@ class ObjectStore:
     def put_all(self, items: Sequence[tuple[str, bytes]], durable: bool = True) -> None:
         if len(items) == 1:
             return self.put(*items[0])
-        for _ in _pool().map(lambda item: self.put(*item), items):
-            pass
+        side_by_side(_pool(), lambda item: self.put(*item), items)
         return None
 
     def get_all(self, keys: Sequence[str]) -> Sequence[bytes | None]:
-        return list(_pool().map(self._get_or_none, keys)) if len(keys) > 1 else [self._get_or_none(key) for key in keys]
+        return (
+            side_by_side(_pool(), self._get_or_none, keys)
+            if len(keys) > 1
+            else [self._get_or_none(key) for key in keys]
+        )
 
     def _get_or_none(self, key: str) -> bytes | None:
         try:

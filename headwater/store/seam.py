@@ -9,10 +9,11 @@ from __future__ import annotations
 import io
 import os
 import tempfile
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import Executor
 from dataclasses import dataclass
 from enum import Enum
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 from headwater.clock import Clock
 from headwater.errors import (
@@ -24,6 +25,8 @@ from headwater.errors import (
 )
 
 OWN_FOLDER = ".headwater"
+Item = TypeVar("Item")
+Answer = TypeVar("Answer")
 
 
 class PutMode(Enum):
@@ -143,6 +146,16 @@ def check_key(key: str) -> str:
 
 def check_prefix(prefix: str) -> str:
     return check_key(prefix.rstrip("/")) if prefix.rstrip("/") else ""
+
+
+def side_by_side(threads: Executor, work: Callable[[Item], Answer], items: Iterable[Item]) -> list[Answer]:
+    """Return the answers of `work`, by threads. An interpreter that ends starts none: then one after another."""
+    all_items = list(items)
+    try:
+        answers = threads.map(work, all_items)
+    except RuntimeError:
+        return [work(item) for item in all_items]
+    return list(answers)
 
 
 def read_part(store: Store, key: str, start: int, end: int) -> bytes:

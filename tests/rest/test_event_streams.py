@@ -13,7 +13,7 @@ import pytest
 
 from headwater import Catalog, MetastoreNamespace
 from headwater import webhooks as hooks
-from headwater.cli import main, moments
+from headwater.cli import commit_feed, main
 from headwater.clock import SystemClock
 from headwater.errors import InvalidInputError
 from headwater.rest import event_streams as streams
@@ -199,14 +199,14 @@ def test_a_commit_is_sent_to_a_webhook_and_the_position_stays_where_it_was_not_t
         if len(sent) < 3:
             raise OSError("503")
 
-    monkeypatch.setattr(moments, "post", post)
+    monkeypatch.setattr(commit_feed, "post", post)
     kept = tmp_path / "position"
     line = ["follow", str(tmp_path / "lake"), "--after", "0", "--limit", "1", "--position", str(kept)]
     to = ["--to", "https://hooks.example.com/x?y=1", "--secret", "env:HOOK_KEY"]
     assert main([*line, *to]) == 0
     assert (json.loads(sent[-1])["event"], len(sent)) == ("commit", 3)
     before = kept.read_text()
-    monkeypatch.setattr(moments, "post", hooks.post)
+    monkeypatch.setattr(commit_feed, "post", hooks.post)
     monkeypatch.setattr("socket.getaddrinfo", lambda *args, **kwargs: [(2, 1, 6, "", ("10.0.0.7", 443))])
     assert main([*line, *to]) != 0
     told = capsys.readouterr().err
@@ -240,7 +240,7 @@ def test_a_webhook_that_cannot_be_is_refused(to: str, secret: str, told: str) ->
 
 def test_a_position_that_is_none_is_refused(tmp_path: Path) -> None:
     file = tmp_path / "position"
-    assert moments.start(str(file), 7) == 7
+    assert commit_feed.start(str(file), 7) == 7
     file.write_text("soon\n")
     with pytest.raises(InvalidInputError):
-        moments.start(str(file), None)
+        commit_feed.start(str(file), None)

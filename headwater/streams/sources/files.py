@@ -320,17 +320,13 @@ class _JsonRows:
         for number, line in enumerate(text.split("\n")):
             if not line or line.isspace():
                 continue
+            told, source = line.rstrip("\r"), None if shown is None else shown(number)
             try:
                 row = self.decoder.decode(line)
-            except UNREADABLE:
-                self.bad.append(
-                    Quarantined(line.rstrip("\r"), "parse", source=None if shown is None else shown(number))
-                )
-                continue
-            if not isinstance(row, dict):
-                self.add(row, line.rstrip("\r"), None if shown is None else shown(number))
-            else:
-                self.add(row if offered is None else {**row, **offered(number)}, "")
+                more = offered(number) if offered is not None and isinstance(row, dict) else {}
+                self.add({**row, **more} if more else row, told, source)
+            except UNREADABLE:  # also a row that nests too deeply for its numbers to be looked at
+                self.bad.append(Quarantined(told, "parse", source=source))
 
     def add(self, row: object, told: str, source: str | None = None) -> None:
         if isinstance(row, dict):
