@@ -15,10 +15,8 @@ from pyspark.sql import SparkSession
 from headwater.catalog import Catalog
 from headwater.errors import InvalidInputError, ServiceUnavailableError
 from headwater.pipeline import ingest, publish
-from headwater.spark import protocol
-from headwater.spark.calls import answer
 from headwater.spark.worker import Wire
-from headwater.work import JarRunner
+from headwater.work import JarRunner, Task
 
 
 class Jar(threading.Thread):
@@ -34,7 +32,7 @@ class Jar(threading.Thread):
             assert frame is not None
             asked = msgspec.json.decode(frame)["ok"]["tasks"]
             self.tasks += len(asked)
-            self.wire.send([answer(protocol.decode(msgspec.json.encode(task))) for task in asked])  # type: ignore[arg-type]
+            self.wire.send([Task.unpacked(task["task"]).answer() for task in asked])  # type: ignore[arg-type]
 
 
 @pytest.fixture
