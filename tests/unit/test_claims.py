@@ -53,7 +53,7 @@ OWN_TIME = {
 SYSTEM_CLOCKS = {
     "config.py": "a catalog that a command looks something up in",
     "catalog/transactions.py": "pauses between the tries of a transaction through a server",
-    "cli/moments.py": "a command",
+    "cli/commit_feed.py": "a command",
     "cli/housekeeping.py": "a command",
     "cli/serving.py": "a command",
     "metastore/metastore.py": "the same, of a metastore on its own",
