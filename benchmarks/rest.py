@@ -35,7 +35,7 @@ from headwater.names import ObjectId
 TABLES = 1000
 ROWS = 1_000_000
 GOALS = {"describe_table": 5.0, "table_exists": 5.0, "create_namespace": 5.0}
-"""How many times the peer's rate ours should be."""
+"""The goal of our rate as a multiple of the peer's."""
 MOST_HELD_MIB = 64.0
 SIDES = ("ours", "peer")
 V2 = {"manifest_enabled": "true", "dir_listing_enabled": "false"}

@@ -235,7 +235,7 @@ class ManifestReader:
     def __init__(self) -> None:
         self._before = b""
         self._ends: list[int] = []
-        """Where the fragments of the last manifest end that stand before all else that names something."""
+        """The end of the leading fragments of the last manifest: behind it stands all else that names a file."""
 
     def read(self, data: bytes) -> Contents:
         """Return what a manifest names, without what it shares with the one before. ValueError: as `read_contents`."""

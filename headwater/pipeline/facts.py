@@ -42,7 +42,7 @@ ENVELOPE = {
     "_partition": pa.int64(),
     "_timestamp": pa.timestamp("ms", "UTC"),
 }
-"""What Debezium's envelope and a topic offer, for tables that order their events by it."""
+"""The columns that Debezium's envelope and a topic offer, for tables that order their events by them."""
 
 
 def infer_columns(data: object, keys: Sequence[str], sequence: Sequence[str]) -> pa.Schema:

@@ -24,7 +24,7 @@ Batch = dict[str, list[Row]]
 
 @dataclass
 class Listed:
-    """What the source has, and what happened to it. `fails_at`: the number of the batch that cannot be read."""
+    """The rows of the source, and its history. `fails_at`: the number of the batch that cannot be read."""
 
     batches: list[Batch] = field(default_factory=list)
     acknowledged: list[int] = field(default_factory=list)

@@ -57,7 +57,7 @@ KEYS = (
     "options",
 )
 ENGINE, RANGES = "engine", "ranges"
-"""Who makes the first copy, if the file says it."""
+"""The maker of the first copy, if the file names one."""
 TEXTS = ("host", "user", "password", "database", "slot", "publication")
 OURS = (
     "name",

@@ -49,7 +49,7 @@ MODULE = "headwater.streams.sources.kafka"
 MOST = 100_000
 """The most messages of one task: it holds them in memory."""
 SAMPLE = 1000
-"""So many messages tell the columns of a table that the file does not describe."""
+"""The number of messages from which columns are inferred, for a table that the file does not describe."""
 PROVIDER = "org.apache.spark.sql.kafka010.KafkaSourceProvider"
 
 

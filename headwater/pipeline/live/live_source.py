@@ -94,7 +94,7 @@ class LiveContext:
     runner: Runner = HERE
     say: Callable[[str], None] = lambda text: None
     folder: str = "."
-    """Where the pipeline file is: modules beside it can be imported."""
+    """The folder of the pipeline file: modules beside it can be imported."""
 
     def table(self, name: str) -> str:
         """Return the stream table for a table, topic or resource of the source."""

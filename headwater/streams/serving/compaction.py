@@ -127,7 +127,7 @@ LAGGING = 0.25
 LACKING = 1 << 21
 """So many rows may lack in a BTREE, however large the table is: they are looked through by every publish."""
 SMALL_LACKING = 100
-"""So many rows may lack in an index of a small table: a search looks through them, and each index takes its time."""
+"""The most rows that an index of a small table may lack: a search looks through them, and to index costs time."""
 FEW = 8
 """So many segments a BTREE may have, of whatever sizes: a lookup of a few keys reads a page of each, and joining the
 large ones takes longer than all else that a publish of many rows does. Where rows change everywhere, no more than six
