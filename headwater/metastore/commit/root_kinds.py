@@ -47,7 +47,7 @@ _DELTACAT_TXN = re.compile(r"\d{4}|\d{13,}_.+")
 _PUBLISHED = re.compile(r"(?:.+/)?\d{20}_(?:create|update|delete)_[^/]+\.[^/]+")
 """A revision or a mapping file, whatever the ids of its writer look like."""
 _DELTACAT_FILE = re.compile(r".+/\d+/\d+/\d{20}_(?:create|update|delete)_[^/]+")
-"""The same by DeltaCAT 2.x, which spreads them over numbered folders."""
+"""Such a file of DeltaCAT 2.x, which spreads them over numbered folders."""
 
 
 def is_metastore(store: Store) -> bool:
