@@ -182,6 +182,51 @@ class Reader(threading.Thread):
             self.wrong.append(f"at {at.slot}: {found}")
 
 
+class SlotWatch(threading.Thread):
+    """Checks all the time that the slot of PostgreSQL keeps the log of one batch at most."""
+
+    def __init__(self, root: Path, server: LiveServer) -> None:
+        super().__init__(daemon=True)
+        self.root, self.server, self.ended = root, server, threading.Event()
+        self.wrong, self.looks = list[str](), 0
+        self.places: dict[int, int] = {}
+        """The place in the log after each commit of the source."""
+
+    def run(self) -> None:
+        while not self.ended.wait(0.1):
+            with suppress(LanceNamespaceError, subprocess.CalledProcessError):  # the server was killed
+                self.look()
+
+    def look(self) -> None:
+        state = self.state(None)
+        if state is None or state[0] < 2:
+            return
+        found = self.server.run("SELECT confirmed_flush_lsn - '0/0' FROM pg_replication_slots")
+        before = self.places.get(state[0] - 1) or self.before(state[0])
+        if found and before is not None and self.state(None) == state:
+            self.looks += 1
+            if int(found) < before:
+                self.wrong.append(f"commit {state[0]} to {state[1]}: the slot is at {found}, before {before}")
+
+    def state(self, slot: int | None) -> tuple[int, int | None] | None:
+        catalog = Catalog(str(self.root))
+        if not catalog.is_there:
+            return None
+        state = live_state(catalog if slot is None else catalog.at(slot), "bank", False)
+        place: int | None = None if state.offset is None or state.is_partial else state.offset[1].get("lsn_commit")
+        if place is not None:
+            self.places[state.commits] = place
+        return state.commits, place
+
+    def before(self, commits: int) -> int | None:
+        """Return the place of the commit before this one, from the past of the catalog."""
+        for slot in range(Catalog(str(self.root)).slot - 1, 0, -1):
+            found = self.state(slot)
+            if found is None or found[0] < commits:
+                return found[1] if found is not None and found[0] == commits - 1 else None
+        return None
+
+
 def total(rows: pa.Table, column: str) -> int:
     return int(pc.sum(rows.column(column)).as_py() or 0)
 
@@ -240,7 +285,10 @@ def test_the_tables_equal_the_database_though_all_three_are_killed(
             work.run()
         (tmp_path / "pipeline.toml").write_text(TEXT.format(source=source_of(server, copy)))
         reader, ours, done = Reader(tmp_path / "lake"), watching(tmp_path), 0
+        slots = SlotWatch(tmp_path / "lake", server)
         reader.start()
+        if kind is LivePostgres:
+            slots.start()
         pick = random.Random(seed)
         try:
             while done < KILLS:
@@ -270,9 +318,12 @@ def test_the_tables_equal_the_database_though_all_three_are_killed(
             ours.wait()
         run_pipeline(read_pipeline(tmp_path / "pipeline.toml"))
         reader.ended.set()
+        slots.ended.set()
         reader.join()
         catalog = Catalog(str(tmp_path / "lake"))
         assert reader.wrong == []
+        assert slots.wrong == []
+        assert (slots.looks > KILLS) == (kind is LivePostgres)
         assert reader.looks > 0
         assert {table: difference(catalog, server, table) for table in TABLES} == {table: [] for table in TABLES}
         made = [name for name in (f"raw.{table}" for table in TABLES) if name in catalog]  # an empty one may not be
@@ -328,6 +379,45 @@ def test_a_copy_in_ranges_meets_the_changes_exactly(
         found = next(re.search(r"copy 4 tables in (\d+) ranges", text) for text in told if "ranges" in text)
         assert found is not None
         assert int(found[1]) > 15
+
+
+EVERY_TYPE = """
+CREATE TYPE mood AS ENUM ('glad', 'so-so');
+CREATE TABLE kinds (
+  id int PRIMARY KEY, small int2, large int8, one float4, two float8, yes bool, body text, short varchar(20),
+  fixed char(9), exact numeric(20, 4), loose numeric, who uuid, doc jsonb, raw bytea, day date, clock time,
+  moment timestamp, instant timestamptz, feeling mood, numbers int[], texts text[], flags bool[], days date[],
+  ids uuid[]);
+INSERT INTO kinds SELECT i, i % 7, i * 10000000000, i / 3.0, i / 7.0, i % 2 = 0, repeat(md5(i::text), i % 120),
+  'a "b", c' || chr(10) || i, 'x', i / 10000.0, i * 1.5, md5(i::text)::uuid,
+  jsonb_build_object('n', i, 'deep', '[1.5, null]'::jsonb), decode(md5(i::text), 'hex'), date '1969-12-01' + i,
+  time '00:00:01' + i * interval '1 second', timestamp '1969-12-01' + i * interval '1 hour 0.000001 second',
+  timestamptz '1969-12-01 00:00+05' + i * interval '3 hours', CASE WHEN i % 3 = 0 THEN 'glad'::mood END,
+  ARRAY[i, NULL, -i], ARRAY['', 'a,"b"', NULL, '{}'], ARRAY[true, NULL], ARRAY[date '1969-12-01' + i],
+  ARRAY[md5(i::text)::uuid] FROM generate_series(1, 400) i;
+INSERT INTO kinds (id) VALUES (0);
+"""
+
+
+def test_a_copy_in_ranges_is_the_copy_of_the_engine(
+    engine: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Both ways give the same columns, types and values."""
+    monkeypatch.setattr(postgres_copy, "RANGE_BYTES", 1 << 14)
+    with started(LivePostgres) as server:
+        server.run(EVERY_TYPE)
+        found = {}
+        for way in ("engine", "ranges"):
+            (tmp_path / way).mkdir()
+            (tmp_path / way / "pipeline.toml").write_text(TEXT.format(source=source_of(server, way)))
+            run_pipeline(read_pipeline(tmp_path / way / "pipeline.toml"))
+            table = Catalog(str(tmp_path / way / "lake"))["raw.kinds"]
+            assert table.quarantine().num_rows == 0
+            rows = table.serving.to_arrow().sort_by("id")
+            found[way] = rows.select([name for name in rows.schema.names if not name.startswith("_")])
+        assert found["engine"].schema == found["ranges"].schema
+        assert found["engine"].num_rows == 401
+        assert found["engine"].to_pylist() == found["ranges"].to_pylist()
 
 
 def test_a_run_ends_though_nothing_happened_since_the_last_commit(engine: str, tmp_path: Path) -> None:

@@ -18,6 +18,7 @@ import sys
 import threading
 import time
 import uuid
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -191,8 +192,24 @@ class CaughtPostgres(Caught):
                 raise RuntimeError(f"the replication slot {slot} is gone, {LOST}")
             if found[0][1] == "lost":
                 raise RuntimeError(f"the replication slot {slot} has lost its log (max_slot_wal_keep_size), {LOST}")
+            self._advance(slot, orders["offset"][1].get("lsn_commit"))
         elif found and orders["owns_slot"]:
             self.ask(f"SELECT pg_drop_replication_slot('{slot}')")  # a new one begins exactly at the first copy
+
+    def _advance(self, slot: str, lsn: int | None) -> None:
+        """Move the slot to the last commit, whose acknowledgement may have been lost with its process.
+
+        Without it, a run that is killed after each of its commits would keep the log of all of them.
+        """
+        if lsn is None:
+            return
+        to = f"'{lsn >> 32:X}/{lsn & 0xFFFFFFFF:X}'::pg_lsn"
+        is_behind = f"active_pid IS NULL AND confirmed_flush_lsn < {to} AND {to} <= pg_current_wal_flush_lsn()"
+        with suppress(Exception):  # a server that does not let us: the next acknowledgement does it
+            self.ask(
+                f"SELECT pg_replication_slot_advance(slot_name, {to}) FROM pg_replication_slots"
+                f" WHERE slot_name = '{slot}' AND {is_behind}"
+            )
 
     def look(self) -> None:
         try:
