@@ -8,6 +8,7 @@ from __future__ import annotations
 import io
 import os
 import re
+from codecs import BOM_UTF8
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Literal, Protocol
 
@@ -200,28 +201,46 @@ def read_json_lines(source: TextSource, schema: pa.Schema | None = None) -> pa.T
     """Return the rows of lines of JSON objects. `schema`: types of columns that are known, others are inferred."""
     with reading("The data cannot be read as JSON lines"):
         data = read_bytes(source) if isinstance(source, str) else source
-        _check_depth(data)
-        found = pa.json.read_json(io.BytesIO(data), parse_options=pa.json.ParseOptions(explicit_schema=schema))
+        data = data.removeprefix(BOM_UTF8)
+        # Arrow divides the data at line ends, also inside a value of several lines.
+        block = None if _is_object_a_line(data) else min(len(data) + 1, MOST_CSV)
+        found = pa.json.read_json(
+            io.BytesIO(data),
+            read_options=pa.json.ReadOptions(block_size=block),
+            parse_options=pa.json.ParseOptions(explicit_schema=schema),
+        )
         check_types(found.schema)
         found.validate(full=True)
         return found
 
 
-def _check_depth(data: bytes) -> None:
-    """Raise InvalidInput (13) for values that are nested too deeply for Arrow's parser."""
+def _is_object_a_line(data: bytes) -> bool:
+    """Return True if each line is one object, and False for other objects, such as those of several lines.
+
+    Raises InvalidInput (13) for values that are nested too deeply for Arrow's parser, and for values outside objects:
+    Arrow's parser takes a null for a row of NULLs, and crashes if it comes first.
+    """
+    is_deep, is_outside = False, False
     try:
         for line in io.BytesIO(data):
             if not line.isspace():
                 _SKIPPED.decode(line)
-        return
+                is_outside = is_outside or not line.lstrip().startswith(b"{")
+        is_plain = True
     except RecursionError:
-        is_deep = True
+        is_deep, is_plain = True, False
     except msgspec.DecodeError:  # no JSON, or a value of several lines
-        codes = np.frombuffer(_TEXTS.sub(b"", data), np.uint8)
-        steps = np.isin(codes, (0x5B, 0x7B)).astype(np.int32) - np.isin(codes, (0x5D, 0x7D)).astype(np.int32)
-        is_deep = bool(len(steps)) and int(steps.cumsum().max()) > MAX_JSON_DEPTH
+        is_plain = False
+        codes = np.frombuffer(_TEXTS.sub(b'""', data), np.uint8)
+        opens = np.isin(codes, (0x5B, 0x7B))
+        depths = (opens.astype(np.int32) - np.isin(codes, (0x5D, 0x7D))).cumsum()
+        is_deep = bool(len(depths)) and int(depths.max()) > MAX_JSON_DEPTH
+        is_outside = bool(np.any((depths == 0) & ~np.isin(codes, (0x7D, *b" \t\r\n"))))
     if is_deep:
         raise InvalidInputError("The data is nested too deeply.")
+    if is_outside:
+        raise InvalidInputError("Each line must be an object of JSON, and there is something outside of objects.")
+    return is_plain
 
 
 def _input(source: TextSource) -> Any:

@@ -368,6 +368,36 @@ def test_lines_that_are_nested_too_deeply_for_a_parser_are_refused() -> None:
                 read_json_lines(text.encode())
 
 
+OBJECTS: tuple[str, ...] = ('{"a":1}', '\ufeff{"a":1}\n', '{"a":1} {"a":2}', '{"a":1}\r{"a":2}\r\n', '{\n"a":\nnull\n}')
+OBJECTS += ('{"a":"}null{"}', '\n {"a":1}\n\n')
+NO_OBJECTS: tuple[str, ...] = (
+    "null",
+    '{"a":1}\nnull',
+    '{"a":1} null',
+    '{"a":1}\rnull',
+    'null{"a":1}',
+    "\ufeffnull",
+    "null, 3",
+)
+NO_OBJECTS += ('"{null}"', "[null]", "1", '{"a":1}{null', '{"a":1}}\nnull', '{"a":1}"{"\nnull', '{"a":1}\x00null')
+
+
+def test_json_outside_of_objects_is_refused() -> None:
+    """A null for a row ended the process of Arrow's parser if it came first, and was a row of NULLs elsewhere."""
+    for text in OBJECTS:
+        assert read_json_lines(text.encode()).column_names == ["a"]
+    for text in NO_OBJECTS:
+        with pytest.raises(InvalidInputError):
+            read_json_lines(text.encode())
+        with pytest.raises(InvalidInputError):
+            read_json_lines(text.encode(), pa.schema({"a": pa.int64()}))
+
+
+def test_arrow_does_not_begin_a_block_inside_a_value_of_several_lines() -> None:
+    text = '{"a":["' + "x" * ((1 << 20) - 100) + '",\n' + "null," * 100 + "null]}"
+    assert len(read_json_lines(text.encode())["a"][0]) == 102
+
+
 def test_a_name_that_is_no_text_is_refused_at_every_depth() -> None:
     for line in (b'{"\xd9": 1}', b'{"a": {"\xd9": 1}}', b'{"a": [{"b": {"\xd9": 1}}]}'):
         with pytest.raises(InvalidInputError):

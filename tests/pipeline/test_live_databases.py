@@ -201,7 +201,8 @@ class SlotWatch(threading.Thread):
         state = self.state(None)
         if state is None or state[0] < 2:
             return
-        found = self.server.run("SELECT confirmed_flush_lsn - '0/0' FROM pg_replication_slots")
+        # A server that was killed has the slot as it was at its last checkpoint, until the engine is there again.
+        found = self.server.run("SELECT confirmed_flush_lsn - '0/0' FROM pg_replication_slots WHERE active")
         before = self.places.get(state[0] - 1) or self.before(state[0])
         if found and before is not None and self.state(None) == state:
             self.looks += 1

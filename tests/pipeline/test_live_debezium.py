@@ -116,6 +116,29 @@ def test_tables_made_by_the_schemas_of_messages_hold_what_the_database_selects(
     assert {name: known[name] for name in wanted} == wanted
 
 
+def test_a_table_whose_first_message_is_a_truncation_has_the_keys_of_the_source(
+    given: Given, recording: Recording
+) -> None:
+    """A truncation has no key: the table that it made had none, and no later truncation took a row out of it."""
+    topic, key, value = recorded(recording, 1)[0][0]
+
+    def record(lsn: int, op: str) -> list[str | None]:
+        message = json.loads(value)
+        message["payload"] |= {"op": op, "after": message["payload"]["after"] if op == "c" else None, "before": None}
+        message["payload"]["source"]["lsn"] = lsn
+        return [topic, key if op == "c" else None, json.dumps(message)]
+
+    batches = [[record(10, "t")], [record(20, "t"), record(30, "c")], [record(40, "t")], [record(50, "c")]]
+    for count, rows in ((1, None), (2, 1), (3, 0), (4, 1)):
+        run_pipeline(given.batches(batches[:count]))
+        name = "raw." + topic.rpartition(".")[2]
+        assert (name in given.catalog) == (rows is not None)
+        if rows is not None:
+            table = given.catalog[name]
+            assert (table.definition.keys, table.definition.sequence) == (("id",), ("_lsn",))
+            assert table.count() == rows
+
+
 @pytest.mark.parametrize("dies_after", [1, 2])
 def test_an_engine_that_dies_before_its_acknowledgement_gives_nothing_twice(
     given: Given, recording: Recording, dies_after: int

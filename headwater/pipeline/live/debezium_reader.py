@@ -160,13 +160,20 @@ class DebeziumReader:
         tables: dict[str, list[tuple[str | None, str]]] = {}
         for topic, key, value in records:
             tables.setdefault(topic, []).append((key, value))
-        return [self._part(topic, found) for topic, found in tables.items()]
+        parts = [self._part(topic, found) for topic, found in tables.items()]
+        return [part for part in parts if part is not None]
 
-    def _part(self, topic: str, records: Sequence[tuple[str | None, str]]) -> RowsPart:
+    def _part(self, topic: str, records: Sequence[tuple[str | None, str]]) -> RowsPart | None:
+        """Return records of a table as a part; None for truncations of a table that is not there yet.
+
+        A truncation has no key, so a table that it created would have none.
+        """
         name = topic.removeprefix(f"{PREFIX}.").rpartition(".")[2]
         table = self._context.table(name)
         if self._made.setdefault(table, topic) != topic:
             raise twice(self._context, name, table)
+        if all(key is None and is_truncation(value) for key, value in records) and table not in self._context.catalog:
+            return None
         columns: dict[str, Any] = {}
         for text in dict.fromkeys(value[: value.find(PAYLOAD)] for _, value in records):
             columns |= table_columns(self._schema(text), self._sequence)
@@ -183,6 +190,10 @@ class DebeziumReader:
         if text not in self._schemas:
             self._schemas[text] = json.loads(text + "}")["schema"]
         return self._schemas[text] or {}
+
+
+def is_truncation(message: str) -> bool:
+    return bool(json.loads(message)["payload"]["op"] == "t")
 
 
 def table_names(context: LiveContext, names: Sequence[str]) -> list[str]:
