@@ -379,7 +379,7 @@ NO_OBJECTS: tuple[str, ...] = (
     "\ufeffnull",
     "null, 3",
 )
-NO_OBJECTS += ('"{null}"', "[null]", "1", '{"a":1}{null', '{"a":1}}\nnull', '{"a":1}"{"\nnull', '{"a":1}\x00null')
+NO_OBJECTS += ("null, 3", '"{null}"', "[null]", "1", '{"a":1}{null', '{"a":1}}\nnull', '{"a":1}"{"\nnull', '{"a":1}\x00null')
 
 
 def test_json_outside_of_objects_is_refused() -> None:
