@@ -368,18 +368,10 @@ def test_lines_that_are_nested_too_deeply_for_a_parser_are_refused() -> None:
                 read_json_lines(text.encode())
 
 
-OBJECTS: tuple[str, ...] = ('{"a":1}', '\ufeff{"a":1}\n', '{"a":1} {"a":2}', '{"a":1}\r{"a":2}\r\n', '{\n"a":\nnull\n}')
-OBJECTS += ('{"a":"}null{"}', '\n {"a":1}\n\n')
-NO_OBJECTS: tuple[str, ...] = (
-    "null",
-    '{"a":1}\nnull',
-    '{"a":1} null',
-    '{"a":1}\rnull',
-    'null{"a":1}',
-    "\ufeffnull",
-    "null, 3",
-)
-NO_OBJECTS += ("null, 3", '"{null}"', "[null]", "1", '{"a":1}{null', '{"a":1}}\nnull', '{"a":1}"{"\nnull', '{"a":1}\x00null')
+OBJECTS = ['{"a":1}', '\ufeff{"a":1}\n', '{"a":1} {"a":2}', '{"a":1}\r{"a":2}\r\n', '{\n"a":\nnull\n}']
+OBJECTS += ['{"a":"}null{"}', '\n {"a":1}\n\n']
+NO_OBJECTS = ["null", '{"a":1}\nnull', '{"a":1} null', '{"a":1}\rnull', 'null{"a":1}', "\ufeffnull", "null, 3"]
+NO_OBJECTS += ['"{null}"', "[null]", "1", '{"a":1}{null', '{"a":1}}\nnull', '{"a":1}"{"\nnull', '{"a":1}\x00null']
 
 
 def test_json_outside_of_objects_is_refused() -> None:
