@@ -1,7 +1,8 @@
 """Events into a published table: Debezium files through Spark, Kafka, and the latency of a resident run.
 
-`python -m benchmarks.live [events]` (100,000 a batch): batches of Debezium files into one table on `local[2]`. Ours is
-a run of a pipeline file. Beside it stands the job that one would write by hand: a stream of JSON files whose
+`python -m benchmarks.live [events] [rows]`: batches of Debezium files (100,000 events) into one table (200,000 rows,
+which a first batch lays down) on `local[2]`. Ours is a run of a pipeline file.
+Beside it stands the job that one would write by hand: a stream of JSON files whose
 `foreachBatch` keeps the newest event of each key and merges it into a Delta table. The merge is deltalake's
 (`pip install --target D deltalake`, PYTHONPATH=D): Delta's own jar does not run on this Spark. The sides take turns.
 `python -m benchmarks.live kafka SERVERS [events]`: the same events from a topic of four partitions, ours alone.
@@ -29,7 +30,7 @@ from benchmarks.measure import RESULTS
 from headwater.catalog import Catalog
 from headwater.pipeline import read_pipeline, run_pipeline, watch_pipeline
 
-BATCHES, FILES, KEYS, PARTITIONS = 3, 4, 200_000, 4
+BATCHES, FILES, KEYS, PARTITIONS = 5, 4, 200_000, 4
 MASTER = "local[2]"
 TABLE = """
 [table."raw.orders"]
@@ -40,21 +41,22 @@ sequence_by = ["_lsn"]
 HEAD = '[pipeline]\nname = "live"\ncatalog = "./lake"\nengine = "{engine}"\n{master}\n[[source]]\nname = "orders"\n'
 
 
-def events(batch: int, count: int) -> Iterator[str]:
-    """Yield changes of random keys: one in ten is a delete."""
+def events(batch: int, count: int, keys: int = KEYS) -> Iterator[str]:
+    """Yield changes of random keys: one in ten is a delete. Batch 0 has an insert of every key."""
     chance = np.random.default_rng(batch)
-    ids, totals = chance.integers(0, KEYS, count).tolist(), chance.random(count).tolist()
-    for n, (id, total) in enumerate(zip(ids, totals, strict=True)):
-        lsn = batch * count + n
+    count = count if batch else keys
+    ids = chance.integers(0, keys, count).tolist() if batch else range(keys)
+    for n, (id, total) in enumerate(zip(ids, chance.random(count).tolist(), strict=True)):
+        lsn = batch * keys * 10 + n
         row = {"id": id, "sku": f"P{id % 97}", "total": total, "updated_at": lsn}
-        gone = n % 10 == 9
+        gone = n % 10 == 9 and batch > 0
         change = {"before": row if gone else None, "after": None if gone else row, "op": "d" if gone else "u"}
         yield json.dumps({**change, "source": {"lsn": lsn}, "ts_ms": lsn})
 
 
-def write_files(folder: Path, batch: int, count: int) -> None:
+def write_files(folder: Path, batch: int, count: int, keys: int) -> None:
     folder.mkdir(parents=True, exist_ok=True)
-    lines = list(events(batch, count))
+    lines = list(events(batch, count, keys))
     for file in range(FILES):
         (folder / f"{batch:04}-{file}.json").write_text("\n".join(lines[file::FILES]) + "\n")
 
@@ -118,18 +120,20 @@ def timed(act: Any) -> float:
     return time.perf_counter() - began
 
 
-def compare(count: int, folder: Path) -> list[str]:
+def compare(count: int, keys: int, folder: Path) -> list[str]:
     spark = session(folder / "ours")
     pipeline = write_pipeline(folder / "ours", 'path = "in/*.json"\nformat = "debezium"')
     by_hand = ByHand(spark, folder / "peer") if importlib.util.find_spec("deltalake") else None
     mine, theirs = [], []
     for batch in range(BATCHES + 1):
-        for side in ("ours", "peer"):
-            write_files(folder / side / "in", batch, count)
+        write_files(folder / "ours" / "in", batch, count, keys)
+        (folder / "peer" / "in").mkdir(parents=True, exist_ok=True)
+        for file in (folder / "ours" / "in").glob(f"{batch:04}-*"):
+            os.link(file, folder / "peer" / "in" / file.name)
         mine.append(timed(lambda: run_pipeline(pipeline, spark)))
         if by_hand is not None:
             theirs.append(timed(by_hand.take))
-    found = [f"ours: {rate(count, mine)} (batches of {count:,}: {shown(mine)} s)"]
+    found = [f"ours: {rate(count, mine)} (a table of {keys:,} rows, batches of {count:,}: {shown(mine)} s)"]
     if by_hand is None:
         return [*found, "by hand: not measured, deltalake cannot be imported"]
     table = Catalog(str(folder / "ours" / "lake"))["raw.orders"].serving.to_arrow(columns=["id", "sku", "_lsn"])
@@ -140,7 +144,7 @@ def compare(count: int, folder: Path) -> list[str]:
 
 
 def rate(count: int, seconds: list[float]) -> str:
-    """Return the events per second of the median batch; the first warms both up."""
+    """Return the events per second of the median batch. The first one fills the table."""
     return f"{count / statistics.median(seconds[1:]):,.0f} events/s"
 
 
@@ -213,7 +217,9 @@ def main(arguments: list[str]) -> None:
         elif arguments[:1] == ["kafka"]:
             lines = from_kafka(arguments[1], int(arguments[2]) if len(arguments) > 2 else 100_000, Path(name))
         else:
-            lines = compare(int(arguments[0]) if arguments else 100_000, Path(name))
+            numbers = [int(each.replace("_", "")) for each in arguments]
+            count, keys = (*numbers, *(100_000, KEYS)[len(numbers) :])
+            lines = compare(count, keys, Path(name))
     load = os.getloadavg()[0]
     lines.append(f"load of the machine: {load:.1f} on {os.cpu_count()} cores")
     print("\n".join(lines))
