@@ -124,6 +124,25 @@ def test_a_caller_is_told_of_what_it_may_describe_and_learns_nothing_of_the_rest
     hidden.close()
 
 
+def test_the_end_of_a_page_tells_nothing_of_names_that_a_caller_may_not_see(lake: Catalog, http: httpx.Client) -> None:
+    """A page of so many changes below a name ended where the first of them was: its position told that there is one."""
+    namespace: Any = lake.namespace
+    key = {"x-api-key": create_key(namespace.store, SystemClock(), "reader", ["a"])[1]}
+    for number in range(3):
+        lake["b.two"].upsert([{"id": number}])
+        lake["a.one"].upsert([{"id": number}])
+    lake.rename_table("a.one", "b.taken")
+
+    def ask(*below: str) -> dict[str, Any]:
+        asked = {"after": 0, "limit": 1, "below": below}
+        told: dict[str, Any] = http.post("/headwater/v1/log", json=asked, headers=key).json()
+        return told
+
+    assert ask("b", "two") == ask("b", "nothing") == ask("b") == {"slot": lake.slot, "entries": [], "until": lake.slot}
+    assert ask("a", "one") == ask("a", "nothing")
+    assert len(ask("a")["entries"]) == 1
+
+
 def test_a_stream_that_cannot_begin_is_an_error_and_one_that_is_over_ends(
     lake: Catalog, http: httpx.Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
