@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
-import msgspec
 import pyarrow as pa
 from lance_namespace import LanceNamespace
 
