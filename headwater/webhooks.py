@@ -136,6 +136,26 @@ def _place(to: str) -> tuple[str, int]:
 def _address(webhook: Webhook, host: str, port: int) -> str:
     found = [str(each[4][0]) for each in socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)]
     for each in found:
-        if not webhook.internal and not ipaddress.ip_address(each.partition("%")[0]).is_global:
+        if not webhook.internal and not _is_public(ipaddress.ip_address(each.partition("%")[0])):
             raise WebhookRefusedError(f"{host} is {each}, an internal address: {webhook.allowed_by} allows that")
     return found[0]
+
+
+CARRIERS = tuple(ipaddress.ip_network(each) for each in ("64:ff9b::/96", "::ffff:0:0:0/96", "::/96"))
+"""Networks whose last 32 bits are an address of IPv4, to which a gateway or this machine takes the packets."""
+GLOBAL_UNICAST = ipaddress.ip_network("2000::/3")
+PLATFORM = tuple(ipaddress.ip_network(each) for each in ("168.63.129.16/32", "192.0.0.0/24"))
+"""Addresses that a cloud or a router answers for its own machines, though no registry calls them private."""
+
+
+def _is_public(address: ipaddress.IPv4Address | ipaddress.IPv6Address) -> bool:
+    """Return True for an address of one host of the internet; one that carries another is judged by that too."""
+    if isinstance(address, ipaddress.IPv6Address):
+        carried = address.ipv4_mapped or address.sixtofour
+        if any(address in each for each in CARRIERS):
+            carried = ipaddress.IPv4Address(address.packed[-4:])
+        if carried is not None:
+            return _is_public(carried)
+        if address not in GLOBAL_UNICAST:
+            return False
+    return address.is_global and not address.is_multicast and not any(address in each for each in PLATFORM)

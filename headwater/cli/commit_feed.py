@@ -54,21 +54,26 @@ def handled(page: LogPage, left: int | None) -> int:
 
 def start(position: str | None, after: int | None) -> int | None:
     """Return the commit after which to begin: the kept one, or else `after`."""
+    if not position:
+        return after
     try:
-        text = Path(position).read_text(encoding="utf-8").strip() if position else ""
+        text = Path(position).read_text(encoding="utf-8").strip()
     except FileNotFoundError:
-        text = ""
+        return after
     except OSError as error:
         raise InvalidInputError(f"The position {position} cannot be read: {error.strerror}.") from None
-    if text and not (text.isascii() and text.isdigit()):
+    if not (text.isascii() and text.isdigit()):
         raise InvalidInputError(f"The file {position} holds no commit: {text[:40]!r}.")
-    return int(text) if text else after
+    return int(text)
 
 
 def keep(position: str, slot: int) -> None:
     """Write a position, so that a reader finds the old or the new one."""
-    new = Path(f"{position}.new")
-    new.write_text(f"{slot}\n", encoding="utf-8")
+    new = f"{position}.new"
+    with open(new, "w", encoding="utf-8") as file:
+        file.write(f"{slot}\n")
+        file.flush()
+        os.fsync(file.fileno())
     os.replace(new, position)
 
 

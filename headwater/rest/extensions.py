@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
-import msgspec
 import pyarrow as pa
 from lance_namespace import LanceNamespace
 
@@ -42,7 +42,6 @@ from headwater.rest.routes import (
 )
 from headwater.verbs.all_verbs import BY_OPERATION as VERB_ROWS
 from headwater.verbs.all_verbs import fields_of
-from headwater.verbs.catalog import LogPage, only_below
 from headwater.verbs.object_verbs import ObjectPage, no_object
 from headwater.verbs.verb import Verb, VerbSession, require
 
@@ -104,7 +103,12 @@ def session_of(namespace: LanceNamespace, call: Call) -> VerbSession:
         if call.accept is not None:
             call.accept(size)
 
-    session = VerbSession(namespace, caller.name, author, lambda: _rows(call, accept), call.accept)
+    @cache
+    def visible() -> Projection:
+        return Projection(caller, require(session.can.metastore), session.can)
+
+    told = (lambda entry: entry) if caller is OWNER else (lambda entry: visible().log_entry(entry))
+    session = VerbSession(namespace, caller.name, author, lambda: _rows(call, accept), call.accept, told=told)
     return session
 
 
@@ -126,17 +130,9 @@ def _handler(row: Verb) -> Handler:
             found = project(Projection(call.asker, session.can.metastore, session.can), found)
             if found is None:
                 raise no_object(call.request)
-        if isinstance(found, LogPage):
-            seen = [only_below(entry, call.request.below) for entry in found.entries]  # of what the caller may see
-            found = LogPage(found.slot, [entry for entry in seen if entry is not None], found.until)
         return found if row.returns_rows else row.wrap(found)
 
     return handle
-
-
-def _project_log(visible: Projection, answer: Any) -> object:
-    """A caller with a scope gets the number of every commit, and of each the changes that it may describe."""
-    return msgspec.structs.replace(answer, entries=[visible.log_entry(entry) for entry in answer.entries])
 
 
 def _project_objects(visible: Projection, answer: ObjectPage) -> ObjectPage:
@@ -150,7 +146,6 @@ def _project_definition(visible: Projection, answer: dict[str, Any]) -> dict[str
 
 
 _PROJECTIONS: dict[str, Callable[[Projection, Any], Any]] = {
-    "ReadLog": _project_log,
     "DescribeHistory": lambda visible, entries: [visible.history_entry(entry) for entry in entries],
     "ListStreamDeltas": lambda visible, deltas: [visible.delta(each) for each in deltas],
     "DescribeStreamTable": _project_definition,

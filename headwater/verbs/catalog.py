@@ -164,7 +164,8 @@ def commit_after(metastore: Metastore, request: ReadLog) -> int:
 def read_log(session: VerbSession, request: ReadLog) -> LogPage:
     """Return the transactions after a slot; with `wait_seconds` the server waits for the next one.
 
-    All entries of a commit are on one page, so that its number is where the next page begins.
+    All entries of a commit are on one page, so that its number is where the next page begins. Pages are cut by what the
+    caller may be told: the end of one would tell of changes that it may not see.
     """
     metastore = require(session.can.metastore)
     newest, found = seen_by(session).slot, list[LogEntry]()
@@ -176,7 +177,7 @@ def read_log(session: VerbSession, request: ReadLog) -> LogPage:
         if len(found) >= min(max(request.limit, 1), MAX_ENTRIES) and entry.slot != found[-1].slot:
             until = found[-1].slot
             break
-        told = only_below(entry, request.below)
+        told = only_below(session.told(entry), request.below)
         found += [told] if told is not None else []
     return LogPage(newest, found, until)
 

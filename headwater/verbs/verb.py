@@ -14,7 +14,7 @@ import pyarrow as pa
 from lance_namespace import LanceNamespace
 
 from headwater.errors import UnsupportedOperationError
-from headwater.metastore import Metastore
+from headwater.metastore import LogEntry, Metastore
 from headwater.namespace.abilities import CatalogAbilities, abilities_of
 
 Ability = TypeVar("Ability")
@@ -80,6 +80,7 @@ class VerbSession:
     `caller`: who calls, as transactions tell callers apart. `author`: the author of the transactions it begins.
     `rows`: returns a reader of the rows that came with the call. `accept`: called with the size of rows, in bytes,
     before they are decoded; raises if that is too much. `sizes`: has that size once `rows` was called.
+    `told`: returns a transaction as far as the caller may be told of it.
     """
 
     namespace: LanceNamespace
@@ -88,6 +89,7 @@ class VerbSession:
     rows: Callable[[], pa.RecordBatchReader] | None = None
     accept: Callable[[int], None] | None = None
     sizes: list[int] = field(default_factory=list)
+    told: Callable[[LogEntry], LogEntry] = lambda entry: entry
 
     @cached_property
     def can(self) -> CatalogAbilities:

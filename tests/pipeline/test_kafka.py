@@ -250,6 +250,18 @@ def test_a_topic_that_was_cut_behind_the_offset_is_an_error_that_counts_what_was
         checked_offsets({"t": {"1": 9}}, {"t": {1: (0, 3)}}, False)
 
 
+def test_a_topic_that_was_made_anew_is_read_from_its_beginning_in_all_partitions() -> None:
+    """A partition that was gone went unnoticed, and the others went on at offsets of the old topic."""
+    known, fewer = {"t": {"0": 5, "1": 5}}, {"t": {0: (0, 8)}}
+    with pytest.raises(InvalidInputError, match=r"t\[1\] is gone: the topic was made anew"):
+        checked_offsets(begun(known, fewer, "latest"), fewer, False)
+    assert checked_offsets(begun(known, fewer, "latest"), fewer, True)[0] == {"t": {"0": 0}}
+    shorter = {"t": {0: (0, 8), 1: (0, 2), 2: (0, 1)}}
+    assert checked_offsets(begun(known, shorter, "latest"), shorter, True)[0] == {"t": {"0": 0, "1": 0, "2": 0}}
+    with pytest.raises(InvalidInputError, match="ordered by _offset, which begins anew too"):
+        check_partitions(known, {"t": {0: (0, 8), 1: (0, 2)}}, "t")  # its rows would all be late
+
+
 def test_a_partition_that_its_topic_got_later_begins_at_its_first_message() -> None:
     limits = {"t": {0: (0, 7), 1: (0, 4)}}
     assert begun({}, limits, "latest") == {"t": {"0": 7, "1": 4}}

@@ -170,6 +170,48 @@ def test_a_first_copy_that_was_broken_off_is_begun_again_with_new_tables(tmp_pat
         assert not live_state(catalog, "shop").is_partial
 
 
+def test_a_copy_that_is_begun_again_takes_no_rows_of_others_out_of_its_table(tmp_path: Path) -> None:
+    """The table was dropped with all that somebody else had in it."""
+    catalog = Catalog(str(tmp_path / "lake"))
+    catalog.create_namespace("raw")
+    catalog.create_stream_table("raw.a", pa.schema(COLUMNS), keys="id").upsert([{"id": 9, "n": 9}], source="mine")
+    shop = Listed([pair(1), pair(2), pair(3)], partial_until=2, fails_at=1)
+    with listed(tmp_path, shop=shop) as pipeline:
+        with pytest.raises(ServiceUnavailableError):
+            run_pipeline(pipeline)
+        shop.fails_at, shop.batches = None, [pair(2), pair(3)]
+        run_pipeline(pipeline)
+        assert (rows(catalog, "raw.a"), rows(catalog, "raw.b")) == ([(2, 2), (3, 3), (9, 9)], [(2, -2), (3, -3)])
+
+
+@pytest.mark.parametrize("way", ["drop", "rename"])
+def test_a_table_that_went_is_not_begun_anew_without_its_earlier_rows(tmp_path: Path, way: str) -> None:
+    """The next batch made a new table of its rows alone, without a word."""
+    shop = Listed([pair(1)])
+    with listed(tmp_path, shop=shop) as pipeline:
+        run_pipeline(pipeline)
+        catalog = Catalog(str(tmp_path / "lake"))
+        catalog.drop_table("raw.a") if way == "drop" else catalog.rename_table("raw.a", "raw.old")
+        shop.batches.append(pair(2))
+        with pytest.raises(InvalidInputError, match=r"has filled raw\.a, which was dropped or renamed since"):
+            run_pipeline(pipeline)
+        assert "raw.a" not in catalog
+        assert (rows(catalog, "raw.b"), live_state(catalog, "shop").offset) == ([(1, -1)], 1)
+        run_pipeline(pipeline, full_refresh=["raw.a", "raw.b"])
+        assert rows(catalog, "raw.a") == [(1, 1), (2, 2)]
+
+
+def test_the_only_table_of_a_source_can_be_made_anew_after_it_was_dropped(tmp_path: Path) -> None:
+    shop = Listed([{"a": [{"id": 1, "n": 1}]}])
+    with listed(tmp_path, shop=shop) as pipeline:
+        run_pipeline(pipeline)
+        catalog = Catalog(str(tmp_path / "lake"))
+        catalog.drop_table("raw.a")
+        run_pipeline(pipeline)
+        run_pipeline(pipeline, full_refresh=["raw.a"])
+        assert rows(catalog, "raw.a") == [(1, 1)]
+
+
 def test_new_columns_are_added_and_a_type_that_does_not_fit_takes_nothing(tmp_path: Path) -> None:
     shop = Listed([{"a": [{"id": 1, "n": 1}]}])
     with listed(tmp_path, shop=shop) as pipeline:

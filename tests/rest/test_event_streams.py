@@ -124,6 +124,25 @@ def test_a_caller_is_told_of_what_it_may_describe_and_learns_nothing_of_the_rest
     hidden.close()
 
 
+def test_the_end_of_a_page_tells_nothing_of_names_that_a_caller_may_not_see(lake: Catalog, http: httpx.Client) -> None:
+    """A page of so many changes below a name ended where the first of them was: its position told that there is one."""
+    namespace: Any = lake.namespace
+    key = {"x-api-key": create_key(namespace.store, SystemClock(), "reader", ["a"])[1]}
+    for number in range(3):
+        lake["b.two"].upsert([{"id": number}])
+        lake["a.one"].upsert([{"id": number}])
+    lake.rename_table("a.one", "b.taken")
+
+    def ask(*below: str) -> dict[str, Any]:
+        asked = {"after": 0, "limit": 1, "below": below}
+        told: dict[str, Any] = http.post("/headwater/v1/log", json=asked, headers=key).json()
+        return told
+
+    assert ask("b", "two") == ask("b", "nothing") == ask("b") == {"slot": lake.slot, "entries": [], "until": lake.slot}
+    assert ask("a", "one") == ask("a", "nothing")
+    assert len(ask("a")["entries"]) == 1
+
+
 def test_a_stream_that_cannot_begin_is_an_error_and_one_that_is_over_ends(
     lake: Catalog, http: httpx.Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -215,10 +234,29 @@ def test_a_commit_is_sent_to_a_webhook_and_the_position_stays_where_it_was_not_t
     assert kept.read_text() == before
 
 
-@pytest.mark.parametrize("host", ["127.0.0.1", "169.254.169.254", "192.168.1.1", "::1", "fe80::1%eth0", "0.0.0.0"])
+INTERNAL = [
+    *("127.0.0.1", "169.254.169.254", "192.168.1.1", "::1", "fe80::1%eth0", "0.0.0.0", "::", "fd00::1"),
+    *("::ffff:10.0.0.1", "::10.0.0.1", "64:ff9b::10.0.0.1", "64:ff9b:1::1", "2002:a00:1::1"),  # they carry another
+    *("fec0::1", "ff02::1", "224.0.0.1", "168.63.129.16", "192.0.0.192", "100.64.0.1"),
+]
+
+
+@pytest.mark.parametrize("host", INTERNAL)
 def test_no_name_leads_a_webhook_to_an_internal_address(host: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("socket.getaddrinfo", lambda *args, **kwargs: [(2, 1, 6, "", (host, 443))])
     with pytest.raises(hooks.WebhookRefusedError):
+        hooks.post(hooks.Webhook("https://hooks.example.com", "env:HOOK_KEY"), b"{}", 0)
+
+
+@pytest.mark.parametrize("host", ["8.8.8.8", "2606:4700::1111", "::ffff:8.8.8.8", "64:ff9b::8.8.8.8"])
+def test_a_public_address_is_connected_to(host: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    def connect(place: tuple[str, int], timeout: float) -> None:
+        raise OSError(f"connected to {place[0]}")
+
+    monkeypatch.setenv("HOOK_KEY", "k")
+    monkeypatch.setattr("socket.getaddrinfo", lambda *args, **kwargs: [(2, 1, 6, "", (host, 443))])
+    monkeypatch.setattr("socket.create_connection", connect)
+    with pytest.raises(OSError, match=f"connected to {host}"):
         hooks.post(hooks.Webhook("https://hooks.example.com", "env:HOOK_KEY"), b"{}", 0)
 
 
@@ -241,6 +279,9 @@ def test_a_webhook_that_cannot_be_is_refused(to: str, secret: str, told: str) ->
 def test_a_position_that_is_none_is_refused(tmp_path: Path) -> None:
     file = tmp_path / "position"
     assert commit_feed.start(str(file), 7) == 7
+    file.write_text("")  # a full disk, or a machine that lost power
+    with pytest.raises(InvalidInputError, match="holds no commit"):
+        commit_feed.start(str(file), 7)
     file.write_text("soon\n")
     with pytest.raises(InvalidInputError):
         commit_feed.start(str(file), None)

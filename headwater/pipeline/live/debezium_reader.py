@@ -119,7 +119,6 @@ class DebeziumReader:
         self._sequence = CONNECTORS[spec.connector].sequence
         self.is_caught_up = False
         self._schemas: dict[str, Mapping[str, Any] | None] = {}
-        self._made: dict[str, str] = {}
         catalog = metastore_of(context.catalog.namespace)
         slot = slot_of(str(catalog.properties.root), context.source)
         self._scratch = Path(tempfile.mkdtemp(prefix="headwater-debezium-"))
@@ -168,10 +167,8 @@ class DebeziumReader:
 
         A truncation has no key, so a table that it created would have none.
         """
-        name = topic.removeprefix(f"{PREFIX}.").rpartition(".")[2]
-        table = self._context.table(name)
-        if self._made.setdefault(table, topic) != topic:
-            raise twice(self._context, name, table)
+        origin = topic.removeprefix(f"{PREFIX}.")
+        table = self._context.table(origin.rpartition(".")[2])
         if all(key is None and is_truncation(value) for key, value in records) and table not in self._context.catalog:
             return None
         columns: dict[str, Any] = {}
@@ -183,7 +180,7 @@ class DebeziumReader:
         sequence = spec.sequence or (self._sequence if spec.keys or keys else ())
         options = {"apply_as_truncates": True, "reads_first": True}
         data = "\n".join(value for _, value in records)
-        return RowsPart(table, data, "debezium", options, columns, keys, sequence, spec)
+        return RowsPart(table, data, "debezium", options, columns, keys, sequence, spec, origin)
 
     def _schema(self, text: str) -> Mapping[str, Any]:
         """Return the schema at the beginning of a message: `{"schema":{...}`."""
@@ -201,16 +198,11 @@ def table_names(context: LiveContext, names: Sequence[str]) -> list[str]:
     found = [context.table(name) for name in names]
     for name, table in zip(names, found, strict=True):
         if found.count(table) > 1:
-            raise twice(context, name, table)
+            raise InvalidInputError(
+                f"The source {context.source!r} has two tables {name!r}, and both go into {table}: leave one out with "
+                "tables = [...], or read them by two sources."
+            )
     return found
-
-
-def twice(context: LiveContext, name: str, table: str) -> InvalidInputError:
-    """Return the error of two tables of a source that go into one."""
-    return InvalidInputError(
-        f"The source {context.source!r} has two tables {name!r}, and both go into {table}: leave one out with "
-        "tables = [...], or read them by two sources."
-    )
 
 
 def is_partial(offset: Sequence[Any]) -> bool:

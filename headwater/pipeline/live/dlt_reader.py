@@ -128,6 +128,12 @@ class DltPart:
     files: tuple[str, ...]
     package: Package
     context: LiveContext
+    origin: str = ""
+
+    @property
+    def is_whole(self) -> bool:
+        load = self.package.client.load_of(self.name)
+        return load.is_snapshot or load.is_made_again
 
     def land(self, catalog: Catalog, source: str) -> LandingReport:
         """Land the files inside the open transaction of `catalog`."""

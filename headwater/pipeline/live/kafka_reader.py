@@ -142,6 +142,11 @@ class KafkaPart:
     runner: Runner
     columns: Mapping[str, Any] = field(default_factory=dict)
     from_spark: bool = False
+    is_whole: bool = False
+
+    @property
+    def origin(self) -> str:
+        return self.ranges[0].topic
 
     def land(self, catalog: Catalog, source: str) -> LandingReport:
         """Land the messages inside the open transaction of `catalog`."""

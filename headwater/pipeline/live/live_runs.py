@@ -94,7 +94,7 @@ class LiveReaders:
         state = live_state(self._catalog, source.name)
         if state.is_partial:
             self._say(f"{source.name}: its first copy was broken off and is begun again")
-            begin_source_again(self._catalog, source.name, state.tables)
+            begin_source_again(self._catalog, source.name, state.tables, keep_others=True)
             state = live_state(self._catalog, source.name)
         spec_of = self._pipeline.spec_of
         by = self._runner, self._say, str(self._pipeline.folder)
@@ -151,7 +151,9 @@ def with_live_tables(pipeline: Pipeline, catalog: Catalog) -> Pipeline:
     made = [name for source in pipeline.live for name in live_state(catalog, source.name, False).tables]
     specs = {table.name: table for table in pipeline.tables}
     for name in dict.fromkeys([*made, *specs]):
-        if pipeline.is_live(name) and name in catalog:
+        if pipeline.is_live(name) and name not in catalog:
+            specs.setdefault(name, pipeline.spec_of(name))  # it was dropped: it can be named to be made anew
+        elif pipeline.is_live(name):
             table = catalog[name]
             if isinstance(table, CatalogStream):
                 known = table.definition
@@ -203,13 +205,29 @@ def begin_again(
     return chosen(pipeline, (*select, *refresh)), left
 
 
-def begin_source_again(catalog: Catalog, source: str, tables: Sequence[str]) -> None:
-    """Drop tables of a live source and forget its offset, in one commit."""
+def begin_source_again(catalog: Catalog, source: str, tables: Sequence[str], keep_others: bool = False) -> None:
+    """Drop tables of a live source and forget its offset, in one commit.
+
+    `keep_others`: of a table that has rows from elsewhere take out only those of the source.
+    """
 
     def work(tx: Catalog) -> None:
         for table in tables:
-            if table in tx:
+            if table not in tx:
+                continue
+            stream = tx[table]
+            if keep_others and isinstance(stream, CatalogStream) and _has_others(stream, source):
+                stream.undo(source=source)
+            else:
                 tx.drop_table(table)
         forget(tx, source)
 
     catalog.run(work, f"begin the source {source} again")
+
+
+def _has_others(stream: CatalogStream, source: str) -> bool:
+    """Return True if a table may hold rows that did not come from a source: its log has others, or is cut."""
+    deltas = stream.deltas()
+    landed = [delta for delta in deltas if "voids" not in delta.properties]
+    is_cut = not deltas or deltas[0].position > 1
+    return is_cut or any(delta.properties.get("source") != source for delta in landed)

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
 
 from headwater.streams.log.landing import LandingReport
@@ -37,6 +37,8 @@ class LiveState:
     is_partial: bool = False
     """True in the middle of a first copy. One that was broken off is begun again, with new tables: rows that were
     copied and deleted since would stay for ever."""
+    origins: Mapping[str, str] = field(default_factory=dict)
+    """The table or topic of the source whose rows each of `tables` has, as far as the reader tells it."""
 
 
 class LivePart(Protocol):
@@ -44,6 +46,14 @@ class LivePart(Protocol):
 
     @property
     def table(self) -> str: ...
+
+    @property
+    def origin(self) -> str:
+        """The whole name of the table or topic in the source; empty if several may go into one table."""
+
+    @property
+    def is_whole(self) -> bool:
+        """True if the rows are all that the table has in the source, whatever came before."""
 
     def land(self, catalog: Catalog, source: str) -> LandingReport:
         """Land the rows inside the open transaction of `catalog`, and create the table if it is not there."""

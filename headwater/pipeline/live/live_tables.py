@@ -37,6 +37,8 @@ class RowsPart:
     keys: tuple[str, ...] = ()
     sequence: tuple[str, ...] = ()
     spec: TableSpec | None = None
+    origin: str = ""
+    is_whole: bool = False
 
     def land(self, catalog: Catalog, source: str) -> LandingReport:
         """Land the rows inside the open transaction of `catalog`, with the change of the table that they need."""

@@ -39,7 +39,7 @@ def live_state(catalog: Catalog, source: str, journal: bool = True) -> LiveState
     pages = range(int(found["pages"])) if journal else ()
     lines = tuple(str(line) for page in pages for line in _read(reading, live_page(source, page)).get("lines", ()))
     told = tuple(found["tables"]), int(found["commits"]), bool(found.get("partial", False))
-    return LiveState(found["offset"], lines, *told)
+    return LiveState(found["offset"], lines, *told, dict(found.get("origins", {})))
 
 
 def prepare(catalog: Catalog, source: str, kind: str, shown: str, into: str) -> None:
@@ -68,7 +68,8 @@ def keep(catalog: Catalog, source: str, state: LiveState, lines: tuple[str, ...]
         pages += is_full or not pages
         _write(tx, live_page(source, pages - 1), {"lines": [*([] if is_full else last), *lines]})
     found = {"source": source, "offset": state.offset, "tables": list(state.tables), "commits": state.commits}
-    _write(tx, live_record(source), {**found, "pages": pages, "partial": state.is_partial})
+    found |= {"pages": pages, "partial": state.is_partial, "origins": dict(state.origins)}
+    _write(tx, live_record(source), found)
 
 
 def forget(catalog: Catalog, source: str) -> None:

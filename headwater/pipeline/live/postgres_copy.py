@@ -311,6 +311,11 @@ class BlocksPart:
     snapshot: str
     runner: Runner
     settings: Mapping[str, str] = field(repr=False)
+    is_whole: bool = False
+
+    @property
+    def origin(self) -> str:
+        return f"{self.ranges[0].table.schema}.{self.ranges[0].table.name}"
 
     def land(self, catalog: Catalog, source: str) -> LandingReport:
         """Land the rows inside the open transaction of `catalog`."""

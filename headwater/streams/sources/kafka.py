@@ -59,15 +59,16 @@ class OffsetRange:
 def begun(known: Offsets, limits: Limits, start: str) -> Offsets:
     """Return where each partition is read from. Pure.
 
-    A topic that is new begins at `start`; a partition that its topic got later begins at its first message.
+    A topic that is new begins at `start`; a partition that its topic got later begins at its first message. Partitions
+    that are gone stay, for `checked_offsets`.
     """
     found: Offsets = {}
     for topic, partitions in limits.items():
         before = known.get(topic)
-        found[topic] = {}
+        found[topic] = dict(before or {})
         for partition, (low, high) in partitions.items():
             first = high if before is None and start == LATEST else low
-            found[topic][str(partition)] = (before or {}).get(str(partition), first)
+            found[topic].setdefault(str(partition), first)
     return found
 
 
@@ -78,13 +79,15 @@ def checked_offsets(offsets: Offsets, limits: Limits, may_lose: bool) -> tuple[O
     """
     found, lost = {topic: dict(each) for topic, each in offsets.items()}, list[str]()
     for topic, partitions in offsets.items():
+        anew = list(_made_anew(topic, partitions, limits[topic]))
+        if anew:  # offsets of before mean nothing in any partition of it
+            lost.append(f"{' and '.join(anew)}: the topic was made anew")
+            found[topic] = {str(partition): low for partition, (low, _) in limits[topic].items()}
+            continue
         for partition, offset in partitions.items():
-            low, high = limits[topic][int(partition)]
+            low, _ = limits[topic][int(partition)]
             if low > offset:
                 lost.append(f"{low - offset:,} offsets of {topic}[{partition}] ({offset} to {low - 1})")
-                found[topic][partition] = low
-            elif high < offset:
-                lost.append(f"{topic}[{partition}] ends at {high} and was read up to {offset}: the topic was made anew")
                 found[topic][partition] = low
     if lost and not may_lose:
         raise InvalidInputError(
@@ -94,11 +97,26 @@ def checked_offsets(offsets: Offsets, limits: Limits, may_lose: bool) -> tuple[O
     return found, lost
 
 
+def _made_anew(topic: str, offsets: Mapping[str, int], limits: Mapping[int, tuple[int, int]]) -> Iterator[str]:
+    """Yield the signs that a topic is another one than the one that was read."""
+    for partition, offset in offsets.items():
+        if int(partition) not in limits:
+            yield f"{topic}[{partition}] is gone"
+        elif limits[int(partition)][1] < offset:
+            yield f"{topic}[{partition}] ends at {limits[int(partition)][1]} and was read up to {offset}"
+
+
 def check_partitions(known: Offsets, limits: Limits, topic: str) -> None:
-    """Raise InvalidInput (13) if a topic that orders its rows by `_offset` got more partitions. Pure.
+    """Raise InvalidInput (13) if a topic that orders its rows by `_offset` got more partitions, or was made anew. Pure.
 
     A key may be in another partition since then, where offsets begin anew: its newest rows would count as late.
     """
+    anew = list(_made_anew(topic, known.get(topic, {}), limits[topic]))
+    if anew:
+        raise InvalidInputError(
+            f"{' and '.join(anew)}: the topic was made anew, and its table is ordered by _offset, which begins anew "
+            "too. Nothing was taken: run with --full-refresh."
+        )
     more = [each for each in limits[topic] if topic in known and str(each) not in known[topic]]
     if more:
         raise InvalidInputError(
