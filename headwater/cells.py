@@ -7,6 +7,7 @@ import json
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from decimal import Decimal
 from typing import Any
 
 import pyarrow as pa
@@ -48,6 +49,8 @@ def cell(value: Any, kind: pa.DataType, image: str | None = None, near: str | No
         return Cell(Markup("true") if value else Markup("false"))
     if isinstance(value, (int, float)):
         return Cell(Markup.escape(_number(value)), is_number=True)
+    if isinstance(value, Decimal):
+        return Cell(Markup.escape(str(value)), is_number=True)
     if isinstance(value, (bytes, bytearray)):
         return Cell(_bytes(bytes(value), image))
     if is_vector(kind):

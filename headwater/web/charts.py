@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from datetime import datetime
 
 import pyarrow as pa
 from markupsafe import Markup
 from msgspec import Struct
 
-WIDTH, HEIGHT, FLAT = 760, 260, 150
-"""Of a drawing, in points; FLAT is the height of one that only accompanies a page."""
+LARGE, SMALL = (760, 260), (340, 140)
+"""Width and height of a drawing, in points."""
 LEFT, RIGHT, TOP, BOTTOM = 76, 14, 14, 34
 MAX_BARS = 60
 MAX_POINTS = 1_000
-LABELS = 8
-"""Most labels below a chart."""
+LABEL = 90
+"""Points between the labels below a chart."""
 BARS, LINE, NO_CHART = "bars", "line", "none"
 KINDS = (BARS, LINE, NO_CHART)
 
@@ -61,28 +61,43 @@ def chart(choice: Choice, rows: pa.Table) -> Markup:
     return _figure(f"{choice.y} by {choice.x}", cut, points, choice.kind)
 
 
-def bars(title: str, points: Sequence[tuple[str, float]]) -> Markup:
-    """Return a drawing of labelled values as bars."""
-    return _figure(title, "", points, BARS, FLAT)
+def small(title: str, points: Sequence[tuple[str, float]], kind: str, told: Callable[[float], str]) -> Markup:
+    """Return a drawing that stands beside others. `told`: writes a height for people."""
+    return _figure(title, "", points, kind, SMALL, told)
 
 
-def _figure(title: str, cut: str, points: Sequence[tuple[str, float]], kind: str, height: int = HEIGHT) -> Markup:
+def number(value: float) -> str:
+    """Return a number for people: thousands apart, and at most six digits of a fraction."""
+    if value == int(value) and abs(value) < 1e15:
+        return f"{int(value):,}"
+    return f"{value:.6g}"
+
+
+def _figure(
+    title: str,
+    cut: str,
+    points: Sequence[tuple[str, float]],
+    kind: str,
+    size: tuple[int, int] = LARGE,
+    told: Callable[[float], str] = number,
+) -> Markup:
     low, high = min(0.0, *(value for _, value in points)), max(0.0, *(value for _, value in points))
-    scale = Scale(low, high if high > low else low + 1.0, len(points), height)
+    scale = Scale(low, high if high > low else low + 1.0, len(points), *size, told)
     marks = _bars(points, scale) if kind == BARS else _line(points, scale)
     return Markup(
-        '<figure class="plot chart" tabindex="0"><figcaption>{title}{cut}</figcaption>'
+        '<figure class="plot chart{small}" tabindex="0"><figcaption>{title}{cut}</figcaption>'
         '<svg viewBox="0 0 {width} {height}" role="img" aria-label="{about}">'
         '<line class="axis" x1="{left}" y1="{zero:.1f}" x2="{right}" y2="{zero:.1f}"/>{marks}{ticks}</svg></figure>'
     ).format(
+        small=" small" if size == SMALL else "",
         title=title,
         cut=cut,
-        width=WIDTH,
-        height=height,
-        about=f"{title}: {len(points)} values from {number(min(v for _, v in points))} "
-        f"to {number(max(v for _, v in points))}",
+        width=scale.width,
+        height=scale.height,
+        about=f"{title}: {len(points)} values from {told(min(v for _, v in points))} "
+        f"to {told(max(v for _, v in points))}",
         left=LEFT,
-        right=WIDTH - RIGHT,
+        right=scale.width - RIGHT,
         zero=scale.y(0.0),
         marks=marks,
         ticks=_ticks(points, scale),
@@ -95,11 +110,13 @@ class Scale(Struct, frozen=True):
     low: float
     high: float
     count: int
-    height: int = HEIGHT
+    width: int
+    height: int
+    told: Callable[[float], str]
 
     @property
     def step(self) -> float:
-        return (WIDTH - LEFT - RIGHT) / self.count
+        return (self.width - LEFT - RIGHT) / self.count
 
     def x(self, place: int) -> float:
         return LEFT + self.step * (place + 0.5)
@@ -117,7 +134,7 @@ def _bars(points: Sequence[tuple[str, float]], scale: Scale) -> Markup:
             Markup(
                 "<g><title>{}</title>"
                 '<rect class="bar" x="{:.1f}" y="{:.1f}" width="{:.1f}" height="{:.1f}" rx="2"/></g>'
-            ).format(f"{label}: {number(value)}", scale.x(place) - wide / 2, top, wide, max(bottom - top, 0.8))
+            ).format(f"{label}: {scale.told(value)}", scale.x(place) - wide / 2, top, wide, max(bottom - top, 0.8) if value else 0.0)
         )
     return Markup("").join(found)
 
@@ -129,7 +146,7 @@ def _line(points: Sequence[tuple[str, float]], scale: Scale) -> Markup:
         return line
     dots = (
         Markup('<g><title>{}</title><circle class="dot" cx="{:.1f}" cy="{:.1f}" r="3"/></g>').format(
-            f"{label}: {number(value)}", *place
+            f"{label}: {scale.told(value)}", *place
         )
         for (label, value), place in zip(points, places, strict=True)
     )
@@ -142,10 +159,10 @@ def _ticks(points: Sequence[tuple[str, float]], scale: Scale) -> Markup:
     counts = all(value.is_integer() for _, value in points)  # half a commit is no number
     heights = dict.fromkeys((scale.high, *(() if counts and not middle.is_integer() else (middle,)), scale.low))
     sides = (
-        Markup('<text class="tick" x="{}" y="{:.1f}">{}</text>').format(LEFT - 8, scale.y(value) + 4, number(value))
+        Markup('<text class="tick" x="{}" y="{:.1f}">{}</text>').format(LEFT - 8, scale.y(value) + 4, scale.told(value))
         for value in heights
     )
-    every = -(-len(points) // LABELS)
+    every = -(-len(points) // (scale.width // LABEL))
     room = max(4, int(scale.step * every / 6.2))
     below = (
         Markup('<text class="tick middle" x="{:.1f}" y="{}">{}</text>').format(
@@ -161,10 +178,3 @@ def _label(value: object) -> str:
     if isinstance(value, datetime):
         return value.isoformat(" ", "seconds")
     return "NULL" if value is None else str(value)[:80]
-
-
-def number(value: float) -> str:
-    """Return a number for people: thousands apart, and at most six digits of a fraction."""
-    if value == int(value) and abs(value) < 1e15:
-        return f"{int(value):,}".replace(",", " ")
-    return f"{value:.6g}"

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from markupsafe import Markup
 
 import headwater
+from headwater.cells import size
 from headwater.errors import LanceNamespaceError
 from headwater.metastore.records.objects import time_of, words_of
 from headwater.names import ROOT, ObjectId, format_name
@@ -29,7 +30,7 @@ from headwater.rest.page.page_facts import (
 )
 from headwater.rest.routes import Permission
 from headwater.web import access_pages, sql_pages, table_pages, work_pages
-from headwater.web.charts import bars
+from headwater.web.charts import BARS, LINE, number, small
 from headwater.web.visit import NAMESPACE, TABLE, Page, Visit
 
 MAX_FOUND = 200
@@ -187,7 +188,7 @@ def _overview(visit: Visit) -> dict[str, object]:
     commits = [commit for commit in reversed(found.log.commits) if not _is_bookkeeping(commit)]
     return {
         "overview": found,
-        "growth": growth_chart(found.growth) if found.growth is not None else "",
+        "growth": growth_charts(found.growth) if found.growth is not None else "",
         "newest": commits[:NEWEST],
         "failing": work_pages.failing(visit) if found.runs else [],
         "table": lambda state, view=None: visit.links.table(ObjectId(state.path), view=view),
@@ -205,14 +206,21 @@ def _is_bookkeeping(commit: CommitFact) -> bool:
 SPAN_WORDS = {1_000: "second", 60_000: "minute", 3_600_000: "hour", 86_400_000: "day", 604_800_000: "week"}
 
 
-def growth_chart(growth: Growth) -> Markup:
-    """Return the drawing of commits over time."""
+def growth_charts(growth: Growth) -> Markup:
+    """Return the drawings of rows, bytes and commits over time."""
     whole = next(each for each in reversed(SPAN_WORDS) if growth.span_ms % each == 0)
     count, word = growth.span_ms // whole, SPAN_WORDS[whole]
     title = f"Commits per {word}" if count == 1 else f"Commits in spans of {count} {word}s"
     form = "%Y-%m-%d" if growth.span_ms >= 86_400_000 else "%m-%d %H:%M" if growth.span_ms >= 60_000 else "%H:%M:%S"
     labels = [time_of(start).strftime(form) for start in growth.starts]
-    return bars(title, list(zip(labels, map(float, growth.commits), strict=True)))
+
+    def drawn(title: str, values: Sequence[int], kind: str, told: Callable[[float], str]) -> Markup:
+        return small(title, list(zip(labels, map(float, values), strict=True)), kind, told)
+
+    drawings = [drawn(title, growth.commits, BARS, number)]
+    if any(growth.rows):
+        drawings = [drawn("Rows", growth.rows, LINE, number), drawn("Data", growth.bytes, LINE, size), *drawings]
+    return Markup('<div class="plots">{}</div>').format(Markup("").join(drawings))
 
 
 def _rejecting(state: TableState) -> tuple[str, ...]:

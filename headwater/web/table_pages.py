@@ -25,6 +25,7 @@ from headwater.rest.page.page_facts import (
     VersionFacts,
 )
 from headwater.rest.routes import Permission
+from headwater.web.charts import number
 from headwater.web.drawings import Point, draw, plot
 from headwater.web.queries import FEW, MAX_ROWS, MAX_TEXT, Query, read_query, run, select_from, snippets
 from headwater.web.visit import Page, Visit
@@ -184,7 +185,7 @@ def versions(visit: Visit, id: ObjectId) -> Page:
         versions=[one for one in reversed(found.items) if visit.keeps(one.version, *by_version.get(one.version, ()))],
         total=found.total,
         tags=by_version,
-        rows_plot=plot("Rows", points("rows"), lambda value: f"{int(value):,}".replace(",", " ")),
+        rows_plot=plot("Rows", points("rows"), number),
         bytes_plot=plot("Bytes", points("bytes"), size, "bytes"),
         may_write=visit.may(Permission.WRITE, id),
         may_select=may_select,

@@ -137,6 +137,13 @@ def test_deleted_rows_are_not_counted_in_statistics(table: TableHandle) -> None:
     assert found.num_rows == found.fragment_stats.lengths.max == ROWS - 100
 
 
+def test_rows_of_one_value_have_bytes(tmp_path: Any) -> None:
+    uri = str(tmp_path / "t.lance")
+    lance.write_dataset(pa.table({"n": [7, 7]}), uri)
+    found = data.get_table_stats(TableHandle(ObjectId(("t",)), uri), GetTableStatsRequest(id=ID))
+    assert found.total_bytes == sum(file.stat().st_size for file in (tmp_path / "t.lance" / "data").iterdir())
+
+
 def test_the_statistics_of_an_empty_table_are_zero(tmp_path: Any) -> None:
     uri = str(tmp_path / "t.lance")
     lance.write_dataset(rows().schema.empty_table(), uri)

@@ -192,7 +192,11 @@ def fill_work(folder: Path) -> MetastoreNamespace:
     words.upsert([{"id": n, "word": word} for n, word in enumerate(("abba", "cab", "bacca", "aaa"))])
     words.publish()
     words.upsert([{"id": 9, "word": "waits"}])
+    with namespace.metastore.transaction(f"undo {LONG_PATH} in raw.orders") as tx:
+        tx.create_namespace(("after",))
     return namespace
 
 
+LONG_PATH = "/srv/data/landing/shops/europe/orders/0000000000000000000003.json"
+"""A message of one word that is wider than a phone."""
 CITIES = ("Bern", "Ulm", "Graz", "Llanfairpwllgwyngyll")

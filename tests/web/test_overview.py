@@ -14,7 +14,8 @@ from headwater.catalog import Catalog
 from headwater.lance_manifest import fragments_of
 from headwater.namespace.metastore import MetastoreNamespace
 from headwater.rest.page import kept_facts
-from headwater.rest.page.catalog_questions import growth_of
+from headwater.rest.page.kept_facts import tables_of
+from headwater.rest.page.overview_facts import Growth
 from headwater.rest.server import start_in_thread
 from headwater.streams.serving import compaction
 from headwater.web import page
@@ -90,17 +91,81 @@ def test_a_large_commit_shows_its_first_changes_and_how_many_more_there_are(tmp_
     assert "bulk load" in front_page(namespace, "/log?filter=t150").text
 
 
-def test_commits_over_time_are_counted_in_whole_spans(tmp_path: Path) -> None:
+@pytest.fixture
+def hourly(tmp_path: Path) -> MetastoreNamespace:
+    """A metastore whose clock makes a quarter of an hour of each look at it."""
     namespace = MetastoreNamespace(root=str(tmp_path))
-    times = iter(range(1_700_000_000_000, 1_700_000_000_000 + 40 * 3_600_000, 3_600_000 // 4))
+    times = iter(range(1_700_000_000_000, 1_700_000_000_000 + 4_000 * 3_600_000, 3_600_000 // 4))
     namespace.metastore.clock.now_ms = lambda: next(times)  # type: ignore[method-assign]
-    for n in range(20):
-        with namespace.metastore.transaction("one") as tx:
-            tx.create_namespace((f"n{n}",))
-    found = growth_of(namespace.metastore)
+    return namespace
+
+
+def growth_of(namespace: MetastoreNamespace) -> Growth:
+    tables = tables_of(namespace.metastore)
+    with tables.lock:
+        tables.bring_up(namespace.metastore)
+    while tables.unread:
+        pass
+    with tables.lock:
+        found = tables.growth()
     assert found is not None
+    return found
+
+
+def test_commits_over_time_are_counted_in_whole_spans(hourly: MetastoreNamespace) -> None:
+    for n in range(20):
+        with hourly.metastore.transaction("one") as tx:
+            tx.create_namespace((f"n{n}",))
+    found = growth_of(hourly)
     assert sum(found.commits) == 20
     assert all(start % found.span_ms == 0 for start in found.starts)
+
+
+def test_rows_and_data_over_time_are_those_of_the_versions_then(hourly: MetastoreNamespace) -> None:
+    catalog = Catalog(hourly)
+    users = catalog.create_table("prod.users", [{"id": n} for n in range(10)])
+    for n in range(6):
+        users.append([{"id": 100 + n}])
+    catalog.create_table("gone", [{"id": 1}])
+    catalog.drop_table("gone")
+    users.delete("id < 10")
+    catalog.rename_table("prod.users", "prod.people")
+    found = growth_of(hourly)
+    assert found.rows[-1] == 6
+    assert found.bytes[-1] > 0
+    assert max(found.rows) == 16
+    assert found.rows[: len(found.rows) // 2] == sorted(found.rows[: len(found.rows) // 2])
+    assert len(set(found.rows)) > 4
+    catalog["prod.people"].append([{"id": 7}])
+    again = growth_of(hourly)
+    assert again.rows[-1] == 7
+    assert again.unsampled == 0
+    shown = front_page(hourly).text
+    assert "today’s tables as they grew." in shown
+
+
+def test_a_version_that_was_cleaned_up_counts_as_the_next_one(hourly: MetastoreNamespace, tmp_path: Path) -> None:
+    users = Catalog(hourly).create_table("users", [{"id": n} for n in range(10)])
+    for n in range(3):
+        users.append([{"id": 100 + n}])
+    first = growth_of(hourly)
+    assert 10 in first.rows
+    next(tmp_path.glob("**/_versions/*614.manifest")).unlink()  # version 1
+    namespace = MetastoreNamespace(root=str(tmp_path))
+    again = growth_of(namespace)
+    assert 10 not in again.rows
+    assert again.rows[-1] == 13
+    assert again.starts == first.starts
+
+
+def test_tables_whose_older_versions_are_not_read_are_counted(
+    hourly: MetastoreNamespace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(kept_facts, "SAMPLED", 2)
+    monkeypatch.setattr(kept_facts, "READ_AT_ONCE", 1)
+    for n in range(4):
+        Catalog(hourly).create_table(f"t{n}", [{"id": 1}])
+    assert growth_of(hourly).unsampled == 2
 
 
 def test_the_rows_and_bytes_of_a_manifest_are_those_of_pylance(tmp_path: Path) -> None:

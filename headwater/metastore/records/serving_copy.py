@@ -13,6 +13,7 @@ from headwater.lance_manifest import columns_of
 from headwater.store import KeyNotFoundError, Store
 
 if TYPE_CHECKING:
+    from headwater.metastore.records.objects import Delta
     from headwater.metastore.state.snapshot import Snapshot
 
 Found = TypeVar("Found")
@@ -92,14 +93,24 @@ def manifest_at(
     state: Snapshot, store: Store, table: Sequence[str], read: Callable[[bytes], Found], most: int | None = None
 ) -> Found | None:
     """Read the manifest of a table's newest version; None without one, if it is unreadable or over `most` bytes."""
+    newest = newest_version(state, table)
+    return None if newest is None else manifest_of(newest, store, read, most)
+
+
+def newest_version(state: Snapshot, table: Sequence[str]) -> Delta | None:
+    """Return the record of a table's newest version; None without one."""
     try:
-        newest = state.newest_delta(list(table), format=LANCE_FORMAT)
+        return state.newest_delta(list(table), format=LANCE_FORMAT)
     except LanceNamespaceError:
         return None
-    if newest is None or not newest.files or (most is not None and newest.files[0].bytes > most):
+
+
+def manifest_of(version: Delta, store: Store, read: Callable[[bytes], Found], most: int | None = None) -> Found | None:
+    """Read the manifest of a version; None if it is gone, unreadable or over `most` bytes."""
+    if not version.files or (most is not None and version.files[0].bytes > most):
         return None
-    path = newest.files[0].path
-    staged = newest.properties.get("staged")
+    path = version.files[0].path
+    staged = version.properties.get("staged")
     for key in [path, f"{path.rsplit('/_versions/', 1)[0]}/{staged}"] if staged else [path]:
         try:
             return read(store.get(key))

@@ -10,6 +10,7 @@ POST /headwater/v1/table/{id}/describe, has the exact schema for Spark.
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -248,10 +249,12 @@ def get_table_stats(table: TableHandle, request: api.GetTableStatsRequest) -> ap
 
 def statistics(dataset: lance.LanceDataset) -> api.GetTableStatsResponse:
     """Return the numbers of rows, bytes, fragments and indices of one version of a table."""
-    lengths = sorted(fragment.metadata.num_rows for fragment in dataset.get_fragments())
+    fragments = [fragment.metadata for fragment in dataset.get_fragments()]
+    lengths = sorted(fragment.num_rows for fragment in fragments)
     fields: Any = dataset.stats.data_stats().fields  # a list, which its type does not say
+    pages = sum(field.bytes_on_disk for field in fields)  # 0 for columns of one value, which stand in the file's footer
     return api.GetTableStatsResponse(
-        total_bytes=sum(field.bytes_on_disk for field in fields),
+        total_bytes=pages or bytes_of(fragments),
         num_rows=sum(lengths),
         num_indices=len(dataset.describe_indices()),
         fragment_stats=FragmentStats(
@@ -260,6 +263,11 @@ def statistics(dataset: lance.LanceDataset) -> api.GetTableStatsResponse:
             lengths=summary(lengths),
         ),
     )
+
+
+def bytes_of(fragments: Iterable[lance.FragmentMetadata]) -> int:
+    """Return the bytes of the data files of fragments, as far as the manifest has them."""
+    return sum(file.file_size_bytes or 0 for fragment in fragments for file in fragment.files)
 
 
 def summary(lengths: list[int]) -> FragmentSummary:
@@ -350,7 +358,7 @@ def describe_exact(namespace: LanceNamespace, id: list[str]) -> dict[str, object
         "spark_schema": spark_schema(dataset.schema),
         "arrow_schema": dataset.schema.serialize().to_pybytes().hex(),
         "rows": sum(fragment.num_rows for fragment in fragments),
-        "bytes": sum(file.file_size_bytes or 0 for fragment in fragments for file in fragment.files),
+        "bytes": bytes_of(fragments),
         "managed_versioning": bool(answer.managed_versioning),
         "unread_rows": unread_rows(format_name(id)) if dataset.mem_wal_index_details() is not None else None,
     }

@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from heapq import nlargest
-from itertools import pairwise
 from typing import Any
 
 import msgspec
@@ -29,7 +28,6 @@ from headwater.rest.page.kept_facts import KeptTable, Tables, commits_of, tables
 from headwater.rest.page.overview_facts import (
     CatalogSize,
     CommitFact,
-    Growth,
     LogFacts,
     OverviewFacts,
     TableState,
@@ -65,10 +63,6 @@ from headwater.rest.routes import NOTHING, Permission, Route, RouteTarget
 from headwater.streams.layout import QUARANTINE, RUNS
 from headwater.verbs.verb import metastore_of
 
-SECOND, MINUTE, HOUR, DAY = 1_000, 60_000, 3_600_000, 86_400_000
-SPANS = (SECOND, 10 * SECOND, MINUTE, 10 * MINUTE, HOUR, 6 * HOUR, DAY, 7 * DAY, 30 * DAY, 365 * DAY)
-MAX_SPANS = 40
-"""Most spans of time in the drawing of commits."""
 CHANGES_SHOWN = 20
 COMMITS_PER_LINE = 4
 """Commits that the front page is told of for each that it shows: those that only note a run are left out."""
@@ -119,7 +113,7 @@ def overview(namespace: LanceNamespace, call: Call) -> OverviewFacts:
     told, tables = Projection(call.asker, metastore), tables_of(metastore)
     with tables.lock:
         tables.bring_up(metastore)
-        size, unread = _size(tables), len(tables.unread)
+        size, unread, growth = _size(tables), len(tables.unread), tables.growth()
         needy = list(tables.needy.items())
     seen = [table for key, table in needy if told.tells(table.path, key)]
     logs = [table.log for table in seen if table.log is not None]
@@ -129,7 +123,7 @@ def overview(namespace: LanceNamespace, call: Call) -> OverviewFacts:
     upkeep = _upkeep(seen)
     return OverviewFacts(
         size if told.is_whole else None,
-        growth_of(metastore) if told.is_whole else None,
+        growth if told.is_whole else None,
         unread,
         _largest(waiting, "rows", most),
         len(waiting),
@@ -161,20 +155,6 @@ def _upkeep(tables: Sequence[KeptTable]) -> list[TableUpkeep]:
         for table in tables
         if table.size is not None and table.size.wants_upkeep
     ]
-
-
-def growth_of(metastore: Metastore) -> Growth | None:
-    """Return the commits that are kept, in spans of time that begin at whole minutes, hours or days; None without any.
-
-    The metastore has the time of each commit in memory.
-    """
-    first, last = metastore.activity.span()
-    span = next((each for each in SPANS if last // each - first // each < MAX_SPANS), SPANS[-1])
-    starts = [number * span for number in range(first // span, last // span + 1)][-MAX_SPANS:]
-    if not last or len(starts) < 2:
-        return None
-    slots = metastore.activity.slots_at([starts[0] - 1, *(start + span - 1 for start in starts)])
-    return Growth(span, starts, [after - before for before, after in pairwise(slots)])
 
 
 def names(namespace: LanceNamespace, call: Call) -> NameFacts:

@@ -16,12 +16,15 @@ from itertools import islice
 from typing import Any, Generic, TypeVar
 from weakref import WeakKeyDictionary
 
+import msgspec
+
 from headwater.errors import LanceNamespaceError
 from headwater.lance_manifest import FragmentRows, fragments_of
-from headwater.metastore import Metastore, Object, Snapshot
-from headwater.metastore.records.serving_copy import columns_at, manifest_at
+from headwater.metastore import Delta, Metastore, Object, Snapshot
+from headwater.metastore.records.serving_copy import columns_at, manifest_of, newest_version
 from headwater.names import format_name
-from headwater.rest.page.overview_facts import CommitFact, TableState
+from headwater.rest.page.growth import Sample, Spans, growth_of, samples_of, spans_of, versions_at
+from headwater.rest.page.overview_facts import CommitFact, Growth, TableState
 from headwater.rest.page.table_questions import has_versions, unpublished
 from headwater.streams.layout import LANCE, LINEAGE, QUARANTINE
 from headwater.streams.serving import compaction
@@ -33,6 +36,8 @@ PATIENCE = 0.03
 """Seconds that a visitor waits for them."""
 MEASURED = 2_000
 """Most tables whose manifests are read for their rows and bytes: the page says how many were not."""
+SAMPLED = 10_000
+"""Most older versions whose manifests are read for the growth: the page says of how many tables they were not."""
 MAX_MANIFEST = 4 << 20
 """Bytes of the largest manifest that is read."""
 SHOWN_KINDS = ("namespace", "table", "delta")
@@ -180,6 +185,10 @@ class TableSize:
         return self.small > compaction.MANY or self.worn > 0
 
 
+def sample_of(version: Delta, size: TableSize) -> Sample:
+    return Sample(version.time_ms, size.rows, size.bytes)
+
+
 def size_of(fragments: Sequence[FragmentRows]) -> TableSize:
     """Return the size of a version by its fragments, with the limits of the compaction. Pure."""
     return TableSize(
@@ -192,12 +201,16 @@ def size_of(fragments: Sequence[FragmentRows]) -> TableSize:
 
 @dataclass(frozen=True)
 class KeptTable:
-    """Facts of a namespace or table. `size`: None if it was not measured; `log` and `made`: of a stream table."""
+    """Facts of a namespace or table. `size`: None if it was not measured; `log` and `made`: of a stream table.
+
+    `samples`: sizes of older versions and of the newest, oldest first; none if they were not read.
+    """
 
     kind: str
     path: tuple[str, ...]
     has_version: bool = False
     size: TableSize | None = None
+    samples: tuple[Sample, ...] = ()
     log: TableState | None = None
     made: MadeTable | None = None
 
@@ -219,13 +232,27 @@ class Tables(KeptFacts[KeptTable | None]):
 
     def __init__(self) -> None:
         super().__init__()
+        self.spans: Spans | None = None
         self._forget()
 
     def _forget(self) -> None:
         self.tables: dict[str, KeptTable] = {}
         self.made: dict[str, MadeTable] = {}
         self.needy: dict[str, KeptTable] = {}
+        self.sampled: dict[str, tuple[Sample, ...]] = {}
         self.counts: Counter[str] = Counter()
+
+    def bring_up(self, metastore: Metastore) -> None:
+        if metastore.slot != self.slot:
+            self.spans = spans_of(metastore)
+        super().bring_up(metastore)
+
+    def growth(self) -> Growth | None:
+        """Return the growth of the catalog; None where there is too little time to show. The caller holds the lock."""
+        if self.spans is None:
+            return None
+        found = growth_of(self.spans, self.sampled.values())
+        return msgspec.structs.replace(found, unsampled=self.counts["versioned"] - len(self.sampled))
 
     def begin(self, state: Snapshot, changed: set[str] | None) -> set[str]:
         if changed is None:
@@ -236,11 +263,16 @@ class Tables(KeptFacts[KeptTable | None]):
     def read(self, metastore: Metastore, state: Snapshot, key: str, found: Object | None) -> KeptTable | None:
         if found is None or found.kind != "table":
             return None if found is None else KeptTable(found.kind, found.path)
-        has_version, size = has_versions(state, found.path), None
+        has_version, size, samples = has_versions(state, found.path), None, tuple[Sample, ...]()
         before = self.tables.get(key)
-        if has_version and (self.counts["measured"] < MEASURED or (before is not None and before.size is not None)):
-            fragments = manifest_at(state, metastore.store, found.path, fragments_of, MAX_MANIFEST)
+        newest = newest_version(state, found.path)
+        if newest is not None and (
+            self.counts["measured"] < MEASURED or (before is not None and before.size is not None)
+        ):
+            fragments = manifest_of(newest, metastore.store, fragments_of, MAX_MANIFEST)
             size = None if fragments is None else size_of(fragments)
+        if newest is not None and size is not None and self.counts["samples"] < SAMPLED:
+            samples = self._samples(metastore, key, sample_of(newest, size))
         log, made = None, None
         with suppress(LanceNamespaceError):  # changed meanwhile, or the history of another table, which has no log
             told = unpublished(state, found.path)
@@ -249,12 +281,26 @@ class Tables(KeptFacts[KeptTable | None]):
                 log = TableState(found.path, told.rows, told.deltas, told.total, *stale)
                 noted = lineage_of(state, found.path)
                 made = MadeTable(found.path, format_name(found.path), key, noted, told.rows, told.deltas)
-        return KeptTable(found.kind, found.path, has_version, size, log, made)
+        return KeptTable(found.kind, found.path, has_version, size, samples, log, made)
+
+    def _samples(self, metastore: Metastore, key: str, newest: Sample) -> tuple[Sample, ...]:
+        """Return the sizes of a table at the ends of the spans. Manifests that were read before are not read again."""
+        known = {each.time_ms: each for each in (*self.sampled.get(key, ()), newest)}
+
+        def sample(version: Delta) -> Sample | None:
+            if version.time_ms in known:
+                return known[version.time_ms]
+            fragments = manifest_of(version, metastore.store, fragments_of, MAX_MANIFEST)
+            return None if fragments is None else sample_of(version, size_of(fragments))
+
+        older = versions_at(metastore, self.spans, key) if self.spans is not None else []
+        return samples_of([each for each in older if each.time_ms < newest.time_ms], newest, sample)
 
     def keep(self, key: str, value: KeptTable | None) -> None:
         before = self.tables.pop(key, None)
         self.made.pop(key, None)
         self.needy.pop(key, None)
+        self.sampled.pop(key, None)
         if before is not None:
             self.counts.subtract(_counted(before))
         if value is None:
@@ -265,6 +311,8 @@ class Tables(KeptFacts[KeptTable | None]):
             self.made[key] = value.made
         if value.is_needy:
             self.needy[key] = value
+        if value.samples:
+            self.sampled[key] = value.samples
 
 
 def _counted(table: KeptTable) -> dict[str, int]:
@@ -275,7 +323,9 @@ def _counted(table: KeptTable) -> dict[str, int]:
     return {
         "table": 1,
         "stream": int(table.log is not None),
+        "versioned": int(table.has_version),
         "measured": int(table.size is not None),
+        "samples": len(table.samples),
         "unmeasured": int(table.has_version and table.size is None),
         "rows": size.rows,
         "bytes": size.bytes,

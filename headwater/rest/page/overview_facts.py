@@ -58,11 +58,17 @@ class CatalogSize(Struct, frozen=True):
 
 
 class Growth(Struct, frozen=True):
-    """Commits in equal spans of time. `starts`: the time at which each span begins."""
+    """Commits in equal spans of time, and the rows and bytes at their ends. `starts`: the time at which each begins.
+
+    `unsampled`: tables whose older versions were not read, so rows and bytes lack these tables.
+    """
 
     span_ms: int
     starts: list[int]
     commits: list[int]
+    rows: list[int] = []
+    bytes: list[int] = []
+    unsampled: int = 0
 
 
 class OverviewFacts(Struct, frozen=True):
