@@ -12,7 +12,7 @@ import pytest
 
 from headwater.catalog import Catalog
 from headwater.errors import LanceNamespaceError
-from headwater.pipeline import read_pipeline, run_pipeline
+from headwater.pipeline import first_file, read_pipeline, run_pipeline
 from headwater.pipeline.run_records import runs
 from tests.pipeline.bank import TEXT, difference
 from tests.pipeline.live_servers import LiveMariaDB, LivePostgres, started
@@ -79,3 +79,19 @@ def test_a_wrong_password_is_told_and_other_sources_go_on(
         monkeypatch.setenv("LIVE_PASSWORD", "secret")
         beside.run(server.source())
         assert difference(beside.catalog, server, "t") == []
+
+
+def test_a_first_file_of_a_database_lists_its_tables_and_runs(
+    debezium: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("psycopg", reason="pip install 'headwater[postgres]'")
+    monkeypatch.setenv("POSTGRES_PASSWORD", "any")
+    with started(LivePostgres) as server:
+        server.run("CREATE TABLE t (id int PRIMARY KEY); INSERT INTO t VALUES (1); CREATE TABLE u (a text);")
+        text = first_file(f"postgres://postgres@127.0.0.1:{server.port}/postgres", tmp_path)
+        assert 'tables = ["public.t", "public.u"]' in text
+        (tmp_path / "pipeline.toml").write_text(text)
+        run_pipeline(read_pipeline(tmp_path / "pipeline.toml"))
+        assert Catalog(str(tmp_path / "lake"))["postgres.t"].serving.count() == 1
+        server.run("CREATE TABLE p (id int) PARTITION BY LIST (id)")
+        assert 'tables = ["public.*"]' in first_file(f"postgres://postgres@127.0.0.1:{server.port}/postgres", tmp_path)
