@@ -2,9 +2,12 @@
 
 `python -m benchmarks.live [events] [rows]`: batches of Debezium files (100,000 events) into one table (200,000 rows,
 which a first batch lays down) on `local[2]`. Ours is a run of a pipeline file.
-Beside it stands the job that one would write by hand: a stream of JSON files whose
-`foreachBatch` keeps the newest event of each key and merges it into a Delta table. The merge is deltalake's
-(`pip install --target D deltalake`, PYTHONPATH=D): Delta's own jar does not run on this Spark. The sides take turns.
+Beside it stands the job that one would write by hand: a stream of JSON files whose `foreachBatch` keeps the newest
+event of each key and merges it into a Delta table. It is done twice, and all sides take turns:
+- by Spark, with Delta's own MERGE (`benchmarks/live_peer.py`), in an environment of its own that DELTA_PYTHON names:
+  Delta's jar does not run on PySpark 4.3. `python -m venv D`, `D/bin/pip install -r benchmarks/delta.txt`, and
+  `mvn -f benchmarks/delta.xml dependency:copy-dependencies -DoutputDirectory=D/jars` make one;
+- by the library deltalake in the driver (`pip install --target D deltalake`, PYTHONPATH=D), in our session of Spark.
 `python -m benchmarks.live kafka SERVERS [events]`: the same events from a topic of four partitions, ours alone.
 `python -m benchmarks.live latency [seconds]`: 100 rows a second into the mock cluster of librdkafka, from the send to
 the published version.
@@ -16,6 +19,7 @@ import importlib.util
 import json
 import os
 import statistics
+import subprocess
 import sys
 import tempfile
 import threading
@@ -25,7 +29,9 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow.parquet as parquet
 
+from benchmarks.live_peer import EVENT, newest
 from benchmarks.measure import RESULTS
 from headwater.catalog import Catalog
 from headwater.pipeline import read_pipeline, run_pipeline, watch_pipeline
@@ -69,8 +75,10 @@ def write_pipeline(folder: Path, source: str, engine: str = "spark") -> Any:
     return read_pipeline(folder / "pipeline.toml")
 
 
-class ByHand:
-    """A stream of files whose batches are merged into a Delta table."""
+class ByLibrary:
+    """A stream of files whose batches the library deltalake merges into a Delta table."""
+
+    name = "by hand (foreachBatch, merge of deltalake)"
 
     def __init__(self, spark: Any, folder: Path) -> None:
         import deltalake  # type: ignore[import-not-found]
@@ -78,18 +86,15 @@ class ByHand:
         self._deltalake, self._spark, self._folder = deltalake, spark, folder
         self._table = str(folder / "delta")
 
-    def take(self) -> None:
-        row = "STRUCT<id: BIGINT, sku: STRING, total: DOUBLE, updated_at: BIGINT>"
-        schema = f"before {row}, after {row}, op STRING, source STRUCT<lsn: BIGINT>"
-        stream = self._spark.readStream.schema(schema).json(str(self._folder / "in"))
+    def take(self) -> float:
+        began = time.perf_counter()
+        stream = self._spark.readStream.schema(EVENT).json(str(self._folder / "in"))
         writer = stream.writeStream.foreachBatch(self._merge).option("checkpointLocation", str(self._folder / "seen"))
         writer.trigger(availableNow=True).start().awaitTermination()
+        return time.perf_counter() - began
 
     def _merge(self, batch: Any, number: int) -> None:
-        newest = batch.selectExpr("coalesce(after, before) AS r", "op", "source.lsn AS lsn")
-        newest = newest.selectExpr("r.id AS id", "struct(lsn, op, r.sku, r.total, r.updated_at) AS e")
-        newest = newest.groupBy("id").agg({"e": "max"}).withColumnRenamed("max(e)", "e").selectExpr("id", "e.*")
-        rows = newest.toArrow()
+        rows = newest(batch).toArrow()
         if not self._deltalake.DeltaTable.is_deltatable(self._table):
             kept = rows.filter(np.array(rows.column("op").to_pylist()) != "d")
             self._deltalake.write_deltalake(self._table, kept)
@@ -99,9 +104,48 @@ class ByHand:
         merge = merge.when_matched_delete("s.op = 'd' AND s.lsn > t.lsn").when_matched_update_all("s.lsn > t.lsn")
         merge.when_not_matched_insert_all("s.op != 'd'").execute()
 
-    def rows(self) -> set[tuple[Any, ...]]:
-        found = self._deltalake.DeltaTable(self._table).to_pyarrow_table(columns=["id", "sku", "lsn"]).to_pylist()
-        return {tuple(row.values()) for row in found}
+    def rows(self) -> Any:
+        return self._deltalake.DeltaTable(self._table).to_pyarrow_table(columns=["id", "sku", "lsn"])
+
+    def close(self) -> None:
+        """End with the session."""
+
+
+class BySpark:
+    """The same by Spark and Delta's MERGE, in a process and an environment of its own."""
+
+    name = "by hand (foreachBatch, MERGE of Delta on Spark)"
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        line = [os.environ["DELTA_PYTHON"], str(Path(__file__).with_name("live_peer.py")), MASTER, str(folder)]
+        pipes: Any = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.DEVNULL}
+        self._process = subprocess.Popen(line, text=True, **pipes)
+        self._answer()
+
+    def _answer(self) -> str:
+        assert self._process.stdout is not None
+        line = self._process.stdout.readline()
+        if not line:
+            raise RuntimeError("the process of Delta has ended")
+        return str(line)
+
+    def _ask(self, word: str) -> str:
+        assert self._process.stdin is not None
+        self._process.stdin.write(f"{word}\n")
+        self._process.stdin.flush()
+        return self._answer()
+
+    def take(self) -> float:
+        return float(self._ask("take"))
+
+    def rows(self) -> Any:
+        self._ask("end")
+        return parquet.read_table(self._folder / "rows")
+
+    def close(self) -> None:
+        self._process.kill()
+        self._process.wait()
 
 
 def session(folder: Path) -> Any:
@@ -123,24 +167,41 @@ def timed(act: Any) -> float:
 def compare(count: int, keys: int, folder: Path) -> list[str]:
     spark = session(folder / "ours")
     pipeline = write_pipeline(folder / "ours", 'path = "in/*.json"\nformat = "debezium"')
-    by_hand = ByHand(spark, folder / "peer") if importlib.util.find_spec("deltalake") else None
-    mine, theirs = [], []
-    for batch in range(BATCHES + 1):
-        write_files(folder / "ours" / "in", batch, count, keys)
-        (folder / "peer" / "in").mkdir(parents=True, exist_ok=True)
-        for file in (folder / "ours" / "in").glob(f"{batch:04}-*"):
-            os.link(file, folder / "peer" / "in" / file.name)
-        mine.append(timed(lambda: run_pipeline(pipeline, spark)))
-        if by_hand is not None:
-            theirs.append(timed(by_hand.take))
-    found = [f"ours: {rate(count, mine)} (a table of {keys:,} rows, batches of {count:,}: {shown(mine)} s)"]
-    if by_hand is None:
-        return [*found, "by hand: not measured, deltalake cannot be imported"]
-    table = Catalog(str(folder / "ours" / "lake"))["raw.orders"].serving.to_arrow(columns=["id", "sku", "_lsn"])
-    assert {tuple(row.values()) for row in table.to_pylist()} == by_hand.rows()
-    found.append(f"by hand (foreachBatch, merge of deltalake): {rate(count, theirs)} ({shown(theirs)} s)")
-    ratio = statistics.median(theirs[1:]) / statistics.median(mine[1:])
-    return [*found, f"ratio of medians: {ratio:.2f} times its speed; both have the same rows"]
+    peers: list[Any] = []
+    if "DELTA_PYTHON" in os.environ:
+        peers.append(BySpark(made(folder / "spark")))
+    if importlib.util.find_spec("deltalake"):
+        peers.append(ByLibrary(spark, made(folder / "library")))
+    mine, theirs = list[float](), [list[float]() for _ in peers]
+    try:
+        for batch in range(BATCHES + 1):
+            write_files(folder / "ours" / "in", batch, count, keys)
+            for peer in ("spark", "library"):
+                for file in (folder / "ours" / "in").glob(f"{batch:04}-*"):
+                    os.link(file, made(folder / peer / "in") / file.name)
+            mine.append(timed(lambda: run_pipeline(pipeline, spark)))
+            for peer, seconds in zip(peers, theirs, strict=True):
+                seconds.append(peer.take())
+        found = [f"ours: {rate(count, mine)} (a table of {keys:,} rows, batches of {count:,}: {shown(mine)} s)"]
+        table = Catalog(str(folder / "ours" / "lake"))["raw.orders"].serving.to_arrow(columns=["id", "sku", "_lsn"])
+        for peer, seconds in zip(peers, theirs, strict=True):
+            assert as_set(peer.rows()) == as_set(table)
+            ratio = statistics.median(seconds[1:]) / statistics.median(mine[1:])
+            found.append(f"{peer.name}: {rate(count, seconds)} ({shown(seconds)} s)")
+            found.append(f"ratio of medians: {ratio:.2f} times its speed; both have the same rows")
+        return found
+    finally:
+        for peer in peers:
+            peer.close()
+
+
+def made(folder: Path) -> Path:
+    folder.mkdir(parents=True, exist_ok=True)
+    return folder
+
+
+def as_set(rows: Any) -> set[tuple[Any, ...]]:
+    return set(zip(*(column.to_pylist() for column in rows.columns), strict=True))
 
 
 def rate(count: int, seconds: list[float]) -> str:

@@ -50,7 +50,7 @@ BROKEN_EXIT = 1
 def init(args: argparse.Namespace) -> int:
     if args.folder is not None:
         if args.catalog != "pipeline":
-            raise InvalidInputError("--from is of `headwater init pipeline --from FOLDER`.")
+            raise InvalidInputError("--from is of `headwater init pipeline --from SOURCE`.")
         return _init_pipeline(args)
     told = {"impl": args.impl} if args.impl is not None else {}
     found = resolve(args.catalog, {**args.target.properties, **told})

@@ -1,4 +1,5 @@
-"""The first pipeline file of a folder: a source and a table for each folder of files in it, with comments."""
+"""The first pipeline file, with comments: of a folder, a source and a table for each folder of files in it, or of a
+database."""
 
 from __future__ import annotations
 
@@ -9,12 +10,14 @@ from pathlib import Path
 import pyarrow as pa
 
 from headwater.errors import InvalidInputError
+from headwater.imports import when_used
 from headwater.pipeline.facts import ENVELOPE, first_rows, infer_columns
 from headwater.schema_text import parse_type
 from headwater.sql.sql_types import kind_of
 from headwater.streams.rows.input_rows import given
 from headwater.streams.sources.files import find_files, read_lines
 
+databases = when_used("headwater.pipeline.first_database")
 LINES = (".json", ".jsonl", ".ndjson")
 ENDINGS = (*LINES, ".csv", ".parquet", ".arrow")
 HEAD = """# What to take in, and the tables and views it becomes. `headwater run pipeline.toml --check` checks it.
@@ -40,21 +43,27 @@ KEYS = "# keys = [...]                   # the columns that identify a row; with
 SEQUENCE = '# sequence_by = ["updated_at"]     # orders the changes of a key; without it what comes later wins'
 TAIL = """
 # [view."mart.totals"]
-# sql = "SELECT ... FROM raw.{name} GROUP BY ..."
+# sql = "SELECT ... FROM {table} GROUP BY ..."
 # keys = ["..."]                   # the columns that identify a row of the view
 """
 
 
-def first_file(folder: str | os.PathLike[str], beside: str | os.PathLike[str]) -> str:
-    """Return a pipeline file for the files of a folder, as it is written in the folder `beside`."""
-    root = Path(folder)
+def first_file(source: str | os.PathLike[str], beside: str | os.PathLike[str]) -> str:
+    """Return a pipeline file for the files of a folder, as it is written in the folder `beside`, or for a database.
+
+    `source`: the folder, or an address such as `postgres://user@host/database`.
+    """
+    if "://" in (text := os.fspath(source)):
+        name, section = databases.database_source(text)
+        return HEAD.format(name=name) + str(section) + TAIL.format(table=f"{name}.orders")
+    root = Path(text)
     if not root.is_dir():
-        raise InvalidInputError(f"There is no folder {os.fspath(folder)!r}.")
+        raise InvalidInputError(f"There is no folder {text!r}.")
     parts = [_source(root, *each, Path(beside)) for each in _groups(root)]
     if not parts:
         raise InvalidInputError(f"{root} has no file that can be taken: {', '.join(ENDINGS)}.")
-    name = _named(root.resolve().name)
-    return HEAD.format(name=name) + "".join(parts) + TAIL.format(name=_named(next(_groups(root))[0].resolve().name))
+    name, table = _named(root.resolve().name), _named(next(_groups(root))[0].resolve().name)
+    return HEAD.format(name=name) + "".join(parts) + TAIL.format(table=f"raw.{table}")
 
 
 def _groups(root: Path) -> Iterator[tuple[Path, str]]:

@@ -68,6 +68,10 @@ class LiveServer(ABC):
     def source(self) -> str:
         """The value of `debezium =` for this server."""
 
+    @abstractmethod
+    def wider(self, table: str, column: str) -> str:
+        """Return the statement that makes a column of whole numbers wider."""
+
     def kill(self) -> None:
         """End the server at once, and wait until it is gone."""
         try:
@@ -130,6 +134,9 @@ class LivePostgres(LiveServer):
     def rows(self, table: str) -> list[dict[str, Any]]:
         found: list[dict[str, Any]] = json.loads(self.run(f"SELECT coalesce(json_agg(t), '[]') FROM {table} t"))
         return found
+
+    def wider(self, table: str, column: str) -> str:
+        return f"ALTER TABLE {table} ALTER COLUMN {column} TYPE bigint"
 
     def source(self) -> str:
         where = f'connector = "postgres", host = "127.0.0.1", port = {self.port}, user = "postgres"'
@@ -197,6 +204,9 @@ class LiveMariaDB(LiveServer):
         ).split()
         pairs = ", ".join(f"'{name}', {name}" for name in names)
         return [json.loads(line) for line in self.run(f"SELECT JSON_OBJECT({pairs}) FROM {table}").splitlines() if line]
+
+    def wider(self, table: str, column: str) -> str:
+        return f"ALTER TABLE {table} MODIFY {column} bigint"
 
     def source(self) -> str:
         where = f'connector = "mariadb", host = "127.0.0.1", port = {self.port}, user = "debezium"'

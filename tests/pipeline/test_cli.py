@@ -95,6 +95,8 @@ def test_refused_rows_are_shown_taken_again_by_a_mended_file_and_dropped(
     assert [row["row"] for row in shown] == ['{"id": 2, "n": 20}', '{"id": 3, "n": 300}']
     assert shown[0]["source"] == str(tmp_path / "in" / "1.json")
     assert call("quarantine", lake, "raw.t", "--retry")[0]["rows"] == 0
+    assert main(["quarantine", lake, "raw.t", "--retry"]) == 0
+    assert "--pipeline FILE judges" in capsys.readouterr().out
     done = call("quarantine", lake, "raw.t", "--retry", "--pipeline", write(100))[0]
     assert (done["rows"], done["quarantined"]) == (1, 1)
     assert main(["quarantine", lake, "raw.t", "--drop"]) == 2

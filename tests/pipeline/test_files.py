@@ -190,3 +190,26 @@ def test_a_first_file_is_written_from_a_folder_can_be_checked_and_runs(
     for folder, why in (("nowhere", "no folder"), ("lake/.headwater", "no file that can be taken")):
         with pytest.raises(InvalidInputError, match=why):
             first_file(folder, tmp_path)
+
+
+def test_a_first_file_of_a_database_names_it_and_holds_no_secret(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    address = "mariadb://reader:hunter2@db.example.com/Shop%201"
+    assert main(["init", "pipeline", "--from", address]) == 0
+    assert "hunter2" not in Path("pipeline.toml").read_text()
+    (source,) = read_pipeline("pipeline.toml").sources
+    live: Any = source.live
+    assert (source.name, source.into) == ("shop_1", "shop_1.{table}")
+    assert (live.connector, live.host, live.port, live.user, live.database, live.password, live.transactions) == (
+        "mysql", "db.example.com", 3306, "reader", "Shop 1", "env:SHOP_1_PASSWORD", True,
+    )  # fmt: skip
+    assert main(["run", "pipeline.toml", "--check"]) == 0
+    for wrong, why in (
+        ("redis://u@h/d", "no database that a pipeline reads"),
+        ("postgres://h/d", "postgres://USER@HOST:PORT/DATABASE"),
+        ("postgres://u@h:x/d", "no port"),
+    ):
+        with pytest.raises(InvalidInputError, match=why):
+            first_file(wrong, tmp_path)

@@ -21,7 +21,7 @@ RUN = (
         "init", "run", "make an empty catalog, also in a folder with other things", "housekeeping:init",
         (
             arg("--impl", about="metastore (default) or dir"),
-            arg("--from", about="of `init pipeline`: write pipeline.toml for this folder", dest="folder"),
+            arg("--from", about="of `init pipeline`: write pipeline.toml for this folder or database", dest="folder"),
         ),
         "one object: catalog, kind; of `init pipeline` file",
     ),

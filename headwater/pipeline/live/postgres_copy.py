@@ -35,6 +35,7 @@ from headwater.streams.sources import postgres
 from headwater.streams.sources.debezium_envelopes import OFFERED
 from headwater.streams.sources.intake import Intake
 from headwater.streams.sources.postgres import (
+    TABLES,
     BlockRange,
     CopiedColumn,
     CopiedTable,
@@ -60,12 +61,6 @@ RANGES_AT_ONCE = 4
 SLOT_S = 10.0
 SSL = {"database.sslmode": "sslmode", "database.sslrootcert": "sslrootcert"}
 """Options of the engine that change only how it connects, and their names for the client."""
-TABLES = """
-SELECT n.nspname, c.relname, c.oid::bigint, c.relfilenode::bigint, c.relkind = 'p' OR c.relispartition
-FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
-WHERE c.relkind IN ('r', 'p') AND c.relpersistence = 'p' AND n.nspname <> 'information_schema'
-AND n.nspname NOT LIKE 'pg\\_%' ORDER BY 1, 2
-"""
 COLUMNS = """
 SELECT a.attname, coalesce(e.typname, t.typname), a.atttypmod, e.oid IS NOT NULL, coalesce(e.typtype, t.typtype) = 'e',
   a.attgenerated <> '', coalesce(array_position(i.indkey::int[], a.attnum::int), -1)

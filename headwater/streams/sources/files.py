@@ -9,6 +9,7 @@ import glob
 import os
 import re
 from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from decimal import Decimal
@@ -24,11 +25,12 @@ from headwater.decoding.parquet import ParquetRows
 from headwater.errors import ConcurrentModificationError, InvalidInputError
 from headwater.imports import lance
 from headwater.store import is_local, local_path
+from headwater.store.seam import side_by_side
 from headwater.streams.definition import Definition
 from headwater.streams.log.quarantine import Quarantined
 from headwater.streams.rows.column_casts import cast_array, floats, has_decimals
 from headwater.streams.rows.input_rows import Given, given, without_rows
-from headwater.streams.sources.file_digests import digest_of_file
+from headwater.streams.sources.file_digests import digest_of_file, known_digest
 from headwater.streams.sources.format_output import UNREADABLE
 from headwater.streams.sources.message_values import Messages
 from headwater.streams.sources.remote_files import fetched, find_remote, is_remote, natural_order
@@ -112,6 +114,10 @@ def find_files(data: Any, storage: Mapping[str, str] | None = None, required: bo
     return list(found.values())
 
 
+READERS = 4
+"""Files that are not known are read by so many threads: a digest leaves Python to others."""
+
+
 def local_name(text: str) -> str:
     """A path of this machine, which may be written as an address (`file:///...`)."""
     return local_path(text) if "://" in text and is_local(text) else text
@@ -127,7 +133,13 @@ def names_of(file: str) -> frozenset[str]:
 def _local(text: str) -> list[SourceFile]:
     """Return the files that a glob matches, and a file of exactly that name, whose brackets are no pattern."""
     matches = {text, *(glob.glob(text, recursive=True) if glob.has_magic(text) else ())}
-    return [local_file(match) for match in sorted(matches, key=natural_order) if os.path.exists(match)]
+    names = [match for match in sorted(matches, key=natural_order) if os.path.exists(match)]
+    unread = [name for name in names if known_digest(os.path.realpath(name))[0] is None]
+    if len(unread) < 2:
+        return [local_file(name) for name in names]
+    with ThreadPoolExecutor(min(READERS, len(unread)), "headwater-files") as threads:
+        read = dict(zip(unread, side_by_side(threads, local_file, unread), strict=True))
+    return [read.get(name) or local_file(name) for name in names]
 
 
 def local_file(name: str) -> SourceFile:

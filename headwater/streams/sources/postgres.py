@@ -31,6 +31,13 @@ from headwater.work import Json
 
 client = when_used("psycopg")
 MISSING = "Copying in ranges needs the module psycopg: pip install 'headwater[postgres]', also where executors run."
+TABLES = """
+SELECT n.nspname, c.relname, c.oid::bigint, c.relfilenode::bigint, c.relkind = 'p' OR c.relispartition
+FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
+WHERE c.relkind IN ('r', 'p') AND c.relpersistence = 'p' AND n.nspname <> 'information_schema'
+AND n.nspname NOT LIKE 'pg\\_%' ORDER BY 1, 2
+"""
+"""The tables of a database, and True for partitions and what has some."""
 LSN = "_lsn"
 SCALARS: Mapping[str, Any] = {
     "int2": pa.int16(),
