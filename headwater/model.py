@@ -7,7 +7,7 @@ where it is applied, and two racing operations can never leave an orphan or a du
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from headwater.names import ObjectId
 
@@ -74,6 +74,12 @@ class Version:
     @property
     def number(self) -> int:
         return int(self.id.name)
+
+    def is_same_commit(self, other: Version) -> bool:
+        """Return True if both are one version, which may have got its final name between them."""
+        if self.digest is None:
+            return self == other
+        return replace(self, manifest_path=other.manifest_path, e_tag=other.e_tag) == other
 
 
 CatalogObject = Namespace | Table | Version

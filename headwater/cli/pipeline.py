@@ -293,7 +293,9 @@ def quarantine(args: argparse.Namespace) -> int:
         show(asdict(done) if args.json else f"{args.table}: {told}", args.json)
         left = set(table.quarantine().column("reason").to_pylist()) if done.quarantined and not args.json else set()
         if not checks and any(reason.startswith("check:") for reason in left):
-            show("They were judged by the expectations as they landed: --pipeline FILE judges by those of a file.", False)
+            show(
+                "They were judged by the expectations as they landed: --pipeline FILE judges by those of a file.", False
+            )
     elif args.drop:
         confirm(args, f"This will drop rows from the quarantine of {args.table}.")
         dropped = table.drop_quarantined(**chosen)

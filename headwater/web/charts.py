@@ -134,7 +134,13 @@ def _bars(points: Sequence[tuple[str, float]], scale: Scale) -> Markup:
             Markup(
                 "<g><title>{}</title>"
                 '<rect class="bar" x="{:.1f}" y="{:.1f}" width="{:.1f}" height="{:.1f}" rx="2"/></g>'
-            ).format(f"{label}: {scale.told(value)}", scale.x(place) - wide / 2, top, wide, max(bottom - top, 0.8) if value else 0.0)
+            ).format(
+                f"{label}: {scale.told(value)}",
+                scale.x(place) - wide / 2,
+                top,
+                wide,
+                max(bottom - top, 0.8) if value else 0.0,
+            )
         )
     return Markup("").join(found)
 

@@ -27,7 +27,7 @@ FOUND = {
     "commits": (5, 9, 36, 255, 21131, 22192, 49871),
     "segments": (1, 62, 134, 160),
     "streams": (89,),
-    "versions": (0, 13, 25, 53, 59, 81, 169, 219),
+    "versions": (0, 13, 25, 32, 53, 59, 81, 169, 219, 444),
     "mixed": (2001,),
 }
 """Seeds that have found something, which was mended then."""

@@ -12,6 +12,7 @@ import threading
 import uuid
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +27,10 @@ from headwater.errors import (
     LanceNamespaceError,
     ServiceUnavailableError,
 )
+from headwater.model import Remove, Version
+from headwater.names import ObjectId
 from headwater.namespace.versions import writer_queue
+from headwater.namespace.versions.managed import ManagedVersions, StagedVersion
 from headwater.rest.server import start_in_thread
 from headwater.tables.layout import manifest_name
 from tests.versions.samples import KINDS
@@ -316,3 +320,55 @@ def test_another_manifest_under_the_final_name_is_not_taken_for_a_staged_one_tha
             manifest(namespace, 3)
         newer.write_bytes(data)
         assert manifest(namespace, 3) == newer
+
+
+@pytest.mark.usefixtures("nobody_waits")
+@pytest.mark.parametrize(("kind", "bypassed"), [("metastore", False), ("metastore", True), ("V2-managed", False)])
+def test_a_writer_that_sleeps_before_its_manifest_is_final_keeps_its_version(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str, bypassed: bool
+) -> None:
+    with opened(kind, tmp_path / "lake") as (namespace, catalog):
+        catalog.create_table("t", rows(SEED))
+        beside = Others(catalog, "client", 3)
+        finish = ManagedVersions._finish
+        slept = threading.Event()
+
+        def sleeping(self: ManagedVersions, item: StagedVersion) -> Version:
+            if not slept.is_set():
+                slept.set()
+                if bypassed:  # somebody who does not ask the catalog has taken the final name
+                    data = manifest(namespace, 1).read_bytes()
+                    (manifest(namespace, 1).parent / manifest_name(2)).write_bytes(data)
+                thread = threading.Thread(target=beside)
+                thread.start()
+                thread.join()
+                manifest(namespace, 3)  # another request of this process, which has seen the later versions
+            return finish(self, item)
+
+        monkeypatch.setattr(ManagedVersions, "_finish", sleeping)
+        append(namespace)
+        assert found(namespace) == SEED | {10: 1} | beside.rows
+        assert len(beside.rows) == 3
+        for version in range(1, 6):
+            assert manifest(namespace, version).read_bytes()
+        assert {kind_of(each) for each in catalog.verify()} <= {"staged_leftover"}
+
+
+def test_the_record_of_a_version_is_not_removed_in_place_of_another_with_its_number(tmp_path: Path) -> None:
+    namespace = MetastoreNamespace(root=str(tmp_path))
+    catalog, registry = Catalog(namespace), namespace.registry
+    catalog.create_table("t", rows(SEED))
+    append(catalog.namespace)
+    id = ObjectId(("t", "2"))
+    old = registry.find([id])[id]
+    assert isinstance(old, Version)
+    catalog.drop_table("t")
+    catalog.create_table("t", rows(SEED))
+    lance.write_dataset(rows({20: 1}), namespace_client=catalog.namespace, table_id=ID, mode="append")
+    with pytest.raises(ConcurrentModificationError):
+        registry.commit([Remove(old)])
+    assert found(catalog.namespace) == SEED | {20: 1}
+    new = registry.find([id])[id]
+    assert isinstance(new, Version)
+    registry.commit([Remove(replace(new, manifest_path="_versions/elsewhere"))])
+    assert registry.find([id]) == {}

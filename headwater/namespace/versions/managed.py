@@ -30,7 +30,7 @@ from headwater.errors import (
     TableVersionNotFoundError,
 )
 from headwater.lance_manifest import manifest_digest
-from headwater.model import Change, Remove, Replace, Table, Version
+from headwater.model import Change, Replace, Table, Version
 from headwater.names import ObjectId
 from headwater.namespace.plans import plan_next_version
 from headwater.namespace.versions.same_rows import changed_rows
@@ -343,31 +343,29 @@ class ManagedVersions:
         try:
             self._finalize(item.line, item.version, item.data)
             return self._remember(item.line, item.version)
-        except (KeyNotFoundError, ConcurrentModificationError):
-            # The table was dropped, and perhaps made anew, while its version was committed: it is not of the new one.
-            self._take_back(item.version)
-            raise ConcurrentModificationError(f"{item.line.table.id} was dropped by another writer.") from None
         except ServiceUnavailableError as error:  # no error of a commit that had no effect: the record is there
             raise CommitStateUnknownError(f"Version {item.version.number} has no final name yet: {error}") from error
 
     def _finalize(self, line: VersionLine, version: Version, data: bytes) -> None:
-        """Put the manifest under its final name. What another put there behind the catalog's back gives way."""
+        """Put the manifest under its final name. What another put there behind the catalog's back gives way.
+
+        Others may have finalized the version meanwhile, committed later ones and deleted its staged manifest.
+        """
         final = line.key(line.manifest(version.number, version.naming_scheme))
-        if claim(self.store, line.key(version.manifest_path), final, data, durable=False):
-            return
+        with suppress(KeyNotFoundError):
+            if claim(self.store, line.key(version.manifest_path), final, data, durable=False):
+                return
         if self.store.get_all([final])[0] == data:  # None: another process has just set aside what was there
             return
         if not self.records.is_newest:
             raise _reused(line, version)
-        if self.records.find([version.id]).get(version.id) != version:
-            raise ConcurrentModificationError(f"Version {version.number} of {line.table.id} was deleted meanwhile.")
-        self.store.put(final, data)
-
-    def _take_back(self, version: Version) -> None:
-        try:
-            self.records.commit([Remove(version)])
-        except ConcurrentModificationError:
-            return
+        found = self.records.find([version.id]).get(version.id)
+        if not isinstance(found, Version) or not found.is_same_commit(version):
+            raise ConcurrentModificationError(
+                f"Version {version.number} of {line.table.id} was deleted by another writer, or its table was dropped."
+            )
+        if is_staged(found.manifest_path):
+            self.store.put(final, data)
 
     def _remember(self, line: VersionLine, version: Version) -> Version:
         path = line.manifest(version.number, version.naming_scheme)

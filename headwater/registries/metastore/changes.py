@@ -79,7 +79,9 @@ class TransactionChanges:
             case Replace(old, item):
                 self._replace(old, item)
             case Remove(Version() as version):
-                self._require(find(self.tx, version.id) is not None, version.id, "it is gone")
+                found = find(self.tx, version.id)
+                is_there = isinstance(found, Version) and found.is_same_commit(version)
+                self._require(is_there, version.id, "it is gone, or another one has its number")
                 self._removed[version.table].append(version.number)
             case Remove(item, keep_data):
                 self._remove(item, keep_data)

@@ -81,10 +81,10 @@ class Disk:
             self._change(key, None, False)
 
     def link(self, old: str, new: str, durable: bool) -> None:
+        if old not in self.files:  # a file system looks for the old name first
+            raise KeyNotFoundError(old)
         if new in self.files:
             raise KeyExistsError(new)
-        if old not in self.files:
-            raise KeyNotFoundError(old)
         if durable:
             self.sync(old)
         self._change(new, self.files[old], durable)
