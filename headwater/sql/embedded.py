@@ -269,21 +269,16 @@ def _of_process(process: int) -> EmbeddedEngine:
 
 SELECTS = re.compile(r"\s*(?:(?:select|with|from|values)\b(?!\.|\Z)|\()", re.IGNORECASE)
 _NAME = re.compile(r'(?:"(?:[^"]|"")*+"|[^\s"])+')
-_WORD = re.compile(
-    r"""'(?:[^']|'')*+' | "(?P<quoted>(?:[^"]|"")*+)"\s*(?P<call>\()? | --[^\n]*+ | /\*.*?\*/
-    | \$(?P<tag>\w*)\$.*?\$(?P=tag)\$ | (?P<name>[A-Za-z_]\w*+)\s*(?P<called>\()?""",
-    re.VERBOSE | re.DOTALL,
-)
-_COMMENT = re.compile(
-    r"""(?P<kept>'(?:[^']|'')*+' | "(?:[^"]|"")*+") | --[^\n]*+ | /\*.*?\*/""", re.VERBOSE | re.DOTALL
-)
+_IDENTIFIER = re.compile(r'"(?P<quoted>(?:[^"]|"")*+)"|(?P<plain>[^\W\d][\w$]*+)')
+_VALUES = ("comment", "string_const")
 _OWN = re.compile(r"pg_catalog|information_schema|pg_settings|duckdb_\w+|sqlite_\w+|pragma_\w+", re.IGNORECASE)
 """DuckDB's own tables, which tell of its settings."""
 _REFUSED = re.compile(
     r"(read|scan|sniff|parquet|duckdb|pragma|pg|sqlite|postgres|mysql|iceberg|delta|arrow|pandas|python|st_read)_\w*"
     r"|glob|query|query_table|getenv|getvariable|current_setting|set_config|which_secret|load_\w*|\w*_settings?"
     r"|in_search_path|write_log|parse_duckdb_log_message|repeat_row|test_\w*|checkpoint|force_checkpoint|seq_scan"
-    r"|arrow_scan\w*|storage_info|summary|nextval|currval|to_arrow_ipc|version|current_(user|database|schemas?)",
+    r"|arrow_scan\w*|storage_info|summary|nextval|currval|to_arrow_ipc|version|current_(user|database|schemas?|query)"
+    r"|json_(execute|serialize|deserialize)_\w*|(en|dis)able_\w*|\w*_external_resource\w*|truncate_duckdb_logs|sleep_ms",
     re.IGNORECASE,
 )
 
@@ -366,12 +361,23 @@ def _told_of_query() -> Iterator[None]:
 
 def check_native(sql: str) -> None:
     """Raise InvalidInput (13) for SQL of DuckDB that reads files, URLs, settings or the environment, by its name."""
-    for word in _WORD.finditer(_COMMENT.sub(lambda found: found["kept"] or " ", sql)):
-        named = word["name"] or word["quoted"] or ""
+    tokens = _tokens(sql)
+    for text, following in zip(tokens, [*tokens[1:], ""], strict=True):
+        word = _IDENTIFIER.match(text)
+        named = "" if word is None else word["plain"] or word["quoted"].replace('""', '"')
         if _OWN.fullmatch(named):
             raise InvalidInputError(f"A query does not read {named}: it reads tables of the catalog, nothing else.")
-        if (word["called"] or word["call"]) and _REFUSED.fullmatch(named):
+        if following.startswith("(") and _REFUSED.fullmatch(named):
             raise InvalidInputError(f"A query does not call {named}(): it reads tables of the catalog, nothing else.")
+
+
+def _tokens(sql: str) -> list[str]:
+    """Return the words and signs of SQL as DuckDB divides it, without comments and values of texts."""
+    text = sql.encode()
+    found = duckdb.tokenize(sql)
+    ends = [place for place, _ in found[1:]] + [len(text)]
+    kept = ((place, end) for (place, kind), end in zip(found, ends, strict=True) if kind.name not in _VALUES)
+    return [text[place:end].decode(errors="replace") for place, end in kept]
 
 
 def _path(names: tuple[str, ...]) -> tuple[str, ...]:

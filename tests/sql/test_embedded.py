@@ -140,6 +140,28 @@ def test_a_catalog_is_queried_in_spark_sql_or_on_request_in_that_of_duckdb(tmp_p
         catalog.query("SELECT 1", dialect="mysql")
 
 
+@pytest.mark.parametrize(
+    "sql",
+    [
+        r"SELECT E'\'', current_setting('home_directory') --'",
+        r"SELECT E'\'', * FROM duckdb_settings() --'",
+        "/* /* */ ' */ SELECT current_setting('home_directory') --'",
+        "SELECT $a$ ' $a$, current_setting('home_directory') --'",
+        "SELECT current_setting\u00a0('home_directory')",
+        "SELECT * FROM json_execute_serialized_sql(json_serialize_sql('SELECT * FROM duckdb_settings()'))",
+        "SELECT * FROM enable_logging(storage = 'file', storage_path = 'log')",
+    ],
+)
+def test_sql_of_duckdb_is_divided_into_words_as_duckdb_does_it(tmp_path: Path, sql: str) -> None:
+    """A text with a backslash, or a comment in a comment, hid the rest of a query from the guard."""
+    catalog = Catalog(str(tmp_path / "lake"))
+    catalog.create_table("t", ROWS.select(["id", "s"]))
+    with pytest.raises(InvalidInputError, match=r"A query does not (call|read) "):
+        catalog.query(sql, dialect="duckdb")
+    harmless = "SELECT E'\\' duckdb_settings()' AS a, \"s\" AS version /* getenv('x') */ FROM t -- current_setting('x')"
+    assert catalog.query(harmless, dialect="duckdb").num_rows == 3
+
+
 def test_the_page_names_every_function_that_the_engine_knows() -> None:
     page = (Path(__file__).parents[2] / "docs" / "sql.md").read_text(encoding="utf-8")
     for row, known in (("functions", {*FUNCTIONS, "struct"}), ("aggregates", {*AGGREGATES}), ("windows", {*WINDOWS})):
