@@ -7,7 +7,7 @@ in new ones, and lands what fits with its source and file, so that an undo of th
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -16,6 +16,7 @@ import pyarrow as pa
 from headwater.arguments import checked
 from headwater.errors import InvalidInputError
 from headwater.metastore import Delta, Transaction
+from headwater.metastore.commit.table_parts import FIRST_VERSION
 from headwater.streams.definition import Definition
 from headwater.streams.fold.fold import fold
 from headwater.streams.layout import QUARANTINE, sibling
@@ -26,7 +27,9 @@ from headwater.streams.log.landing import checked as check_batch
 from headwater.streams.log.log_files import read_log, readable_positions
 from headwater.streams.log.quarantine import (
     CHECKS,
+    COLUMNS,
     KIND,
+    OF_VERSION,
     ORIGIN,
     QUEUE,
     RETRY_OF,
@@ -156,7 +159,7 @@ class QuarantineQueue(StreamReads):
             kept = [row for row in queue.rows if row.delta.position == position and row.place not in places]
             if kept:
                 rows, numbers = queue.table.take([row.place for row in kept]), np.array([row.number for row in kept])
-                told = {name: delta.properties[name] for name in (KIND, CHECKS) if name in delta.properties}
+                told = {name: delta.properties[name] for name in (KIND, CHECKS, COLUMNS) if name in delta.properties}
                 left = write_rows(self._metastore.store, self._metastore.clock, stream.home, rows, numbers, told)
                 origin = delta.properties.get(ORIGIN)
                 quarantine(tx, stream, [left], None if origin is None else {**origin, RETRY_OF: batch_of(delta)})
@@ -193,7 +196,7 @@ class QuarantineQueue(StreamReads):
         self, tx: Transaction, stream: Stream, rows: Sequence[WaitingRow], checks: Sequence[Check]
     ) -> tuple[list[ReadRow], list[ReadRow]]:
         """Return the rows that the table would take now, and late ones that stand in it already."""
-        read = [(row, values) for row in rows if (values := _values(row, stream.definition)) is not None]
+        read = [(row, values) for row in rows if (values := _values(row, stream)) is not None]
         judged = with_own(stream.definition.checks, checks)
         fitting = [read[place] for place in _judged(stream.definition, read, judged)]
         late = [pair for pair in fitting if pair[0].told["reason"] in LATE]
@@ -226,16 +229,37 @@ def _by_key(keys: Sequence[str], rows: pa.Table) -> dict[tuple[object, ...], dic
     return {tuple(row[name] for name in keys): row for row in rows.to_pylist()}
 
 
-def _values(row: WaitingRow, definition: Definition) -> dict[str, object] | None:
-    """Return the values of a row, or None if its text does not tell them: that of bytes is their digits."""
+def _values(row: WaitingRow, stream: Stream) -> dict[str, object] | None:
+    """Return the values of a row, or None if its text does not tell them: that of bytes is their digits.
+
+    A column that was renamed since has its new name, and one that was dropped is left out, unless the contract of the
+    table refuses rows with columns that it has not.
+    """
+    then, names = _at_landing(row.delta, stream)
     try:
-        found, _ = json_rows(row.told["row"], definition)
+        found, _ = json_rows(row.told["row"], then)
     except InvalidInputError:
         return None
     if len(found) != 1:
         return None
-    unsure = [column.name for column in definition.columns if _has_bytes(column.type)]
-    return None if any(found[0].get(name) is not None for name in unsure) else dict(found[0])
+    unsure = [column.name for column in then.columns if _has_bytes(column.type)]
+    if any(found[0].get(name) is not None for name in unsure):
+        return None
+    kept = {new: value for name, value in found[0].items() if (new := names.get(name, name)) is not None}
+    return None if len(kept) < len(found[0]) and stream.definition.contract == "freeze" else kept
+
+
+def _at_landing(delta: Delta, stream: Stream) -> tuple[Definition, dict[str, str | None]]:
+    """Return the definition with the names that columns had when rows were rejected, and their names now by those; None
+    for one that was dropped."""
+    now, ids = stream.definition, delta.properties.get(COLUMNS)
+    if ids is None or delta.properties.get(OF_VERSION, FIRST_VERSION) != stream.version:
+        return now, {}
+    shown = {each.id: each.name for each in now.columns}
+    before = {id: name for name, id in ids.items()}
+    then = [replace(each, name=before.get(each.id, each.name)) for each in now.columns]
+    kept = (each for each in then if each.id in before or each.name not in ids)
+    return replace(now, columns=tuple(kept)), {name: shown.get(id) for name, id in ids.items()}
 
 
 def _has_bytes(kind: pa.DataType) -> bool:

@@ -175,6 +175,22 @@ def test_checks_of_the_landing_hold_for_the_retry_unless_others_are_given(metast
     assert taken(table.retry_quarantined(checks=[Check("small", "n < 100", DROP)])) == (1, 0)
 
 
+def test_columns_that_were_renamed_or_dropped_since_are_known_by_what_they_are(metastore: Metastore) -> None:
+    """By its text alone a row brought a renamed column back, and a dropped one, beside those of the table."""
+    schema = {"id": "int64", "a": "int64", "b": "int64", "gone": "string"}
+    table = StreamTable.create(metastore, ["t"], schema, keys="id")
+    row = {"id": 1, "a": 10, "b": 20, "gone": "x", "new": 5}
+    table.ingest([row], checks=[Check("none", "id > 9", DROP)])
+    table.evolve(rename={"a": "b", "b": "a"}, drop=["gone"], add={"later": "string"})
+    table.ingest([{"id": 2, "a": 1}], checks=[Check("none", "id > 9", DROP)])  # of the names of now
+    assert taken(table.retry_quarantined(checks=[])) == (2, 0)
+    assert table.to_arrow().sort_by("id").select(["id", "a", "b", "later", "new"]).to_pylist() == [
+        {"id": 1, "a": 20, "b": 10, "later": None, "new": 5},
+        {"id": 2, "a": 1, "b": None, "later": None, "new": None},
+    ]
+    assert "gone" not in table.definition.by_name
+
+
 def test_dropped_rows_are_gone_and_others_stay(metastore: Metastore, tmp_path: Path) -> None:
     table, file = landed(metastore, tmp_path)
     assert table.drop_quarantined(reason="parse") == 1

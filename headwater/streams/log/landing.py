@@ -161,8 +161,11 @@ class Landing:
         landed = Landed(rows, count, appended, batch=batch, checks=self._failed)
         landed.too_late = self._too_late(stream, batch)
         if count:
-            own = write_rejected(self._store, self._clock, stream.home, bad, self._checks) if bad else []
-            quarantine(tx, stream, [*self._rejected, *own], self._origin_properties())
+            rejected = list(self._rejected)
+            if bad:
+                about = bad, batch.definition, self._checks
+                rejected += write_rejected(self._store, self._clock, stream.home, *about)
+            quarantine(tx, stream, rejected, self._origin_properties())
         if ledger is not None:  # also of a batch without effect: a repeat may have one, and must not
             self._remember(tx, ledger, landed, digest, after)
         return landed

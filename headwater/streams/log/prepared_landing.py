@@ -63,6 +63,7 @@ def prepare(
     own = stream.definition.checks if contract is None else ()  # a table's own checks are of what is ingested
     batch, failed = checked(shaped, with_own(own, checks))
     bad = [*sourced(taken.bad, origin), *rejected(batch, taken.data, origin)]
+    files = write_rejected(store, clock, stream.home, bad, batch.definition, checks) if bad else []
     written = write_batch(store, clock, stream, batch, rows) if len(batch.events) else iter(())
     cuts, known = batch.truncations, {column.id: column.type for column in stream.definition.columns}
     return {
@@ -74,7 +75,7 @@ def prepare(
         "digest": taken.digest,
         "rows": len(batch.events),
         "deletes": int(taken.data.delete_mask.sum()),
-        "rejected": [each.to_json() for each in write_rejected(store, clock, stream.home, bad, checks)] if bad else [],
+        "rejected": [each.to_json() for each in files],
         "files": [
             [values, [file.path, file.rows, file.bytes], [log.rows, log.properties]] for values, file, log in written
         ],

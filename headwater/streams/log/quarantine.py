@@ -15,7 +15,7 @@ from headwater.imports import pc
 from headwater.metastore import DataFile, Delta, Reading, Transaction
 from headwater.metastore.commit.table_parts import FIRST_VERSION
 from headwater.store import Store
-from headwater.streams.definition import define, from_properties, to_properties
+from headwater.streams.definition import Definition, define, from_properties, to_properties
 from headwater.streams.fold.events import Events
 from headwater.streams.layout import DELTA, LANCE, QUARANTINE, log_file, sibling
 from headwater.streams.log.checks import Check
@@ -41,8 +41,9 @@ RETRY_OF = "retry_of"
 """The property of rows that were quarantined and taken again: the transaction that their batch came with."""
 QUEUE = "queue"
 """The property of a delta that voids rows of a quarantine since they were taken again or dropped, by no undo."""
-KIND, CHECKS = "kind", "checks"
-"""Properties of a delta of the quarantine, for a retry: the kind of its rows, and the checks that they landed under."""
+KIND, CHECKS, COLUMNS = "kind", "checks", "columns"
+"""Properties of a delta of the quarantine, for a retry: the kind of its rows, the checks that they landed under, and
+the ids of the table's columns by the names that they had then."""
 
 
 @dataclass(frozen=True)
@@ -84,10 +85,15 @@ _DECODER = msgspec.json.Decoder(RejectedRows)  # learnt while it is imported, an
 
 
 def write_rejected(
-    store: Store, clock: Clock, home: str, rows: Sequence[Quarantined], checks: Sequence[Check] = ()
+    store: Store,
+    clock: Clock,
+    home: str,
+    rows: Sequence[Quarantined],
+    definition: Definition,
+    checks: Sequence[Check] = (),
 ) -> list[RejectedRows]:
     """Write rejected rows in the directory `home` of a table, a file for each kind. Nothing refers to them before a
-    commit does. `checks`: those given with the call that rejected them.
+    commit does. `definition`: of the table that rejected them; `checks`: those given with the call.
     """
     now = clock.now_ms() * 1000
     columns = {
@@ -102,7 +108,8 @@ def write_rejected(
     found = []
     for kind in dict.fromkeys(kinds.tolist()):
         places = np.flatnonzero(kinds == kind)
-        told = {KIND: kind, CHECKS: [[each.name, each.sql, each.action] for each in checks]}
+        ids = {each.name: each.id for each in definition.columns}
+        told = {KIND: kind, CHECKS: [[each.name, each.sql, each.action] for each in checks], COLUMNS: ids}
         found.append(write_rows(store, clock, home, table.take(places), places, told))
     return found
 

@@ -267,7 +267,7 @@ def written(lake: Lake, work: Publish, dataset: object, log: Logged, changes: Ch
         folded.watermark,
         int((folded.late & counted).sum()),
         int((folded.too_late & counted).sum()),
-        tuple(write_rejected(lake.store, lake.clock, work.view.stream.home, passed)) if passed else (),
+        tuple(write_rejected(lake.store, lake.clock, work.view.stream.home, passed, definition)) if passed else (),
         lines=encode_lines(definition, folded.lines),
     )
 
