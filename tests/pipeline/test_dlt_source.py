@@ -15,6 +15,7 @@ from headwater.errors import InvalidInputError, ServiceUnavailableError
 from headwater.pipeline import parse_pipeline, read_pipeline, run_pipeline, watch_pipeline
 from headwater.pipeline.live import dlt_reader
 from headwater.pipeline.live.offsets import live_state
+from headwater.pipeline.run_records import runs
 
 TEXT = """
 [pipeline]
@@ -97,6 +98,22 @@ def test_a_source_that_fails_is_said_in_one_sentence_and_goes_on_later(folder: P
     (folder / "broken").unlink()
     run(folder)
     assert column(folder, "raw.orders", "id") == [1, 2]
+
+
+@pytest.mark.parametrize("place", ["call", "import"])
+def test_a_source_that_cannot_be_made_fails_alone_and_tells_no_secret_of_an_address(folder: Path, place: str) -> None:
+    """An error of the source's function ended a whole run, with a trace, and a resident one too."""
+    told = 'raise ConnectionError("401 for url: https://me:pw1@api.example.com/v1?key=s3cret (try again)")'
+    text = f"{told}\n" if place == "import" else f"def shop(size):\n    {told}\n"
+    (folder / f"broken_{place}.py").write_text(text)
+    (folder / "pipeline.toml").write_text(TEXT.replace("shop_api:shop", f"broken_{place}:shop"))
+    with pytest.raises(
+        ServiceUnavailableError, match=r"401 for url: https://api\.example\.com/v1 \(try again"
+    ) as raised:
+        run(folder)
+    (record,) = runs(Catalog(str(folder / "lake")))
+    assert record["state"] == "failed"
+    assert not any(each in f"{record} {raised.value}" for each in ("s3cret", "pw1"))
 
 
 def test_a_resident_run_asks_the_source_again(folder: Path) -> None:

@@ -201,6 +201,28 @@ def test_a_table_that_went_is_not_begun_anew_without_its_earlier_rows(tmp_path: 
         assert rows(catalog, "raw.a") == [(1, 1), (2, 2)]
 
 
+def test_a_source_that_became_another_one_does_not_go_on_at_its_offset(tmp_path: Path) -> None:
+    """Tables of a new `into` began in the middle, and an offset of another kind was a trace."""
+    with listed(tmp_path, shop=Listed([pair(1)])) as pipeline:
+        run_pipeline(pipeline)
+    shop = Listed([pair(1), pair(2)])
+    with listed(tmp_path, TEXT.replace("raw.", "bronze."), shop=shop) as pipeline:
+        with pytest.raises(InvalidInputError, match=r"went into raw\.a, and go into bronze\.a now"):
+            run_pipeline(pipeline)
+        catalog = Catalog(str(tmp_path / "lake"))
+        catalog.create_namespace("bronze")
+        for name in "ab":
+            catalog.rename_table(f"raw.{name}", f"bronze.{name}")
+        run_pipeline(pipeline)
+        assert rows(catalog, "bronze.a") == [(1, 1), (2, 2)]
+        assert catalog["system.sources"].to_arrow()["into"].to_pylist() == ["bronze.{table}"]
+    kafka = 'kafka = { servers = "127.0.0.1:1", topics = ["a", "b"] }'
+    said = r"The source 'shop' was listed \(the list shop\), and its offset"
+    text = TEXT.replace('listed = "shop"', kafka).replace("raw.", "bronze.")
+    with listed(tmp_path, text) as pipeline, pytest.raises(InvalidInputError, match=said):
+        run_pipeline(pipeline)
+
+
 def test_the_only_table_of_a_source_can_be_made_anew_after_it_was_dropped(tmp_path: Path) -> None:
     shop = Listed([{"a": [{"id": 1, "n": 1}]}])
     with listed(tmp_path, shop=shop) as pipeline:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import importlib
 import os
+import re
 import shutil
 import tempfile
 from collections.abc import Callable, Sequence
@@ -90,8 +91,8 @@ class DltReader:
         name = self._context.source
         os.environ.setdefault(TELEMETRY, "false")  # a pipeline of ours tells nobody that it ran
         with beside(Path(self._context.folder)):
-            source = self._made_source()
             try:
+                source = self._made_source()
                 pipeline = dlt.pipeline(name, destination=made, dataset_name=name, pipelines_dir=folder)
                 pipeline.run(source)
             except LanceNamespaceError:
@@ -154,6 +155,10 @@ def _state(kept: Row | None) -> Row | None:
     return None if kept is None else {**kept, "created_at": datetime.fromisoformat(kept["created_at"])}
 
 
+_SECRET_PART = re.compile(r"(\b\w+://)(?:[^\s/@]*@)?([^\s?#'\"]*)(?:[?#][^\s'\"]*)?")
+"""The parts of an address that may hold a secret: an error of HTTP names the whole address, and ends in the record."""
+
+
 def _failure(spec: DltSpec, error: Exception) -> LanceNamespaceError:
     """Return the failure of a run in one sentence: its innermost cause, without the state of dlt around it."""
     cause: BaseException = error
@@ -161,5 +166,5 @@ def _failure(spec: DltSpec, error: Exception) -> LanceNamespaceError:
         cause = inner
     if isinstance(cause, LanceNamespaceError):
         return cause
-    told = str(cause).strip().split("\n")[0][:500]
+    told = _SECRET_PART.sub(r"\1\2", str(cause).strip().split("\n")[0])[:500]
     return ServiceUnavailableError(f"The source {spec.source} of dlt failed: {type(cause).__name__}: {told}")

@@ -128,5 +128,11 @@ class LiveSpec(Protocol):
 
 def feeds(into: str, table: str) -> bool:
     """Return True if `into` of a live source names a stream table, or stands for it."""
-    pattern = "[^.]+".join(map(re.escape, into.split(TABLE)))
-    return re.fullmatch(pattern, table) is not None
+    return table_of(into, table) is not None
+
+
+def table_of(into: str, table: str) -> str | None:
+    """Return what `{table}` of `into` stands for in the name of a stream table; None if `into` is not for it."""
+    begin, *end = map(re.escape, into.split(TABLE, 1))
+    found = re.fullmatch(f"{begin}([^.]+){end[0].replace(re.escape(TABLE), '[^.]+')}" if end else f"{begin}()", table)
+    return None if found is None else found[1]

@@ -13,12 +13,13 @@ import pyarrow as pa
 
 from headwater.catalog import Catalog
 from headwater.catalog.transactions import metastore_of
-from headwater.errors import NamespaceNotFoundError, TableNotFoundError
+from headwater.errors import InvalidInputError, NamespaceNotFoundError, TableNotFoundError
 from headwater.metastore import Reading, Transaction
 from headwater.names import format_name
-from headwater.pipeline.live.live_source import LiveState
+from headwater.pipeline.live.live_source import TABLE, LiveState, table_of
 from headwater.streams import layout
 from headwater.streams.layout import RECORD, live_page, live_record
+from headwater.tables.expressions import quoted
 
 SOURCES = format_name(layout.SOURCES)
 _COLUMNS: dict[str, Any] = {"source": pa.string(), "kind": pa.string(), "shown": pa.string(), "into": pa.string()}
@@ -43,10 +44,16 @@ def live_state(catalog: Catalog, source: str, journal: bool = True) -> LiveState
 
 
 def prepare(catalog: Catalog, source: str, kind: str, shown: str, into: str) -> None:
-    """Make sure that the table of records is there, and has a row for the source."""
+    """Make sure that the table of records is there, and has a row for the source as it is now.
+
+    InvalidInput (13) if its offset is that of a source of another kind, or if its tables are others now.
+    """
     row = {"source": source, "kind": kind, "shown": shown, "into": into}
-    if catalog.is_there and SOURCES in catalog and live_state(catalog, source, False).commits:
+    known = _row(catalog, source)
+    if known == row:
         return
+    if known is not None:
+        _check_goes_on(catalog, live_state(catalog, source, False), known, row)
     catalog.create_namespace(layout.SOURCES[0], exist_ok=True)  # no file is written before there is a catalog
 
     def work(tx: Catalog) -> None:
@@ -55,6 +62,31 @@ def prepare(catalog: Catalog, source: str, kind: str, shown: str, into: str) -> 
         tx[SOURCES].upsert([row], source=source)
 
     catalog.run(work, f"live source {source}")
+
+
+def _row(catalog: Catalog, source: str) -> dict[str, Any] | None:
+    if not catalog.is_there or SOURCES not in catalog:
+        return None
+    return next(iter(catalog[SOURCES].to_arrow(filter=f"source = {quoted(source)}").to_pylist()), None)
+
+
+def _check_goes_on(catalog: Catalog, state: LiveState, before: dict[str, Any], row: dict[str, Any]) -> None:
+    """Raise InvalidInput (13) if a source that has another kind or other tables now cannot go on at its offset."""
+    if state.offset is None:
+        return
+    source, other = row["source"], "give the source another name, or run with --full-refresh of its tables"
+    if before["kind"] != row["kind"]:
+        raise InvalidInputError(
+            f"The source {source!r} was {before['kind']} ({before['shown']}), and its offset is of that: {other}."
+        )
+    for table in state.tables if before["into"] != row["into"] else ():
+        name = table_of(before["into"], table)
+        new = table if name is None else row["into"].replace(TABLE, name)
+        if new not in catalog:
+            raise InvalidInputError(
+                f"The rows of {source!r} went into {table}, and go into {new} now, which would lack those of before: "
+                f"rename {table} too, or give the source another name."
+            )
 
 
 def keep(catalog: Catalog, source: str, state: LiveState, lines: tuple[str, ...] = ()) -> None:
