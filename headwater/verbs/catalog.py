@@ -168,8 +168,14 @@ def read_log(session: VerbSession, request: ReadLog) -> LogPage:
     caller may be told: the end of one would tell of changes that it may not see.
     """
     metastore = require(session.can.metastore)
-    newest, found = seen_by(session).slot, list[LogEntry]()
+    seen, found = seen_by(session), list[LogEntry]()
+    newest = seen.slot
     after = commit_after(metastore, request) if request.limit else newest
+    if after > newest and seen is metastore:
+        raise InvalidInputError(
+            f"There is no commit {after} yet: the newest is {newest}. If you followed this catalog up to there, it is "
+            "another one now, such as an older state that was restored."
+        )
     until = max(newest, after)
     for entry in metastore.log(after) if newest > after else ():
         if entry.slot > newest:

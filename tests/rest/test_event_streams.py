@@ -148,6 +148,8 @@ def test_a_stream_that_cannot_begin_is_an_error_and_one_that_is_over_ends(
 ) -> None:
     assert http.get(CHANGES, headers={"Last-Event-ID": "x"}).json()["code"] == 13
     assert http.get(CHANGES, params={"after": "x"}).json()["code"] == 13
+    ahead = {"Last-Event-ID": str(lake.slot + 5)}  # of a catalog that was restored since: it waited in silence
+    assert "There is no commit" in http.get(CHANGES, headers=ahead).json()["error"]
     monkeypatch.setattr(streams, "STREAM_SECONDS", 0.3)
     monkeypatch.setattr(streams, "SILENT_SECONDS", 0.1)
     text = http.get(CHANGES, params={"after": lake.slot}).text
