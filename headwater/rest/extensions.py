@@ -7,7 +7,7 @@ client knows what a server has.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any
 
@@ -107,8 +107,10 @@ def session_of(namespace: LanceNamespace, call: Call) -> VerbSession:
     def visible() -> Projection:
         return Projection(caller, require(session.can.metastore), session.can)
 
-    told = (lambda entry: entry) if caller is OWNER else (lambda entry: visible().log_entry(entry))
-    session = VerbSession(namespace, caller.name, author, lambda: _rows(call, accept), call.accept, told=told)
+    session = VerbSession(namespace, caller.name, author, lambda: _rows(call, accept), call.accept)
+    if caller is not OWNER:
+        told, sees = (lambda entry: visible().log_entry(entry)), (lambda path, key: visible().sees(path, key))
+        session = replace(session, told=told, sees=sees)
     return session
 
 

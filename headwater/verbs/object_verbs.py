@@ -119,7 +119,8 @@ def list_objects(session: VerbSession, request: ListObjects) -> ObjectPage:
     """Return the namespaces and tables of a namespace, or the versions, streams and partitions of a table."""
     state = require(session.can.session, NO_IDS).state()
     if state.get(request.id).kind == "namespace":
-        ordered = {each.name: each for each in state.list(request.id)}
+        found = state.list(request.id)
+        ordered = {each.name: each for each in found if session.sees(each.path, each.key)}  # before they are paged
     else:
         ordered = {each.key.replace("/", "\0"): each for each in _parts(state, request.id)}  # each before its parts
     chosen, token = page(sorted(ordered), request.page_token, min(request.limit, MAX_OBJECTS))

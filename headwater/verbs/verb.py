@@ -80,7 +80,8 @@ class VerbSession:
     `caller`: who calls, as transactions tell callers apart. `author`: the author of the transactions it begins.
     `rows`: returns a reader of the rows that came with the call. `accept`: called with the size of rows, in bytes,
     before they are decoded; raises if that is too much. `sizes`: has that size once `rows` was called.
-    `told`: returns a transaction as far as the caller may be told of it.
+    `told`: returns a transaction as far as the caller may be told of it. `sees`: returns True if it may be told of an
+    object, by its path and key.
     """
 
     namespace: LanceNamespace
@@ -90,6 +91,7 @@ class VerbSession:
     accept: Callable[[int], None] | None = None
     sizes: list[int] = field(default_factory=list)
     told: Callable[[LogEntry], LogEntry] = lambda entry: entry
+    sees: Callable[[tuple[str, ...], str], bool] = lambda path, key: True
 
     @cached_property
     def can(self) -> CatalogAbilities:

@@ -170,6 +170,10 @@ def test_lists_of_the_past_name_what_may_be_seen_now(world: World) -> None:
     every = world.ask(BY_OPERATION["ListAllTables"], "", key).json()["tables"]
     assert listed == ["again"]
     assert every == ["prod$again"]
+    for limit in (1, 2, 9):  # the token of a page is the name at its end, which may not be told either
+        body = {"limit": limit}
+        page = world.http.post("/headwater/v1/object/prod/objects", json=body, headers=key).json()
+        assert ([each["name"] for each in page["objects"]], page["page_token"]) == (["again"], None)
     new = {**world.key("admin", "acme"), "x-headwater-at": "kept"}
     assert world.ask(BY_OPERATION["ListTables"], "acme", new).status_code == 403
     assert world.ask(BY_OPERATION["ListAllTables"], "", new).json()["tables"] == []

@@ -175,12 +175,16 @@ class Projection:
             return delta
         return msgspec.structs.replace(delta, properties={**delta.properties, LINEAGE: self.lineage(noted)})
 
+    def sees(self, path: Sequence[str], key: str) -> bool:
+        """Return True if the caller may be told of an object; a new one of an open transaction is only there."""
+        is_new = self._identify is not None and not self._identify(path)
+        return self.tells(path, None if is_new else key)
+
     def object(self, found: DescribedObject) -> DescribedObject | None:
         """Return an object with the aliases and properties that may be told; None if the caller may not describe it."""
         if self.is_whole:
             return found
-        is_new = self._identify is not None and not self._identify(found.path)
-        if not self.tells(found.path, None if is_new else found.key):
+        if not self.sees(found.path, found.key):
             return None
         properties, noted = self.properties(found.properties), found.properties.get(LINEAGE)
         if isinstance(noted, Mapping):
