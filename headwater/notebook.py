@@ -232,8 +232,11 @@ def _inline(value: object) -> str | None:
 
 def _drawing(facts: Mapping[str, Any], name: str) -> Markup:
     """Return the lineage of a version as SVG: a box for each source, input and function, with lines to the version."""
-    left = [f"{each['source'] or 'written rows'}: {many(each['deltas'], 'delta')}" for each in facts.get("sources", ())]
-    left += [f"{each} @ {at}" for each, at in (facts.get("inputs") or {}).items()]
+    inputs = facts.get("inputs") or {}
+    sources = [each for each in facts.get("sources", ()) if each.get("files") or not inputs]  # a view gives itself rows
+    left = [f"{each['source'] or 'written rows'}: {many(each['deltas'], 'delta')}" for each in sources]
+    versions = {each: at.get("version") if isinstance(at, Mapping) else at for each, at in inputs.items()}
+    left += [f"{each}, version {version}" if version else each for each, version in versions.items()]
     left += [f"{column} = {each['function']}" for column, each in (facts.get("functions") or {}).items()]
     if not left:
         return _note("Nothing is known of its sources.")
