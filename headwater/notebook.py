@@ -114,7 +114,7 @@ def records(title: str, items: Sequence[object]) -> str:
     """Return records of one class as a table, newest entries of long lists only."""
     if not items:
         return _framed(title, _note("There is none."))
-    names = [name for name in _names(items[0]) if any(_there(getattr(item, name)) for item in items)]
+    names = [name for name in _names(items[0]) if any(_has_value(getattr(item, name)) for item in items)]
     shown = items[-MAX_ROWS:]
     more = _note(f"The last {MAX_ROWS} of {len(items)}.") if len(items) > MAX_ROWS else Markup("")
     return _framed(title, _grid(names, [[getattr(item, name) for name in names] for item in shown]) + more)
@@ -129,7 +129,7 @@ def record(title: str, item: object) -> str:
             inner = _names(value[0])
             parts += Markup("<b>{}</b>").format(name.replace("_", " "))
             parts += _grid(inner, [[getattr(each, field) for field in inner] for each in value[:MAX_ROWS]])
-        elif _there(value):
+        elif _has_value(value):
             plain.append((name.replace("_", " "), value))
     return _framed(title, _grid(("", ""), plain) + parts)
 
@@ -218,7 +218,7 @@ def _names(item: object) -> tuple[str, ...]:
     return tuple(each.name for each in dataclasses.fields(item)) if dataclasses.is_dataclass(item) else ()
 
 
-def _there(value: object) -> bool:
+def _has_value(value: object) -> bool:
     return value is not None and value not in ("", (), [], {})
 
 

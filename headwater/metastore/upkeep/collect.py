@@ -159,7 +159,7 @@ class Collection:
         self._settle(garbage.saved(kept_by(log, index, None), removals), earlier)
         if sweep := log.store.abilities.sweep:
             sweep(self.before_ms)
-        return _told(boundary, removals)
+        return _collected(boundary, removals)
 
     def dry_run(self) -> Collected:
         """Return what `run` would remove now, each with its reason. Nothing is changed."""
@@ -172,7 +172,7 @@ class Collection:
             after = load("a copy", dump(index))
         after.forget(boundary)
         removals = garbage.judge(after, kept_by(self.log, after, self.snapshots))
-        return _told(boundary, [*removals, *self._slots(boundary)])
+        return _collected(boundary, [*removals, *self._slots(boundary)])
 
     def _look(self, index: SlotIndex, boundary: int) -> tuple[Garbage, list[str]]:
         """Return the existing files and the pending deletes, of this boundary and of earlier ones, before the index
@@ -248,7 +248,7 @@ class Collection:
             actions.get(removal.kind, store.delete)(removal.key)
 
 
-def _told(boundary: int, removals: Removals) -> Collected:
+def _collected(boundary: int, removals: Removals) -> Collected:
     def count(*kinds: str) -> int:
         return sum(removal.files for removal in removals if removal.kind in kinds)
 

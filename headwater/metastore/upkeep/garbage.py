@@ -114,11 +114,11 @@ def _doomed_files(log: Log, index: SlotIndex, boundary: int) -> Iterator[tuple[s
         node = index.node(key)
         if node is not None and not node.versions[-1].alive and node.versions[-1].slot <= boundary:
             for stream in _streams_in(index, key):
-                yield from _doomed(log, index, stream, None)
+                yield from _deltas_to_delete(log, index, stream, None)
     for stream, deltas in index.streams():
         dropped = {position for position, slot in deltas.dropped.items() if slot <= boundary}
         if dropped:
-            yield from _doomed(log, index, stream, dropped)
+            yield from _deltas_to_delete(log, index, stream, dropped)
 
 
 def _streams_in(index: SlotIndex, key: str) -> Iterator[str]:
@@ -128,7 +128,7 @@ def _streams_in(index: SlotIndex, key: str) -> Iterator[str]:
         yield from _streams_in(index, part)
 
 
-def _doomed(
+def _deltas_to_delete(
     log: Log, index: SlotIndex, stream: str, positions: set[int] | None
 ) -> Iterator[tuple[str, tuple[str, int]]]:
     after = min(positions) - 1 if positions else 0
