@@ -263,7 +263,7 @@ class Opening:
         shown = self._resolved.shown
         if there is RootKind.OTHER:
             raise InvalidInputError(
-                f"At {shown} is {_told(self._resolved)}, and no catalog: run `headwater init {shown}` to make one "
+                f"At {shown} is {_described(self._resolved)}, and no catalog: run `headwater init {shown}` to make one "
                 "there, or name another folder."
             )
         if there is RootKind.MISSING:
@@ -289,7 +289,7 @@ def _storage(resolved: Resolved) -> dict[str, str]:
     return {key.removeprefix("storage."): str(value) for key, value in given if key.startswith("storage.")}
 
 
-def _told(resolved: Resolved) -> str:
+def _described(resolved: Resolved) -> str:
     """Return the words for a root with other things in it."""
     return f"{RootKind.OTHER.value}, {things_in(open_store(_root(resolved) or '', _storage(resolved)))}"
 
@@ -298,7 +298,7 @@ def _missing(resolved: Resolved, there: RootKind) -> NamespaceNotFoundError:
     if there is RootKind.OTHER:
         shown = resolved.shown
         return NamespaceNotFoundError(
-            f"There is no catalog at {shown}, but {_told(resolved)}: `headwater init {shown}` makes one there."
+            f"There is no catalog at {shown}, but {_described(resolved)}: `headwater init {shown}` makes one there."
         )
     root = _root(resolved) or ""
     where = "" if root == resolved.shown else f" (its root is {root})"

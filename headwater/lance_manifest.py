@@ -122,12 +122,12 @@ def change_made(data: bytes, table: str = "") -> str | None:
         found = pick(manifest_message(data), TRANSACTION_SECTION)
         fields = parse(section(data, as_number(found[-1]))) if found else ()
         kind, message = next(((kind, as_bytes(value)) for kind, value, _ in fields if kind >= _APPEND), (0, b""))
-        return _told(kind, message, table)
+        return _operation_words(kind, message, table)
     except ValueError:
         return None
 
 
-def _told(kind: int, message: bytes, table: str) -> str | None:
+def _operation_words(kind: int, message: bytes, table: str) -> str | None:
     of, to = (f" {word} {table}" if table else "" for word in ("of", "to"))
     if kind == _APPEND:
         return f"append {_rows(message, 1)}{to}"

@@ -21,7 +21,7 @@ class Namespace:
 
 
 @dataclass(frozen=True, slots=True)
-class Known:
+class RegistryFacts:
     """Facts about a table that the registry saw when it found the table. They are not part of the table."""
 
     managed: bool = False
@@ -34,8 +34,8 @@ class Known:
     """Of the manifest of the newest version, if that is known and its record has one."""
 
 
-NEW = Known()
-SEEN = Known(recorded=False)
+NEW = RegistryFacts()
+SEEN = RegistryFacts(recorded=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +45,7 @@ class Table:
     id: ObjectId
     location: str
     properties: Mapping[str, str] = field(default_factory=dict)
-    known: Known = field(default=NEW, compare=False, repr=False)
+    known: RegistryFacts = field(default=NEW, compare=False, repr=False)
 
 
 @dataclass(frozen=True, slots=True)

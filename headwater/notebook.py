@@ -114,7 +114,7 @@ def records(title: str, items: Sequence[object]) -> str:
     """Return records of one class as a table, newest entries of long lists only."""
     if not items:
         return _framed(title, _note("There is none."))
-    names = [name for name in _names(items[0]) if any(_there(getattr(item, name)) for item in items)]
+    names = [name for name in _names(items[0]) if any(_has_value(getattr(item, name)) for item in items)]
     shown = items[-MAX_ROWS:]
     more = _note(f"The last {MAX_ROWS} of {len(items)}.") if len(items) > MAX_ROWS else Markup("")
     return _framed(title, _grid(names, [[getattr(item, name) for name in names] for item in shown]) + more)
@@ -129,7 +129,7 @@ def record(title: str, item: object) -> str:
             inner = _names(value[0])
             parts += Markup("<b>{}</b>").format(name.replace("_", " "))
             parts += _grid(inner, [[getattr(each, field) for field in inner] for each in value[:MAX_ROWS]])
-        elif _there(value):
+        elif _has_value(value):
             plain.append((name.replace("_", " "), value))
     return _framed(title, _grid(("", ""), plain) + parts)
 
@@ -218,7 +218,7 @@ def _names(item: object) -> tuple[str, ...]:
     return tuple(each.name for each in dataclasses.fields(item)) if dataclasses.is_dataclass(item) else ()
 
 
-def _there(value: object) -> bool:
+def _has_value(value: object) -> bool:
     return value is not None and value not in ("", (), [], {})
 
 
@@ -232,8 +232,11 @@ def _inline(value: object) -> str | None:
 
 def _drawing(facts: Mapping[str, Any], name: str) -> Markup:
     """Return the lineage of a version as SVG: a box for each source, input and function, with lines to the version."""
-    left = [f"{each['source'] or 'written rows'}: {many(each['deltas'], 'delta')}" for each in facts.get("sources", ())]
-    left += [f"{each} @ {at}" for each, at in (facts.get("inputs") or {}).items()]
+    inputs = facts.get("inputs") or {}
+    sources = [each for each in facts.get("sources", ()) if each.get("files") or not inputs]  # a view gives itself rows
+    left = [f"{each['source'] or 'written rows'}: {many(each['deltas'], 'delta')}" for each in sources]
+    versions = {each: at.get("version") if isinstance(at, Mapping) else at for each, at in inputs.items()}
+    left += [f"{each}, version {version}" if version else each for each, version in versions.items()]
     left += [f"{column} = {each['function']}" for column, each in (facts.get("functions") or {}).items()]
     if not left:
         return _note("Nothing is known of its sources.")

@@ -36,7 +36,7 @@ def _helpful(method: Method) -> Method:
     """An error about a name says the nearest one, or how to find out."""
 
     @wraps(method)
-    def asked(self: CatalogTools, arguments: Asked, body: object) -> str:
+    def suggesting(self: CatalogTools, arguments: Asked, body: object) -> str:
         try:
             return method(self, arguments, body)
         except LanceNamespaceError as error:
@@ -47,7 +47,7 @@ def _helpful(method: Method) -> Method:
             hint = f"{MEANT} {near}?" if near else "`list` tells the names that there are."
             raise error_for(int(error.code), f"{error.args[0]} {hint}") from None
 
-    return asked
+    return suggesting
 
 
 class CatalogTools:

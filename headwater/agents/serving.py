@@ -175,9 +175,9 @@ async def _answer(pool: Pool, seconds: float) -> None:
 
     async def call(context: object, params: types.CallToolRequestParams) -> types.CallToolResult:
         try:
-            return _told(await _run(pool, params.name, params.arguments, seconds))
+            return _text_result(await _run(pool, params.name, params.arguments, seconds))
         except LanceNamespaceError as error:
-            return _told(visible(f"{error} (code {int(error.code)})"), is_error=True)
+            return _text_result(visible(f"{error} (code {int(error.code)})"), is_error=True)
 
     server: Server[Any] = Server(
         "headwater",
@@ -197,7 +197,7 @@ def _shown(tool: AgentTool) -> types.Tool:
     )
 
 
-def _told(text: str, is_error: bool = False) -> types.CallToolResult:
+def _text_result(text: str, is_error: bool = False) -> types.CallToolResult:
     return types.CallToolResult(content=[types.TextContent(type="text", text=text)], is_error=is_error)
 
 

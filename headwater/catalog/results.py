@@ -45,12 +45,14 @@ class WriteResult:
 def written(answer: object) -> WriteResult:
     """Return the result of a write from the answer of its operation."""
 
-    def told(*names: str) -> int | None:
+    def counted(*names: str) -> int | None:
         return next((getattr(answer, name) for name in names if getattr(answer, name, None) is not None), None)
 
     gone = (getattr(answer, "context", None) or {}).get(DELETED_ROWS)
-    deleted = int(gone) if gone is not None else told("num_deleted_rows")
-    return WriteResult(told("version"), told("num_inserted_rows"), told("num_updated_rows", "updated_rows"), deleted)
+    deleted = int(gone) if gone is not None else counted("num_deleted_rows")
+    return WriteResult(
+        counted("version"), counted("num_inserted_rows"), counted("num_updated_rows", "updated_rows"), deleted
+    )
 
 
 @dataclass(frozen=True)

@@ -373,14 +373,14 @@ def _table_lines(record: Mapping[str, Any]) -> list[str]:
     texts = [partition_text(each["values"]) for each in record.get("parts", ()) if each["values"]]
     if texts:
         lines.append(f"partitions ({len(texts)}): {visible(', '.join(texts[:5]))}{_more(texts, 5)}")
-    columns = record["columns"]
-    width = max((len(visible(item["column"])) for item in columns[:SHOWN_COLUMNS]), default=0)
-    lines += [_column(item, min(width, 30)) for item in columns[:SHOWN_COLUMNS]]
+    columns, derived = record["columns"], record.get("derived", ())[:SHOWN_DERIVED]
+    width = min(30, max((len(visible(item["column"])) for item in [*columns[:SHOWN_COLUMNS], *derived]), default=0))
+    lines += [_column(item, width) for item in columns[:SHOWN_COLUMNS]]
     if len(columns) > SHOWN_COLUMNS:
         lines.append(f"  ... {len(columns) - SHOWN_COLUMNS} more columns: headwater schema {visible(record['name'])}")
-    for each in record.get("derived", ())[:SHOWN_DERIVED]:
+    for each in derived:
         made = f"{each['function']}({', '.join(each['inputs'])}), version {each['version']}"
-        lines.append(visible(f"  {each['column']}  {each['type']}  derived: {made}"))
+        lines.append(visible(f"  {each['column']:{width}}  {each['type']}  derived: {made}"))
     indices = [f"{item['index']} ({', '.join(item['columns'])})" for item in record["indices"]]
     tags = [f"{name} (version {version})" for name, version in record["tags"].items()]
     for key, names in (("indices", indices), ("tags", tags), ("branches", record["branches"])):

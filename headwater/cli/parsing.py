@@ -207,7 +207,7 @@ def _default(parser: LineParser) -> str | None:
 def _words(command: Command, parser: LineParser, words: list[str], args: argparse.Namespace) -> None:
     most = command.most
     if most is not None and len(words) > most:
-        parser.error(f"there is no room for {words[most][:200]!r}: it takes {_count(most)}")
+        parser.error(f"{words[most][:200]!r} is one word too many: {parser.command.name} takes {_count(most)}")
     positional = LineParser(command).add(command.words)
     positional.parse_args(["--", *words] if words else [], args)
 

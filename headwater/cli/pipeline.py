@@ -15,7 +15,8 @@ from pathlib import Path
 from typing import Any
 
 from rich.console import Console
-from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+from rich.progress import BarColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+from rich.progress import Progress as RichProgress
 
 from headwater.catalog import Catalog
 from headwater.catalog.transactions import metastore_of
@@ -28,7 +29,7 @@ from headwater.pipeline.checking import check_pipeline, try_views
 from headwater.pipeline.grammar import Pipeline, read_pipeline
 from headwater.pipeline.lineage import DOWNSTREAM, UPSTREAM, downstream, drawing, export_lineage, open_lineage, upstream
 from headwater.pipeline.planning import WAITS, Plan, place_of
-from headwater.pipeline.progress import NOBODY, Teller
+from headwater.pipeline.progress import NO_PROGRESS
 from headwater.pipeline.run_records import run_of, runs
 from headwater.pipeline.running import plan_pipeline, run_pipeline
 from headwater.pipeline.watching import SignalledStop, watch, watch_pipeline
@@ -39,7 +40,7 @@ from headwater.streams.sources.files import SourceFile
 from headwater.streams.sources.formats import check_format, options_of
 from headwater.wording import many
 from headwater.work import Runner, runner_of
-from headwater.work.runners import step_jobs
+from headwater.work.runners import Progress, step_jobs
 from headwater.work.tasks import PipelineEngine, parse_engine
 
 engine_session = when_used("headwater.spark.engine_session")
@@ -207,7 +208,7 @@ def _of_profile(args: argparse.Namespace) -> PipelineEngine:
     return parse_engine(engine, master, told, f"The profile {name!r}:")
 
 
-def _job(args: argparse.Namespace, about: str, act: Callable[[Any, Catalog, Teller], jobs.Report]) -> int:
+def _job(args: argparse.Namespace, about: str, act: Callable[[Any, Catalog, Progress], jobs.Report]) -> int:
     """Do one job on the engine that the line or the profile names, and show its report."""
     catalog = _open(args)
     with shown_progress(args.json) as tell, _engine(args, catalog) as spark, naming_failures():
@@ -226,7 +227,7 @@ def ingest(args: argparse.Namespace) -> int:
             return _watch(args, spark, catalog, source, options)
     asked = (args.table, source, args.format, args.name, args.strict)
 
-    def act(spark: object, catalog: Catalog, tell: Teller) -> jobs.Report:
+    def act(spark: object, catalog: Catalog, tell: Progress) -> jobs.Report:
         return jobs.ingest(spark, catalog, *asked, again=args.again, tell=tell, **options)
 
     return _job(args, f"ingest {args.table}", act)
@@ -255,14 +256,14 @@ def publish(args: argparse.Namespace) -> int:
 
 
 def backfill(args: argparse.Namespace) -> int:
-    def act(spark: object, catalog: Catalog, tell: Teller) -> jobs.Report:
+    def act(spark: object, catalog: Catalog, tell: Progress) -> jobs.Report:
         return jobs.backfill(spark, catalog, args.table, args.rows, args.batch, tell)
 
     return _job(args, f"backfill {args.table}", act)
 
 
 def index(args: argparse.Namespace) -> int:
-    def act(spark: object, catalog: Catalog, tell: Teller) -> jobs.Report:
+    def act(spark: object, catalog: Catalog, tell: Progress) -> jobs.Report:
         return keeping.index(spark, catalog, args.table, args.column, args.type, tell=tell)
 
     return _job(args, f"index {args.table}", act)
@@ -275,7 +276,7 @@ def maintain(args: argparse.Namespace) -> int:
 
 
 def undo_source(args: argparse.Namespace) -> int:
-    def act(spark: object, catalog: Catalog, tell: Teller) -> jobs.Report:
+    def act(spark: object, catalog: Catalog, tell: Progress) -> jobs.Report:
         return undoing.undo_source(spark, catalog, args.table, args.source, args.file, args.digest)
 
     return _job(args, f"undo {args.table or args.source}", act)
@@ -363,7 +364,7 @@ class Bar:
             TimeElapsedColumn(),
             TimeRemainingColumn(),
         )
-        self.progress = Progress(*columns, console=console, transient=True, expand=True)
+        self.progress = RichProgress(*columns, console=console, transient=True, expand=True)
         self._task: Any = None
         self._rows = self._bytes = self._all = self._done = self._tasks = 0
 
@@ -420,10 +421,10 @@ def amounts(rows: int, bytes: int, of: int) -> str:
 
 
 @contextmanager
-def shown_progress(quiet: bool = False) -> Iterator[Teller]:
+def shown_progress(quiet: bool = False) -> Iterator[Progress]:
     """Return what shows the progress of a job: a bar on a terminal, else lines; nothing with --json."""
     if quiet:
-        yield NOBODY
+        yield NO_PROGRESS
         return
     if not sys.stderr.isatty():
         yield Lines()

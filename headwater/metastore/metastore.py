@@ -123,7 +123,7 @@ class Metastore:
         """Return the same metastore with another default author of its transactions."""
         other = copy(self)
         other.author = author
-        other.tell(self._told)
+        other.tell(self._notify)
         return other
 
     def with_version(self, path: Path, version: str, moment: Snapshot | None = None) -> Metastore:
@@ -313,14 +313,14 @@ class Metastore:
             for item in tx.draft.items.values():
                 if item.node.kind == "snapshot" and item.revision.alive:
                     self._snapshots.settle(item.revision)
-        self._told()
+        self._notify()
         return slot
 
     def tell(self, listener: Callable[[], None] | None) -> None:
         """Call `listener` after each commit, in the committing thread, so it must not take long. None: no call."""
         self._listener = listener
 
-    def _told(self) -> None:
+    def _notify(self) -> None:
         if self._listener is not None:
             self._listener()
 

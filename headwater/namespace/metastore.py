@@ -18,7 +18,7 @@ from headwater.metastore.commit.root_kinds import check_finished
 from headwater.metastore.records.objects import Collected, Undone
 from headwater.metastore.records.ref_record import REFS_FORMAT, KnownRefs, RefRecord
 from headwater.metastore.sessions import CleanUp, PastSession, Postponed, PresentSession, Session, TransactionSession
-from headwater.metastore.upkeep.collect import doomed_locations
+from headwater.metastore.upkeep.collect import pending_locations
 from headwater.model import Table
 from headwater.names import ObjectId, format_name
 from headwater.namespace.abilities import CatalogAbilities
@@ -400,8 +400,8 @@ class MetastoreNamespace(RegisteredNamespace):
         known = self._registry.dropped_locations() | {table.location for _, table in others}
         found = [item for item in super().verify() if item.key not in known and not self._is_pinned(item)]
         found += (item for there, table in others for item in there.maintenance.verify_table(table))
-        doomed = doomed_locations(self.store) if any(item.kind == "unreferenced_folder" for item in found) else ()
-        found = [unfinished_drop(item.key) if item.key in doomed else item for item in found]
+        pending = pending_locations(self.store) if any(item.kind == "unreferenced_folder" for item in found) else ()
+        found = [unfinished_drop(item.key) if item.key in pending else item for item in found]
         own = [VersionProblem("metastore", None, item.key, item.reason) for item in self.metastore.verify()]
         active = ((self, table) for table in self._registry.tables())
         return [*found, *own, *(item for there, table in (*active, *others) for item in there._unproved(table))]

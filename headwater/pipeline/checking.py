@@ -112,7 +112,7 @@ def _hashable(value: object) -> Any:
 def _result(pipeline: Pipeline, test: ViewTest, run: RunSql) -> pa.Table:
     """The rows of the view, and before it of the views that it reads and that the test gives no rows of."""
     specs = {spec.name: spec for spec in pipeline.tables}
-    tables = {name: _given(specs.get(name), name, rows) for name, rows in test.given.items()}
+    tables = {name: _typed_rows(specs.get(name), name, rows) for name, rows in test.given.items()}
     names = {*specs, *tables, *(view.name for view in pipeline.views)}
     order = in_order(pipeline.views)
     view = next(each for each in order if each.name == test.view)
@@ -138,7 +138,7 @@ def _run(
         return run(view.sql, {name: tables[name] for name in inputs})
 
 
-def _given(spec: TableSpec | None, name: str, rows: Sequence[Mapping[str, object]]) -> pa.Table:
+def _typed_rows(spec: TableSpec | None, name: str, rows: Sequence[Mapping[str, object]]) -> pa.Table:
     columns = _columns(spec) if spec is not None else None
     if columns is None:
         columns = infer_columns(rows, (), ())

@@ -20,7 +20,7 @@ from headwater.errors import ConcurrentModificationError, InvalidInputError
 from headwater.metastore import Reading, Transaction
 from headwater.names import parse_name
 from headwater.pipeline.jobs import Report, publish, runner_for, stream_of
-from headwater.pipeline.progress import NOBODY, Teller
+from headwater.pipeline.progress import NO_PROGRESS
 from headwater.streams.definition import to_properties, with_properties
 from headwater.streams.log.landing import UPSERT, BatchOrigin, Landed, LandingReport, rows_so_far
 from headwater.streams.log.prepared_landing import EvolvedError, PreparedLanding
@@ -33,9 +33,10 @@ from headwater.streams.sources.formats import total
 from headwater.streams.stream_lookup import Stream, open_in, open_stream
 from headwater.streams.table_functions import MADE_OF, SOURCE, MadeOf, TableFunction, function_of, made_of, why_anew
 from headwater.work import Json, Runner, Task
+from headwater.work.runners import Progress
 
 
-def expand(spark: object, catalog: Catalog, table: str, tell: Teller = NOBODY) -> Report:
+def expand(spark: object, catalog: Catalog, table: str, tell: Progress = NO_PROGRESS) -> Report:
     """Make a child table follow its parent: the children of changed parents are made again, in one commit."""
     began, runner = time.perf_counter(), runner_for(spark, tell)
     so_far = runner.done
@@ -59,7 +60,7 @@ def publish_families(
     publishable: Sequence[str],
     tables: Sequence[str],
     lineage: Mapping[str, Mapping[str, object]] | None = None,
-    tell: Teller = NOBODY,
+    tell: Progress = NO_PROGRESS,
 ) -> Report:
     """Publish tables in one commit, child tables with their parents at the very state that the children are of.
 

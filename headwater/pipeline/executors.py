@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from headwater.catalog.streams import CatalogStream
 from headwater.errors import ConcurrentModificationError, InvalidInputError, error_for
 from headwater.metastore import Transaction
-from headwater.pipeline.progress import NOBODY, Teller
+from headwater.pipeline.progress import NO_PROGRESS
 from headwater.streams.definition import from_properties
 from headwater.streams.log.landing import APPEND, UPSERT, BatchOrigin, Landed, Landing, LandingReport, rows_so_far
 from headwater.streams.log.prepared_landing import EvolvedError, PreparedLanding
@@ -30,6 +30,7 @@ from headwater.streams.sources.intake import Intake, gathered, prepare_chunk
 from headwater.streams.stream_lookup import Stream, no_deletes, open_in
 from headwater.wording import landing_message, many
 from headwater.work import Json, Runner, Task, guarded, runner_of
+from headwater.work.runners import Progress
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -46,7 +47,9 @@ BATCH = "batch"
 """In place of a digest: a batch of a stream is known by its query and number alone, as Spark repeats it exactly."""
 
 
-def ingest_files(runner: Runner, stream: CatalogStream, intake: Intake, tell: Teller = NOBODY) -> list[LandingReport]:
+def ingest_files(
+    runner: Runner, stream: CatalogStream, intake: Intake, tell: Progress = NO_PROGRESS
+) -> list[LandingReport]:
     """Take files in their order, each in a transaction of its own; on a table with a lateness all in one."""
     size = sum(file.size for file in intake.files)
     tell.stage(f"take {many(len(intake.files), 'file')} into {stream.name}", len(intake.files), size)
@@ -67,17 +70,17 @@ def _changed(stream: CatalogStream) -> ConcurrentModificationError:
     return ConcurrentModificationError(f"Others change {stream.name} all the time: take the data again.")
 
 
-def _here(stream: CatalogStream, intake: Intake, tell: Teller) -> list[LandingReport]:
+def _here(stream: CatalogStream, intake: Intake, tell: Progress) -> list[LandingReport]:
     """Take files in this process."""
     options: Any = {"strict": intake.strict, "checks": intake.checks, **intake.options}
     reports: list[LandingReport] = []
     for files in in_batches(stream, intake.files, intake.format):
         landed = stream.ingest_files(files, intake.format, intake.source, **options)
-        reports += [_told(tell, file, report) for file, report in zip(files, landed, strict=True)]
+        reports += [_with_progress(tell, file, report) for file, report in zip(files, landed, strict=True)]
     return reports
 
 
-def _in_order(runner: Runner, stream: CatalogStream, intake: Intake, tell: Teller) -> list[LandingReport]:
+def _in_order(runner: Runner, stream: CatalogStream, intake: Intake, tell: Progress) -> list[LandingReport]:
     """Prepare files by tasks and commit them until one does not fit the table any more; return the reports so far."""
     reports: list[LandingReport] = []
     is_snapshot = intake.format == SNAPSHOT
@@ -92,7 +95,7 @@ def _in_order(runner: Runner, stream: CatalogStream, intake: Intake, tell: Telle
                 report = stream.report(_landed(stream, intake, landing, position))
         except EvolvedError:
             break
-        reports.append(_told(tell, file, report))
+        reports.append(_with_progress(tell, file, report))
     return reports
 
 
@@ -118,7 +121,7 @@ def _landed(stream: CatalogStream, intake: Intake, work: Callable[[Transaction],
     return stream.run(act, planned)
 
 
-def _together(runner: Runner, stream: CatalogStream, intake: Intake, tell: Teller) -> list[LandingReport]:
+def _together(runner: Runner, stream: CatalogStream, intake: Intake, tell: Progress) -> list[LandingReport]:
     """Prepare the files by tasks and commit them as one batch."""
 
     def prepared(intake: Intake) -> list[Json]:
@@ -135,7 +138,7 @@ def _together(runner: Runner, stream: CatalogStream, intake: Intake, tell: Telle
             reports = stream.land_together(landings, intake.files)
         except EvolvedError:
             continue
-        return [_told(tell, file, report) for file, report in zip(intake.files, reports, strict=True)]
+        return [_with_progress(tell, file, report) for file, report in zip(intake.files, reports, strict=True)]
     raise _changed(stream)
 
 
@@ -159,7 +162,7 @@ def _checked(prepared: Json | None) -> Json:
     return prepared
 
 
-def _told(tell: Teller, file: SourceFile, report: LandingReport) -> LandingReport:
+def _with_progress(tell: Progress, file: SourceFile, report: LandingReport) -> LandingReport:
     tell.step(1, report.rows, file.size)
     return report
 

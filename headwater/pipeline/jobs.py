@@ -23,7 +23,7 @@ from headwater.errors import (
 from headwater.imports import when_used
 from headwater.pipeline.executors import ingest_files, ingest_frame, ingest_stream
 from headwater.pipeline.facts import is_taken
-from headwater.pipeline.progress import NOBODY, Teller
+from headwater.pipeline.progress import NO_PROGRESS
 from headwater.rest.remote_streams import RemoteStream
 from headwater.streams.log.checks import Check
 from headwater.streams.log.landing import LandingReport as Landed
@@ -35,6 +35,7 @@ from headwater.streams.table import StreamTable
 from headwater.verbs.stream_requests import RemotePublished
 from headwater.wording import many
 from headwater.work import Runner, Where, runner_of
+from headwater.work.runners import Progress
 
 
 def import_files(
@@ -44,7 +45,7 @@ def import_files(
     source: str | os.PathLike[str],
     mode: str = "create",
     hive: bool = True,
-    tell: Teller = NOBODY,
+    tell: Progress = NO_PROGRESS,
 ) -> Report:
     """Make a plain table of the Parquet files in a folder, or of one, in one commit; `mode` as of `create_table`."""
     began = time.perf_counter()
@@ -60,7 +61,7 @@ def export(
     catalog: str | Catalog,
     to: str | os.PathLike[str],
     all_versions: bool = False,
-    tell: Teller = NOBODY,
+    tell: Progress = NO_PROGRESS,
     **properties: object,
 ) -> Report:
     """Make a plain directory catalog at `to`: current rows, stream tables as last published. `files` counts tables."""
@@ -131,7 +132,7 @@ def ingest(
     again: bool = False,
     storage: Mapping[str, str] | None = None,
     checkpoint: str | None = None,
-    tell: Teller = NOBODY,
+    tell: Progress = NO_PROGRESS,
     **options: Any,
 ) -> Report:
     """Take change data into a stream table: files by path, address or glob, Arrow data, rows, a DataFrame or a stream.
@@ -173,7 +174,7 @@ def ingest_found(
     files: Sequence[SourceFile],
     intake: Intake,
     again: bool = False,
-    tell: Teller = NOBODY,
+    tell: Progress = NO_PROGRESS,
     began: float | None = None,
 ) -> Report:
     """Take files whose digests are known, those that are new, in their order."""
@@ -186,9 +187,9 @@ def ingest_found(
     return _landed(stream, done, len(new), skipped, undone, began, runner.done - so_far)
 
 
-def runner_for(spark: object, tell: Teller = NOBODY) -> Runner:
+def runner_for(spark: object, tell: Progress = NO_PROGRESS) -> Runner:
     """Return the runner for a session, which reports its tasks to `tell`."""
-    return runner_of(spark, None if tell is NOBODY else tell)
+    return runner_of(spark, None if tell is NO_PROGRESS else tell)
 
 
 def _landed(
@@ -221,7 +222,7 @@ def publish(
     catalog: str | Catalog,
     *tables: str,
     lineage: Mapping[str, Mapping[str, object]] | None = None,
-    tell: Teller = NOBODY,
+    tell: Progress = NO_PROGRESS,
 ) -> Report:
     """Publish stream tables at one slot. `lineage` by name is kept in the commit beside what the log knows.
 
@@ -266,7 +267,7 @@ def backfill(
     table: str,
     rows: int | None = None,
     batch: int | None = None,
-    tell: Teller = NOBODY,
+    tell: Progress = NO_PROGRESS,
 ) -> Report:
     """Compute stale derived values again: all, or about so many rows in one version.
 
@@ -346,7 +347,7 @@ def sorted_out(
 
 
 def taken_by_server(
-    stream: RemoteStream, source: Any, intake: Intake, again: bool, tell: Teller
+    stream: RemoteStream, source: Any, intake: Intake, again: bool, tell: Progress
 ) -> tuple[Landed, int, int, int]:
     """Return the report of a landing, and the numbers of files taken, known before, and left out as undone."""
     if intake.checks:

@@ -23,10 +23,11 @@ from headwater.names import parse_name
 from headwater.pipeline.facts import indexed
 from headwater.pipeline.jobs import Report, check_here, open_lake, runner_for, stream_of, summed
 from headwater.pipeline.planning import is_indexed
-from headwater.pipeline.progress import NOBODY, Teller
+from headwater.pipeline.progress import NO_PROGRESS
 from headwater.streams.layout import HISTORY
 from headwater.tables.indices import BUILD_OPTIONS, index_type
 from headwater.work import Runner
+from headwater.work.runners import Progress
 
 PREFIX = "maintain."
 YES, NO = "yes", "no"
@@ -84,7 +85,7 @@ def index(
     column: str | None = None,
     type: str | None = None,
     name: str | None = None,
-    tell: Teller = NOBODY,
+    tell: Progress = NO_PROGRESS,
     **options: object,
 ) -> Report:
     """Index a column of a stream table's serving copy, or bring its indices up to date; `coverage` of each is told.
@@ -118,7 +119,7 @@ def index(
 
 
 def maintain(
-    spark: object, catalog: str | Catalog, *tables: str, keep: timedelta | None = None, tell: Teller = NOBODY
+    spark: object, catalog: str | Catalog, *tables: str, keep: timedelta | None = None, tell: Progress = NO_PROGRESS
 ) -> Report:
     """Keep tables fast and small, as the policy of each says: worn fragments are written anew, indices brought up to
     date, old versions cleaned up, and what is past retention is collected.

@@ -11,7 +11,7 @@ import urllib.error
 import urllib.request
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -23,6 +23,7 @@ from headwater.namespace.vending.scoped import WITHOUT_REDIRECTS
 from headwater.references import follow
 from headwater.rest.remote_streams import RemoteStream
 from headwater.streams.layout import LANCE, LINEAGE
+from headwater.streams.serving.publication import sources_so_far
 from headwater.wording import many
 
 PRODUCER = "https://github.com/headwater"
@@ -43,6 +44,7 @@ class VersionOrigin:
     functions: dict[str, dict[str, str]] = field(default_factory=dict)
     run: dict[str, str] = field(default_factory=dict)
     sql: str | None = None
+    undone: tuple[dict[str, Any], ...] = ()
 
 
 @dataclass(frozen=True)
@@ -72,6 +74,7 @@ def origins(stream: CatalogStream) -> list[VersionOrigin]:
                     dict(noted.get("functions", {})),
                     dict(noted.get("run", {})),
                     noted.get("sql"),
+                    tuple(noted.get("undone", ())),
                 )
             )
     return found
@@ -91,23 +94,8 @@ def latest(catalog: Catalog, name: str) -> VersionOrigin | None:
     found = origins(stream)
     if not found:
         return None
-    sources: dict[str, dict[str, Any]] = {}
-    for origin in found:
-        for each in origin.sources:
-            known = sources.setdefault(each["source"], {"source": each["source"], "files": []})
-            known["files"] += [file for file in each["files"] if file not in known["files"]]
-    last = found[-1]
-    return VersionOrigin(
-        last.table,
-        last.version,
-        last.position,
-        last.time_ms,
-        last.inputs,
-        tuple(sources.values()),
-        last.functions,
-        last.run,
-        last.sql,
-    )
+    sources = sources_so_far({"sources": origin.sources, "undone": origin.undone} for origin in found)
+    return replace(found[-1], sources=tuple(sources), undone=())
 
 
 def upstream(catalog: Catalog, name: str, above: Sequence[str] = ()) -> LineageNode:

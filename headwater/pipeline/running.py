@@ -44,7 +44,7 @@ from headwater.pipeline.planning import (
     inputs_of,
     make_plan,
 )
-from headwater.pipeline.progress import NOBODY, Teller
+from headwater.pipeline.progress import NO_PROGRESS
 from headwater.pipeline.run_records import RunRecord, record_failure, recorded
 from headwater.pipeline.view_tables import MadeView, make_anew, remember
 from headwater.pipeline.views import Say, ViewMoment, check_view, make_view
@@ -57,7 +57,7 @@ from headwater.streams.sources.files import find_files
 from headwater.streams.sources.intake import Intake
 from headwater.wording import many
 from headwater.work import Runner, runner_of
-from headwater.work.runners import step_jobs
+from headwater.work.runners import Progress, step_jobs
 
 
 @dataclass(frozen=True)
@@ -87,7 +87,7 @@ class _Running:
     spark: Runner
     run: dict[str, str]
     say: Say
-    tell: Teller = NOBODY
+    tell: Progress = NO_PROGRESS
     failed: Failed | None = None
     is_ended: Callable[[], bool] = lambda: False
     reports: list[Report] = field(default_factory=list)
@@ -136,7 +136,7 @@ def run_pipeline(
     plan_id: str | None = None,
     say: Say = lambda text: None,
     again: bool = False,
-    tell: Teller = NOBODY,
+    tell: Progress = NO_PROGRESS,
 ) -> Run:
     """Plan and carry out. With `plan_id` exactly the plan of that id, or ConcurrentModification (14) if it differs.
 
@@ -182,7 +182,7 @@ def carry_out(
     plan: Plan,
     spark: object,
     say: Say = lambda text: None,
-    tell: Teller = NOBODY,
+    tell: Progress = NO_PROGRESS,
     failed: Failed | None = None,
     is_ended: Callable[[], bool] = lambda: False,
     began: float | None = None,
@@ -196,7 +196,7 @@ def carry_out(
     pipeline = with_live_tables(pipeline, catalog)
     record = RunRecord(pipeline, catalog, plan.id) if record is None else record
     run = {"pipeline": pipeline.name, "run": record.id, "plan": plan.id}
-    runner = runner_of(spark, None if tell is NOBODY else tell, pipeline.engine.driver_rows)
+    runner = runner_of(spark, None if tell is NO_PROGRESS else tell, pipeline.engine.driver_rows)
     running = _Running(pipeline, catalog, runner, run, say, tell, failed, is_ended, record.reports)
     for name in plan.waiting:
         say(f"{name} waits: {WAITS}")

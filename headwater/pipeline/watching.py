@@ -25,13 +25,14 @@ from headwater.pipeline.jobs import Report, ingest_found, open_lake, publish, st
 from headwater.pipeline.live.live_runs import LiveReaders, chosen, take_live
 from headwater.pipeline.opening import open_catalog, opened_engine
 from headwater.pipeline.planning import Plan
-from headwater.pipeline.progress import NOBODY, Teller
+from headwater.pipeline.progress import NO_PROGRESS
 from headwater.pipeline.run_records import recorded
 from headwater.pipeline.running import Run, carry_out, plan_pipeline
 from headwater.streams.sources.files import SourceFile, find_files
 from headwater.streams.sources.formats import check_format
 from headwater.streams.sources.intake import Intake
 from headwater.work import runner_of
+from headwater.work.runners import Progress
 
 EVERY_S = 2.0
 ROUND_S = 30.0
@@ -82,7 +83,7 @@ def watch(
     publishes: bool = False,
     failed: Callable[[SourceFile, LanceNamespaceError], None] = lambda file, error: None,
     storage: Mapping[str, str] | None = None,
-    tell: Teller = NOBODY,
+    tell: Progress = NO_PROGRESS,
     **options: object,
 ) -> Iterator[Report]:
     """Take files as they come, looking so many seconds apart, until `stop` is set; a report for each look with news.
@@ -113,7 +114,7 @@ def _taken(
     intake: Intake,
     broken: set[tuple[str, str]],
     failed: Any,
-    tell: Teller,
+    tell: Progress,
 ) -> Iterator[Report]:
     """Take files, all at once, or one by one after a file that cannot be taken; return the reports."""
     before = stream.files(intake.source or "")
@@ -212,7 +213,7 @@ def watch_pipeline(
     every: float = ROUND_S,
     select: Sequence[str] = (),
     say: Say = lambda text: None,
-    tell: Teller = NOBODY,
+    tell: Progress = NO_PROGRESS,
     metrics: str | None = None,
     started: Callable[[], None] = lambda: None,
     spark: object = None,
@@ -250,7 +251,7 @@ def _rounds(
     every: float,
     select: Sequence[str],
     say: Say,
-    tell: Teller,
+    tell: Progress,
     memory: Resident,
 ) -> Iterator[Run]:
     """Run a pipeline until `stop` is set; raise ServiceUnavailable (17) if the session has ended meanwhile."""

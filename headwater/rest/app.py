@@ -25,7 +25,17 @@ from headwater.rest.dispatch import Dispatcher
 from headwater.rest.endpoint import Endpoint, NameLookups
 from headwater.rest.extensions import ALL_ROUTES
 from headwater.rest.idempotency import Repeats
-from headwater.rest.middleware import Admitted, Based, Faced, Limited, OwnSite, Paths, Recorded, Routed, StatusNoted
+from headwater.rest.middleware import (
+    Admitted,
+    BasePathMiddleware,
+    Limited,
+    OwnSite,
+    PageMiddleware,
+    Paths,
+    Recorded,
+    Routed,
+    StatusNoted,
+)
 from headwater.rest.openapi import openapi_json
 from headwater.rest.page.access_questions import AccessQuestions
 from headwater.rest.page.catalog_questions import ALL_HANDLERS
@@ -33,7 +43,7 @@ from headwater.rest.reply import Reply, refusal
 from headwater.rest.routes import RouteTable
 from headwater.rest.sending import SlowReaders
 from headwater.rest.settings import Settings
-from headwater.rest.status_pages import Lane, Metrics, MetricsPage, Ready, ServedPage, live
+from headwater.rest.status_pages import HealthThread, Metrics, MetricsPage, Ready, ServedPage, live
 from headwater.rest.work import Work
 from headwater.store import Store
 
@@ -111,7 +121,7 @@ class CatalogApp:
         self.metrics = Metrics(settings.metrics_folder)
         self._abilities = abilities_of(namespace)
         self._repeats = Repeats(store, clock)
-        self._lane = Lane()
+        self._lane = HealthThread()
         self._app = self._assemble(pages)
         self._housekeeper: asyncio.Task[None] | None = None
 
@@ -159,10 +169,10 @@ class CatalogApp:
                 AskedByFace(dispatcher, audit, self.metrics, clock),
                 self._metrics_text,
             )
-            inner = Faced(self._face(served), inner)
+            inner = PageMiddleware(self._face(served), inner)
         inner = OwnSite(inner, settings, gate, self._face is not None)
         if settings.base_path:
-            inner = Based(inner, settings.base_path)
+            inner = BasePathMiddleware(inner, settings.base_path)
         return Recorded(inner, settings, self.metrics, clock, lane.run, audit)
 
     def _vendor(self) -> Vendor:

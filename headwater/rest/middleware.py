@@ -158,7 +158,7 @@ class OwnSite:
         check_site(call.headers, self._names, not self._gate.is_known_closed(), self._any_address, visits)
 
 
-class Based:
+class BasePathMiddleware:
     """Takes the path under which a proxy shows the server off the front of requests that still have it."""
 
     def __init__(self, app: ASGIApp, base: str) -> None:
@@ -173,7 +173,7 @@ class Based:
         await self._app(scope, receive, send)
 
 
-class Faced:
+class PageMiddleware:
     """The web page, at every path that is not the API's."""
 
     def __init__(self, face: ASGIApp, app: ASGIApp) -> None:

@@ -161,7 +161,7 @@ _JSON: Headers = ((b"content-type", b"application/json"),)
 _PLAIN_TEXT: Headers = ((b"content-type", b"text/plain; version=0.0.4; charset=utf-8"),)
 
 
-class Lane:
+class HealthThread:
     """One thread, and the pages that it answers."""
 
     def __init__(self) -> None:
@@ -174,7 +174,7 @@ class Lane:
 class ServedPage:
     """A page whose text a function makes, in the lane."""
 
-    def __init__(self, lane: Lane, make: Callable[[], bytes], headers: Headers = _JSON) -> None:
+    def __init__(self, lane: HealthThread, make: Callable[[], bytes], headers: Headers = _JSON) -> None:
         self._lane = lane
         self._make = make
         self._headers = headers
@@ -187,7 +187,7 @@ class ServedPage:
 class MetricsPage(ServedPage):
     """The metrics of a server, in the format of Prometheus."""
 
-    def __init__(self, lane: Lane, make: Callable[[], bytes]) -> None:
+    def __init__(self, lane: HealthThread, make: Callable[[], bytes]) -> None:
         super().__init__(lane, make, _PLAIN_TEXT)
 
 
@@ -199,7 +199,7 @@ async def live(scope: Scope, receive: Receive, send: Send) -> None:
 class Ready:
     """The catalog answers. Those who ask at the same time share one look, so that a crowd costs no more than one."""
 
-    def __init__(self, lane: Lane, namespace: LanceNamespace) -> None:
+    def __init__(self, lane: HealthThread, namespace: LanceNamespace) -> None:
         self._lane = lane
         self._namespace = namespace
         self._look: asyncio.Future[Any] | None = None

@@ -259,7 +259,7 @@ def preflight(session: SparkSession, house: CatalogLocation, wait: float = WAIT_
     store, was_there = open_store(house.root, dict(house.storage)), _is_folder(house.root)
     store.put(f"{folder}/driver", text.encode())
     try:
-        answers = _asked(session, prober(house.root, dict(house.storage), folder), wait)
+        answers = _answers_of_cores(session, prober(house.root, dict(house.storage), folder), wait)
         check_answers(answers, own_versions(), text, house.root)
         for answer in answers:
             if store.get_all([f"{folder}/{answer['number']}"])[0] != text.encode():
@@ -303,7 +303,7 @@ def prober(root: str, storage: Mapping[str, str], folder: str) -> Callable[[int]
     return run
 
 
-def _asked(session: SparkSession, run: Callable[[int], Json], wait: float) -> list[Json]:
+def _answers_of_cores(session: SparkSession, run: Callable[[int], Json], wait: float) -> list[Json]:
     """Return the answers of one task for each core that the cluster has now."""
     context = getattr(session, "_sc", None)
     given_up = threading.Event()

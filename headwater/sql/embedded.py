@@ -126,7 +126,7 @@ class EmbeddedEngine:
 
     def add(self, name: str, rows: lance.LanceDataset | pa.Table) -> None:
         """Add Arrow data as a table of this name in the catalog; replace an older one."""
-        with self._told():
+        with self._raising_sql_errors():
             self._inputs += 1
             place = f"__input_{self._inputs}"
             self._connection.register(place, rows)
@@ -151,14 +151,14 @@ class EmbeddedEngine:
         """Return how DuckDB would compute a query in Spark SQL, as a drawing in text."""
         tree = parse_query(query)
         known = {name: selects.SqlTable(*held) for name, held in self._sources.items()}
-        with self._told():
+        with self._raising_sql_errors():
             return str(self._connection.sql(selects.translate(tree, known)).explain())
 
     def answers(self, conditions: Sequence[exp.Expr], rows: pa.Table) -> pa.Table:
         """Return what conditions (trees) answer for each row, as columns c0, c1 and so on."""
         place = "__input_rows"
         text = selects.translate_conditions(conditions, selects.SqlTable(place, rows.schema))
-        with self._told():
+        with self._raising_sql_errors():
             self._connection.register(place, rows)
         try:
             return self._run(text)
@@ -167,7 +167,7 @@ class EmbeddedEngine:
 
     def add_native(self, names: Sequence[str], rows: lance.LanceDataset | pa.Table) -> None:
         """Add Arrow data under the names that SQL of DuckDB has for it."""
-        with self._told():
+        with self._raising_sql_errors():
             self._inputs += 1
             place = f"__input_{self._inputs}"
             self._connection.register(place, rows)
@@ -184,7 +184,7 @@ class EmbeddedEngine:
         return self._run(sql, most, sql)
 
     def _run(self, text: str, most: int | None = None, shown: str | None = None) -> pa.Table:
-        with self._told(shown):
+        with self._raising_sql_errors(shown):
             relation = self._connection.sql(text)
             if relation is None:
                 raise SqlError(f"it is no query: {text[:200]}")
@@ -192,7 +192,7 @@ class EmbeddedEngine:
             return found
 
     @contextmanager
-    def _told(self, sql: str | None = None) -> Iterator[None]:
+    def _raising_sql_errors(self, sql: str | None = None) -> Iterator[None]:
         """Raise SqlError for an error of DuckDB, with its place in `sql` where the user wrote that."""
         try:
             yield

@@ -130,17 +130,12 @@ def _bars(points: Sequence[tuple[str, float]], scale: Scale) -> Markup:
     found = []
     for place, (label, value) in enumerate(points):
         top, bottom = sorted((scale.y(value), scale.y(0.0)))
+        high = max(bottom - top, 0.8) if value else 0.0
         found.append(
             Markup(
                 "<g><title>{}</title>"
                 '<rect class="bar" x="{:.1f}" y="{:.1f}" width="{:.1f}" height="{:.1f}" rx="2"/></g>'
-            ).format(
-                f"{label}: {scale.told(value)}",
-                scale.x(place) - wide / 2,
-                top,
-                wide,
-                max(bottom - top, 0.8) if value else 0.0,
-            )
+            ).format(f"{label}: {scale.told(value)}", scale.x(place) - wide / 2, top, wide, high)
         )
     return Markup("").join(found)
 

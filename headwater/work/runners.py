@@ -234,10 +234,14 @@ SETTLE_MS = 2_000
 
 
 class Progress(Protocol):
-    """The part of a display of progress that runners report to."""
+    """A display of the progress of a job."""
 
     def stage(self, name: str, tasks: int, bytes: int = 0) -> None:
         """Begin a stage of `tasks` tasks that reads `bytes` bytes, if that is known."""
+        ...
+
+    def step(self, tasks: int = 1, rows: int = 0, bytes: int = 0) -> None:
+        """Add tasks, rows and bytes to those that are done in this stage."""
         ...
 
     def at(self, done: int, of: int) -> None:

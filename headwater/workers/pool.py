@@ -158,7 +158,7 @@ class Worker:
         self._channel.wait_at_most(self._limits.seconds)
         try:
             self._send(method, arguments, body, is_long)
-            told = self._told(answers)
+            told = self._receive_answer(answers)
             whole = list(self._channel.receive_chunks()) if "whole" in told else None
         except TimeoutError:
             raise self._overdue(changes) from None
@@ -172,7 +172,7 @@ class Worker:
             raise error_of(told["error"], self._memory)
         return told["ok"] if whole is None else whole
 
-    def _told(self, answers: Answers | None) -> dict[str, Any]:
+    def _receive_answer(self, answers: Answers | None) -> dict[str, Any]:
         """Return the worker's answer to a call. Before it, the worker may ask and report progress."""
         while True:
             told = self._channel.receive()

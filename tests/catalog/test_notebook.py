@@ -79,6 +79,13 @@ def test_a_stream_table_shows_its_definition_and_draws_its_lineage(catalog: Cata
     drawn = stream.lineage()._repr_html_()
     assert "<svg" in drawn
     assert "files &lt;b&gt;: 1 delta" in drawn
+    sums = catalog.create_stream_table("shop.sums", pa.schema({"id": pa.int64()}), keys="id")
+    sums.upsert([{"id": 1}], source="view")
+    sums.publish(lineage={"inputs": {"shop.orders": {"version": 2, "position": 1}, "far.away": {}}})
+    drawn = sums.lineage()._repr_html_()
+    assert "<title>shop.orders, version 2</title>" in drawn
+    assert "<title>far.away</title>" in drawn
+    assert "view" not in drawn
 
 
 def test_a_catalog_behind_a_server_shows_itself_too(catalog: Catalog) -> None:

@@ -94,14 +94,16 @@ def test_show_has_the_derived_columns_of_a_stream_table(lake: Cli, nowhere: Path
         {"id": "int64", "text": "string"},
         keys="id",
         properties={
-            "column.v": '{"function": "features:embed", "inputs": ["text"], "type": "float32[4]", "version": "7"}'
+            "column.vector": '{"function": "features:embed", "inputs": ["text"], "type": "float32[4]", "version": "7"}'
         },
     )
     (derived,) = lake.json("show", "notes")["derived"]
     assert (derived["column"], derived["function"], derived["inputs"], derived["version"]) == (
-        *("v", "features:embed", ["text"], "7"),
+        *("vector", "features:embed", ["text"], "7"),
     )
-    assert "derived: features:embed(text), version 7" in lake.ok("show", "notes")
+    shown = lake.ok("show", "notes")
+    assert "derived: features:embed(text), version 7" in shown
+    assert "\n  id      int64\n" in shown
 
 
 def test_headwater_alone_says_what_is_here(nowhere: Path, capfd: pytest.CaptureFixture[str]) -> None:

@@ -48,6 +48,7 @@ def test_a_file_with_no_known_suffix_is_told_by_what_suffixes_there_are(lake: Cl
         ("snapshot drop monday", 3, "There is no snapshot 'monday'"),
         ("serve --port 99999", 2, "from 0 to 65535"),
         ("ls --limit -1", 2, "from 0 on"),
+        ("delete prod.users id=1", 2, "'id=1' is one word too many: delete takes at most 1 word"),
     ],
 )
 def test_a_wrong_line_is_told_what_is_wrong_before_anything_is_asked(

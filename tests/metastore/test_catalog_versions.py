@@ -18,7 +18,7 @@ from headwater.errors import (
     TableNotFoundError,
 )
 from headwater.metastore import Metastore
-from headwater.model import Known, Table
+from headwater.model import RegistryFacts, Table
 from headwater.names import ObjectId
 from headwater.store import CountingStore
 from tests.children import PROCESSES
@@ -84,7 +84,7 @@ def test_a_writer_that_knew_a_table_by_its_old_name_neither_moves_its_versions_n
     assert code_of(lambda: catalog.insert_into_table({"id": ["t"]}, stream(rows(9)))) in (4, 14)
     monkeypatch.undo()
     catalog.versions.begin_append(
-        Table(ObjectId(("t",)), Path(folder_of(other, "moved")).name, {}, Known(managed=True)), None
+        Table(ObjectId(("t",)), Path(folder_of(other, "moved")).name, {}, RegistryFacts(managed=True)), None
     )
     assert catalog.list_tables({}).tables == ["moved"]
     assert (numbers(catalog, "moved"), count(catalog, "moved")) == ([2, 1], 4)

@@ -50,8 +50,8 @@ def test_the_format_page_names_every_key_of_a_revision_and_every_private_file() 
         assert f"`{key}`" in page, key
     for text in (layout.FORMAT_KEY, layout.CHECKPOINTS, ".headwater/slots/", ".headwater/segments/", "`HWMS`"):
         assert text in page, text
-    for text in (f"{layout.LAYERS}/", f"{layout.SNAPSHOTS}/", f"{layout.DOOMED}/", f"{layout.SNAPSHOT_RECORDS}/"):
-        assert text in page, text
+    for folder in (layout.LAYERS, layout.SNAPSHOTS, layout.PENDING_DELETES, layout.SNAPSHOT_RECORDS):
+        assert f"{folder}/" in page, folder
     sealed = (records.SLOT, records.COLLECTED, records.SEGMENT, records.CATALOG, records.PINNED)
-    for kind in (*sealed, records.DOOM, records.LAYERED, records.LAYER):
+    for kind in (*sealed, records.PENDING_MARK, records.LAYERED, records.LAYER):
         assert f"| `{kind.decode()}` |" in page, kind

@@ -14,7 +14,7 @@ import headwater
 from headwater.clock import SeededClock
 from headwater.errors import InvalidInputError, TableNotFoundError, TableTagAlreadyExistsError, TableTagNotFoundError
 from headwater.metastore import Metastore
-from headwater.metastore.records.layout import DOOMED, SNAPSHOTS
+from headwater.metastore.records.layout import PENDING_DELETES, SNAPSHOTS
 from headwater.metastore.state import index as index_module
 from headwater.store import LocalStore, Store, WrappedStore
 from tests.metastore.test_undo import state_of
@@ -175,7 +175,7 @@ def test_a_snapshot_committed_while_a_collection_looks_keeps_its_files(store: Me
     tx = store.transaction("a snapshot under way")
     tx.snapshot("s", file="its-file")
     store._snapshots.write("its-file", tx.draft.base, None)
-    collector = At(LocalStore(tmp_path), DOOMED, tx.commit)
+    collector = At(LocalStore(tmp_path), PENDING_DELETES, tx.commit)
     opened = Metastore(collector, clock=SeededClock(1, start_ms=4_000_000_000_000 + 10**6))
     opened.run(lambda tx: (tx.drop(["n", "u"]), tx.drop_delta(["n", "t"], 1)))
     assert opened.collect(keep=NOW, grace=NOW).boundary == 2

@@ -11,6 +11,8 @@ import pytest
 from headwater.catalog import Catalog
 from headwater.errors import LanceNamespaceError
 from headwater.metastore import Metastore, Transaction
+from headwater.pipeline.lineage import latest
+from headwater.rest.page.kept_facts import lineage_of
 from headwater.streams import table as table_module
 from headwater.streams.log.landing import UPSERT, BatchOrigin, Landing, LandingReport
 from headwater.streams.log.source_ledger import Ledger, LedgerEntry
@@ -23,6 +25,43 @@ from headwater.streams.table import StreamTable
 
 def orders(metastore: Metastore) -> StreamTable:
     return StreamTable.create(metastore, ["orders"], {"id": "int64", "at": "int64"}, keys="id", sequence="at")
+
+
+def test_lineage_lists_no_file_that_was_undone(tmp_path: Path) -> None:
+    catalog = Catalog(str(tmp_path / "lake"))
+    table = catalog.create_stream_table("orders", {"id": "int64"}, keys="id")
+    files = [str(tmp_path / f"{name}.json") for name in "abc"]
+
+    def take(number: int) -> None:
+        Path(files[number]).write_text(f'{{"id": {number}}}\n')
+        table.ingest(files[number], source="shop")
+
+    def known() -> list[str]:
+        origin = latest(catalog, "orders")
+        page = lineage_of(catalog.namespace.metastore.now(), ["orders"])["sources"]
+        assert origin is not None
+        assert list(origin.sources) == page
+        return [Path(file).stem for source in origin.sources for file in source["files"]]
+
+    for number in (0, 1):
+        take(number)
+        table.publish()
+    table.undo(source="shop", file=files[1])
+    table.publish()
+    assert known() == ["a"]
+    assert table.lineage()["undone"] == [{"source": "shop", "files": [files[1]]}]
+    take(1)
+    take(2)
+    table.undo(source="shop", file=files[2])
+    table.publish()
+    assert known() == ["a", "b"]
+    table.undo(source="shop", file=files[0])
+    table.publish()
+    assert known() == ["b"]
+    assert table.lineage()["undone"] == [{"source": "shop", "files": [files[0]]}]
+    table.undo(source="shop")
+    table.publish()
+    assert (known(), table.count()) == ([], 0)
 
 
 def test_what_is_undone_takes_its_quarantined_rows_along_and_taken_again_they_are_there_once(

@@ -64,7 +64,7 @@ class Committer:
     _aside: threading.Thread | None = None
 
     def __post_init__(self) -> None:
-        self._group = turns.GroupedWork(self._lead, _told, MAX_GROUP, GATHER_S, self._publish)
+        self._group = turns.GroupedWork(self._lead, _as_commit_error, MAX_GROUP, GATHER_S, self._publish)
 
     def commit(self, draft: Draft, header: Header, boundary: int = 0) -> int:
         """Commit and publish; the slot. Conflict (14) if the head has moved in a way that matters."""
@@ -200,7 +200,7 @@ def _files(waiting: Waiting) -> Files:
     return files_of(waiting.slot, waiting.made, waiting.ordinal)
 
 
-def _told(error: BaseException) -> LanceNamespaceError:
+def _as_commit_error(error: BaseException) -> LanceNamespaceError:
     """A failure of the store is told to all of its group."""
     if isinstance(error, LanceNamespaceError):
         return error

@@ -12,7 +12,7 @@ from headwater.errors import CorruptFileError, InvalidInputError, UnsupportedOpe
 from headwater.metastore.records.layout import FORMAT
 
 MAGIC = b"HWMS"
-SLOT, COLLECTED, SEGMENT, CATALOG, PINNED, DOOM = b"s", b"x", b"g", b"f", b"p", b"d"
+SLOT, COLLECTED, SEGMENT, CATALOG, PINNED, PENDING_MARK = b"s", b"x", b"g", b"f", b"p", b"d"
 LAYERED, LAYER = b"l", b"e"
 FORMATS = {LAYERED: 2}
 """The format version of the kinds that came later: a Headwater that does not know them says so."""

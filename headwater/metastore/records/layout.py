@@ -20,7 +20,7 @@ SLOTS = f"{OWN_FOLDER}/slots"
 LAYERS = f"{OWN_FOLDER}/layers"
 SEGMENTS = f"{OWN_FOLDER}/segments"
 SNAPSHOTS = f"{OWN_FOLDER}/snapshots"
-DOOMED = f"{OWN_FOLDER}/doomed"
+PENDING_DELETES = f"{OWN_FOLDER}/doomed"
 OPEN = f"{OWN_FOLDER}/open"
 """Transactions that a server has open: `open/<caller>/<id>/<step>`."""
 SNAPSHOT_RECORDS = "_snapshots"
@@ -117,9 +117,9 @@ def snapshot_key(id: str) -> str:
     return f"{SNAPSHOTS}/{id}"
 
 
-def doomed_key(id: str) -> str:
-    """The list of what a collection has doomed."""
-    return f"{DOOMED}/{id}"
+def pending_deletes_key(id: str) -> str:
+    """The key of a list of files and folders that a collection deletes once they are old enough."""
+    return f"{PENDING_DELETES}/{id}"
 
 
 def snapshot_home(name: str) -> str:

@@ -22,15 +22,15 @@ from headwater.metastore.commit.log import Log, files_of_slot
 from headwater.metastore.commit.rules import Header
 from headwater.metastore.commit.transaction import Transaction
 from headwater.metastore.records.deltas import expired, log_retention
-from headwater.metastore.records.disk_records import COLLECTED, DOOM, decode, encode, is_collected, seal, unseal
+from headwater.metastore.records.disk_records import COLLECTED, PENDING_MARK, decode, encode, is_collected, seal, unseal
 from headwater.metastore.records.layout import (
     CHECKPOINTS,
-    DOOMED,
+    PENDING_DELETES,
     TxnFile,
     checkpoint_key,
     checkpoint_slot,
-    doomed_key,
     parse_key,
+    pending_deletes_key,
     slot_key,
 )
 from headwater.metastore.records.objects import Collected, Removal
@@ -107,20 +107,20 @@ def expired_log(snapshot: Snapshot, path: tuple[str, ...], version: str, now_ms:
 
 GRACE = timedelta(days=7)
 Removals = list[Removal]
-_doomed = msgspec.msgpack.Decoder(PendingDeletes)
+_pending_decoder = msgspec.msgpack.Decoder(PendingDeletes)
 
 
-def _doomed_before(store: Store) -> Iterator[tuple[str, PendingDeletes]]:
+def _pending_before(store: Store) -> Iterator[tuple[str, PendingDeletes]]:
     """The lists that earlier collections left: because they died, or because something was saved."""
-    keys = [entry.key for entry in store.children(DOOMED).entries]
+    keys = [entry.key for entry in store.children(PENDING_DELETES).entries]
     for key, data in zip(keys, store.get_all(keys), strict=True):
         if data is not None:
-            yield key, decode(_doomed, key, unseal(key, data, DOOM))
+            yield key, decode(_pending_decoder, key, unseal(key, data, PENDING_MARK))
 
 
-def doomed_locations(store: Store) -> set[str]:
+def pending_locations(store: Store) -> set[str]:
     """Return the folders of dropped tables that the next collection deletes: one before it died on the way."""
-    return {location for _, doomed in _doomed_before(store) for location in doomed.locations}
+    return {location for _, pending in _pending_before(store) for location in pending.locations}
 
 
 class Collection:
@@ -145,8 +145,8 @@ class Collection:
         boundary = self._boundary(index)
         garbage, earlier = self._look(index, boundary)
         self._secure(index, boundary, garbage.listed)
-        if garbage.doomed:
-            self._own.append(self._write(garbage.doomed, log.clock.uuid()))
+        if garbage.pending:
+            self._own.append(self._write(garbage.pending, log.clock.uuid()))
         if boundary > index.boundary:
             header = Header(log.clock.uuid(), log.clock.now_ms(), f"collect up to slot {boundary}", author)
             committer.commit(Draft(IndexView(index, index.slot)), header, boundary)
@@ -159,7 +159,7 @@ class Collection:
         self._settle(garbage.saved(kept_by(log, index, None), removals), earlier)
         if sweep := log.store.abilities.sweep:
             sweep(self.before_ms)
-        return _told(boundary, removals)
+        return _collected(boundary, removals)
 
     def dry_run(self) -> Collected:
         """Return what `run` would remove now, each with its reason. Nothing is changed."""
@@ -172,7 +172,7 @@ class Collection:
             after = load("a copy", dump(index))
         after.forget(boundary)
         removals = garbage.judge(after, kept_by(self.log, after, self.snapshots))
-        return _told(boundary, [*removals, *self._slots(boundary)])
+        return _collected(boundary, [*removals, *self._slots(boundary)])
 
     def _look(self, index: SlotIndex, boundary: int) -> tuple[Garbage, list[str]]:
         """Return the existing files and the pending deletes, of this boundary and of earlier ones, before the index
@@ -182,9 +182,9 @@ class Collection:
         with self.log.lock:
             for revision in snapshot_records(index):
                 self.snapshots.read(revision)  # one that cannot be read stops us before the boundary moves
-        earlier = dict(_doomed_before(self.log.store))
-        doomed = pending_by(self.log, index, boundary, earlier.values())
-        return Garbage(self.log, listed, doomed, self.before_ms), list(earlier)
+        earlier = dict(_pending_before(self.log.store))
+        pending = pending_by(self.log, index, boundary, earlier.values())
+        return Garbage(self.log, listed, pending, self.before_ms), list(earlier)
 
     def _secure(self, index: SlotIndex, last: int, listed: Sequence[Entry]) -> None:
         """Write and sync the log files of slots that are about to give up their bodies: nothing could do it later.
@@ -201,12 +201,12 @@ class Collection:
             store.put_all([(key, data) for key, data in files if sizes.get(key) != len(data)], durable=False)
             store.sync([key for key, _ in files if isinstance(parse_key(key), TxnFile)])
 
-    def _write(self, doomed: PendingDeletes, id: str) -> str:
-        self.log.store.put(doomed_key(id), seal(DOOM, encode(doomed)))
-        return doomed_key(id)
+    def _write(self, pending: PendingDeletes, id: str) -> str:
+        self.log.store.put(pending_deletes_key(id), seal(PENDING_MARK, encode(pending)))
+        return pending_deletes_key(id)
 
     def _settle(self, saved: PendingDeletes, before: list[str]) -> None:
-        """Write down what is still doomed, then take the lists away that led to it."""
+        """Write what is still pending to a new list, then delete the lists that it replaces."""
         own = {self._write(saved, self.log.clock.uuid())} if saved else set()
         for key in (*before, *self._own):
             if key not in own:
@@ -248,7 +248,7 @@ class Collection:
             actions.get(removal.kind, store.delete)(removal.key)
 
 
-def _told(boundary: int, removals: Removals) -> Collected:
+def _collected(boundary: int, removals: Removals) -> Collected:
     def count(*kinds: str) -> int:
         return sum(removal.files for removal in removals if removal.kind in kinds)
 

@@ -114,11 +114,11 @@ def _doomed_files(log: Log, index: SlotIndex, boundary: int) -> Iterator[tuple[s
         node = index.node(key)
         if node is not None and not node.versions[-1].alive and node.versions[-1].slot <= boundary:
             for stream in _streams_in(index, key):
-                yield from _doomed(log, index, stream, None)
+                yield from _deltas_to_delete(log, index, stream, None)
     for stream, deltas in index.streams():
         dropped = {position for position, slot in deltas.dropped.items() if slot <= boundary}
         if dropped:
-            yield from _doomed(log, index, stream, dropped)
+            yield from _deltas_to_delete(log, index, stream, dropped)
 
 
 def _streams_in(index: SlotIndex, key: str) -> Iterator[str]:
@@ -128,7 +128,7 @@ def _streams_in(index: SlotIndex, key: str) -> Iterator[str]:
         yield from _streams_in(index, part)
 
 
-def _doomed(
+def _deltas_to_delete(
     log: Log, index: SlotIndex, stream: str, positions: set[int] | None
 ) -> Iterator[tuple[str, tuple[str, int]]]:
     after = min(positions) - 1 if positions else 0
@@ -197,7 +197,7 @@ class Garbage:
 
     log: Log
     listed: list[Entry]
-    doomed: PendingDeletes
+    pending: PendingDeletes
     before_ms: int
     recorded: dict[str, set[int]] = field(default_factory=dict)
     """By location, the versions that tags and branches stand on which may not be in the folder yet."""
@@ -220,9 +220,9 @@ class Garbage:
         """Return the pending deletes that a snapshot or a tag still needs, though the index does not."""
         gone = {removal.key for removal in removals}
         there = {entry.key for entry in self.listed} - gone - live.files
-        files = {key: value for key, value in self.doomed.files.items() if key in there}
-        needed, counts = Folders(live.locations), self._counts(self.doomed.locations)
-        stayed = [one for one in self.doomed.locations if one not in gone and counts[one]]
+        files = {key: value for key, value in self.pending.files.items() if key in there}
+        needed, counts = Folders(live.locations), self._counts(self.pending.locations)
+        stayed = [one for one in self.pending.locations if one not in gone and counts[one]]
         return PendingDeletes(files, [one for one in stayed if not needed.overlap(one)])
 
     def _counts(self, folders: Iterable[str]) -> Counter[str]:
@@ -233,7 +233,7 @@ class Garbage:
     def _folders(self, kept: Kept) -> Iterator[Removal]:
         """Datasets as a whole. One that a stream still kept is at, around or inside stays."""
         reasons = dict.fromkeys(self._stillborn(), "its creator died: it has no version, and was not touched since")
-        reasons |= dict.fromkeys(self.doomed.locations, "its table was dropped, and the drop is behind the boundary")
+        reasons |= dict.fromkeys(self.pending.locations, "its table was dropped, and the drop is behind the boundary")
         needed, counts = Folders(kept.locations), self._counts(reasons)
         for folder in sorted(reasons):
             if counts[folder] and not needed.overlap(folder) and _is_data(f"{folder}/x"):
@@ -262,15 +262,15 @@ class Garbage:
         tagged: dict[str, set[int]] = {}
         for entry in self.listed:
             key = entry.key
-            is_doomed = key in self.doomed.files
+            is_pending = key in self.pending.files
             is_orphan = self._is_old(entry) and is_table_data(key)
-            if not (is_doomed or is_orphan) or key in kept.files or not _is_data(key):
+            if not (is_pending or is_orphan) or key in kept.files or not _is_data(key):
                 continue
             if any(path.endswith(f"/{key}") for path in elsewhere):
                 continue
-            if is_doomed and not self._is_tagged(*self.doomed.files[key], tagged):
+            if is_pending and not self._is_tagged(*self.pending.files[key], tagged):
                 yield Removal("data", key, "only deltas behind the boundary named it")
-            elif not is_doomed:
+            elif not is_pending:
                 yield Removal("data", key, "no delta names it: its writer died before the commit")
 
     def _is_tagged(self, location: str, version: int, known: dict[str, set[int]]) -> bool:

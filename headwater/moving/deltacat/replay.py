@@ -141,7 +141,7 @@ class _Replay:
                 self._replay(_Nothing(), step)
             elif self._tells(step):
                 before = _Known(self.spaces, self.tables, self.older)
-                self.catalog.run(partial(self._once, step, before), self._told(step))
+                self.catalog.run(partial(self._once, step, before), self._full_message(step))
                 made += 1
         every = [*self.tables.values(), *self.older]
         streams = [table.names for table in every if table.keys]
@@ -161,7 +161,7 @@ class _Replay:
         into = f" into {format_name(self.prefix)}" if self.prefix else ""
         return f"{MESSAGE} {step.txn.id}{into}"
 
-    def _told(self, step: DeltacatStep) -> str:
+    def _full_message(self, step: DeltacatStep) -> str:
         return f"{self._message(step)} at {step.txn.time.isoformat()}{f': {step.message}' if step.message else ''}"
 
     def _tells(self, step: DeltacatStep) -> bool:

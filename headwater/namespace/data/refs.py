@@ -16,6 +16,7 @@ from headwater.errors import (
     TableTagNotFoundError,
     TableVersionNotFoundError,
 )
+from headwater.imports import lance
 from headwater.metastore.records.ref_record import RefTarget
 from headwater.paging import page
 from headwater.table_refs import MAIN, check_branch, check_tag, check_version
@@ -74,8 +75,7 @@ def update_table_tag(table: TableHandle, request: api.UpdateTableTagRequest) -> 
     tag = check_tag(request.tag)
     dataset = table.open()
     with translating(table, f"update the tag {tag!r} of"):
-        if tag not in dataset.tags.list():
-            raise TableTagNotFoundError(f"Table {table.id} has no tag {tag!r}: create it first.")
+        _check_there(table, dataset, tag)
         branch = _existing_version(table, request.version, request.branch)
         dataset.tags.update(tag, (branch, request.version))
     return api.UpdateTableTagResponse()
@@ -88,13 +88,17 @@ def _existing_version(table: TableHandle, version: int, branch: str | None) -> s
     return None if branch in (None, "", MAIN) else branch
 
 
+def _check_there(table: TableHandle, dataset: lance.LanceDataset, tag: str) -> None:
+    if tag not in dataset.tags.list():
+        raise TableTagNotFoundError(f"Table {table.id} has no tag {tag!r}.")
+
+
 def delete_table_tag(table: TableHandle, request: api.DeleteTableTagRequest) -> api.DeleteTableTagResponse:
     """DeleteTableTag: errors 8 TableTagNotFound, 13 InvalidInput, 19."""
     tag = check_tag(request.tag)
     dataset = table.open()
     with translating(table, f"delete the tag {tag!r} of"):
-        if tag not in dataset.tags.list():
-            raise TableTagNotFoundError(f"Table {table.id} has no tag {tag!r}.")
+        _check_there(table, dataset, tag)
         dataset.tags.delete(tag)
     return api.DeleteTableTagResponse()
 

@@ -69,7 +69,7 @@ class VersionMethods(ComposedNamespace):
         self.check_branch(request)
         table = self.operations.find_table(self.id_of(request.id))
         return api.CreateTableVersionResponse(
-            version=_answer(self.versions.create(table, _asked(request), request.branch))
+            version=_answer(self.versions.create(table, _new_version(request), request.branch))
         )
 
     def batch_create_table_versions(
@@ -81,7 +81,7 @@ class VersionMethods(ComposedNamespace):
             raise InvalidInputError("entries must have at least one version to create.")
         for entry in request.entries:
             self.check_branch(entry)
-        entries = [(self.id_of(entry.id), _asked(entry), entry.branch) for entry in request.entries]
+        entries = [(self.id_of(entry.id), _new_version(entry), entry.branch) for entry in request.entries]
         tables = [self.operations.find_table(id) for id, _, _ in entries]
         branches = any(self.versions.line(table, entry[2]).branch for table, entry in zip(tables, entries, strict=True))
         batch = None if branches else self._batch(tables)
@@ -213,7 +213,7 @@ class VersionMethods(ComposedNamespace):
             id, properties = self.id_of(asked.id), check_properties(asked.properties)
             return Declare(id, self.operations.declared_place(id, asked.location, properties), properties)
         if item.create_table_version is not None:
-            return Create(self.id_of(item.create_table_version.id), _asked(item.create_table_version))
+            return Create(self.id_of(item.create_table_version.id), _new_version(item.create_table_version))
         if item.delete_table_versions is not None:
             part = item.delete_table_versions
             return Delete(self.id_of(part.id), parse_ranges(part.ranges), _ignore_missing(part))
@@ -257,7 +257,7 @@ def _answer(found: FoundVersion) -> api.TableVersion:
     )
 
 
-def _asked(request: Any) -> NewVersion:
+def _new_version(request: Any) -> NewVersion:
     return NewVersion(
         request.version,
         request.manifest_path,

@@ -26,9 +26,9 @@ from headwater.errors import ConcurrentModificationError, LanceNamespaceError
 from headwater.model import (
     Add,
     Change,
-    Known,
     Move,
     Namespace,
+    RegistryFacts,
     Remove,
     Replace,
     RequireLocation,
@@ -41,9 +41,9 @@ from headwater.registries.layout import COMMIT_LOCK, SPOOL
 from headwater.store import Store, storage_error
 from headwater.turns import GroupedWork, HeldTurn, Turn, is_abandoned, names
 
+VALUES = (Namespace, Table, Version, RegistryFacts, ObjectId)
 KINDS: dict[str, type[Any]] = {
-    kind.__name__: kind
-    for kind in (Add, Replace, Remove, Move, RequireLocation, RequireTable, Namespace, Table, Version, Known, ObjectId)
+    kind.__name__: kind for kind in (Add, Replace, Remove, Move, RequireLocation, RequireTable, *VALUES)
 }
 
 
@@ -260,7 +260,7 @@ class Turns:
             self._commit([request])
             return
         turn = _commit_turn(self._path, self._clock)
-        held = _taken(turn.take)
+        held = _take_or_raise(turn.take)
         if held is None:
             self._wait(request, turn, self._spool)
         else:
@@ -269,7 +269,7 @@ class Turns:
 
     def _wait(self, request: Request, turn: Turn, spool: Spool) -> None:
         with spool.ask(request.id, [ticket.changes for ticket in request.tickets]):
-            held = _taken(
+            held = _take_or_raise(
                 lambda: turn.wait(LONGEST_WAIT_S, LOOK_EVERY_S, until=lambda: self._is_answered(request, spool))
             )
             with contextlib.closing(_Releasing(held)):
@@ -312,7 +312,7 @@ def turn(store: Store, clock: Clock) -> Iterator[None]:
     if path is None:
         yield
         return
-    held = _taken(lambda: _commit_turn(path, clock).wait(LONGEST_WAIT_S, LOOK_EVERY_S))
+    held = _take_or_raise(lambda: _commit_turn(path, clock).wait(LONGEST_WAIT_S, LOOK_EVERY_S))
     with contextlib.closing(_Releasing(held)):
         yield
 
@@ -332,7 +332,7 @@ def _commit_turn(path: str, clock: Clock) -> Turn:
     return Turn(os.path.join(path, COMMIT_LOCK), clock, LONGEST_WAIT_S, lasting=True)
 
 
-def _taken(take: Callable[[], HeldTurn | None]) -> HeldTurn | None:
+def _take_or_raise(take: Callable[[], HeldTurn | None]) -> HeldTurn | None:
     try:
         return take()
     except OSError as error:

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 
 from headwater.clock import Clock
 from headwater.errors import ConcurrentModificationError, InvalidInputError
-from headwater.model import CatalogObject, Change, Known, Namespace, Table, Version
+from headwater.model import CatalogObject, Change, Namespace, RegistryFacts, Table, Version
 from headwater.names import DELIMITER, ROOT, ObjectId
 from headwater.registries.folders import FolderMarkers
 from headwater.registries.manifest.format import freshness_of
@@ -85,7 +85,7 @@ class ManifestRegistry(Registry):
             newest = self._index.newest_version(item.id)
             record = self._index.get(item.id.child(str(newest))) if newest else None
             digest = record.digest if isinstance(record, Version) else None
-            known = Known(managed=True, newest=newest, digest=digest)
+            known = RegistryFacts(managed=True, newest=newest, digest=digest)
             found = self._known[item.id] = Table(item.id, item.location, item.properties, known)
         return found
 

@@ -18,7 +18,7 @@ from headwater.metastore import DataFile, Delta, Object, Reading
 from headwater.metastore.commit.table_parts import DELTA_FORMAT, ObjectRecord
 from headwater.metastore.records.ref_record import REFS_FORMAT, KnownRefs, RefRecord, known_refs, parse_record
 from headwater.metastore.records.serving_copy import LANCE_FORMAT, location_of
-from headwater.model import CatalogObject, Known, Namespace, Table, Version
+from headwater.model import CatalogObject, Namespace, RegistryFacts, Table, Version
 from headwater.names import ObjectId
 from headwater.store import Store
 from headwater.streams.definition import from_properties
@@ -27,7 +27,7 @@ from headwater.table_refs import applied_key, applied_marks, read_refs
 from headwater.tables.layout import VERSIONS, manifest_name
 
 SETTLED = "settled"
-MANAGED = Known(managed=True)
+MANAGED = RegistryFacts(managed=True)
 NOT_FOUND = (NamespaceNotFoundError, TableNotFoundError, TableVersionNotFoundError)
 
 
@@ -107,10 +107,10 @@ def _named(facts: ObjectRecord) -> Namespace | Table:
     return Table(id, location_of(known, home), properties, _known(facts.newest))
 
 
-def _known(newest: Delta | None) -> Known:
+def _known(newest: Delta | None) -> RegistryFacts:
     if newest is None:
         return MANAGED
-    return Known(managed=True, newest=newest.position, digest=newest.properties.get("manifest_digest"))
+    return RegistryFacts(managed=True, newest=newest.position, digest=newest.properties.get("manifest_digest"))
 
 
 def catalog_object(reader: Reading, found: Object) -> Namespace | Table:

@@ -82,14 +82,14 @@ def _log(namespace: LanceNamespace, call: Call, limit: int) -> LogFacts:
     commits = [
         _cut(commit)
         for slot in range(first + 1, last + 1)
-        for commit in (_told(told, each) for each in kept.of(metastore, slot))
+        for commit in (_visible_commit(told, each) for each in kept.of(metastore, slot))
         if (commit.entry.changes or told.is_whole) and holds(asked.word, *_texts_of(commit))
     ]
     names = {change.path for commit in commits for change in commit.entry.changes}
     return LogFacts(commits, now.slot, first, oldest, {name for name in names if now.exists(name)})
 
 
-def _told(told: Projection, commit: CommitFact) -> CommitFact:
+def _visible_commit(told: Projection, commit: CommitFact) -> CommitFact:
     """Return a commit as a caller may be told of it; one with a scope is told of the first changes alone."""
     if told.is_whole:
         return commit

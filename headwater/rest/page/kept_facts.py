@@ -28,6 +28,7 @@ from headwater.rest.page.overview_facts import CommitFact, Growth, TableState
 from headwater.rest.page.table_questions import has_versions, unpublished
 from headwater.streams.layout import LANCE, LINEAGE, QUARANTINE
 from headwater.streams.serving import compaction
+from headwater.streams.serving.publication import sources_so_far
 
 CATCH_UP = 500
 READ_AT_ONCE = 50
@@ -386,14 +387,10 @@ def lineage_of(snapshot: Snapshot, names: Sequence[str]) -> dict[str, object]:
         for delta in deltas
         if LINEAGE in delta.properties
     ]
-    return {**told[-1], "sources": _sources(told)} if told else {}
-
-
-def _sources(told: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-    """The sources of all publishes, each with its files. What a view gave itself comes from its inputs."""
-    found: dict[str, dict[str, None]] = {}
-    is_view = bool(told[-1].get("inputs"))
-    for one in told:
-        for source in one.get("sources", ()):
-            found.setdefault(str(source.get("source") or ""), {}).update(dict.fromkeys(source.get("files", ())))
-    return [{"source": name, "files": list(files)} for name, files in found.items() if files or not is_view]
+    if not told:
+        return {}
+    sources, is_view = (
+        sources_so_far(told),
+        bool(told[-1].get("inputs")),
+    )  # what a view gave itself comes from its inputs
+    return {**told[-1], "sources": [each for each in sources if each["files"] or not is_view]}

@@ -109,12 +109,12 @@ def _answers(checks: Sequence[Check], rows: pa.Table) -> list[Mask]:
     """Return for each check the rows that hold it."""
     with shared() as engine:
         try:
-            return _asked(engine, checks, rows)
+            return _outcomes(engine, checks, rows)
         except (SqlError, UnsupportedSqlError) as error:
             raise _wrong(engine, checks, rows, error) from None
 
 
-def _asked(engine: EmbeddedEngine, checks: Sequence[Check], rows: pa.Table) -> list[Mask]:
+def _outcomes(engine: EmbeddedEngine, checks: Sequence[Check], rows: pa.Table) -> list[Mask]:
     for check in checks:
         check_quotes(check.sql, rows.schema.names)
     table: Any = engine.answers([parse_condition(check.sql) for check in checks], rows)
@@ -125,7 +125,7 @@ def _wrong(engine: EmbeddedEngine, checks: Sequence[Check], rows: pa.Table, erro
     """Return the error of the check that cannot be run, by running each alone."""
     for check in checks:
         try:
-            _asked(engine, [check], rows)
+            _outcomes(engine, [check], rows)
         except SqlError as own:
             return InvalidInputError(f"The check {check.name!r} ({check.sql}) cannot be run: {own}")
         except UnsupportedSqlError as own:

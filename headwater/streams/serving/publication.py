@@ -11,7 +11,7 @@ Each publish records its lineage in its commit. `positions` are the deltas it to
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
@@ -22,7 +22,7 @@ from headwater.errors import (
     InvalidTableStateError,
     TableVersionNotFoundError,
 )
-from headwater.metastore import Reading, Transaction
+from headwater.metastore import Delta, Reading, Transaction
 from headwater.metastore.sessions import PresentSession, Session
 from headwater.names import format_name, parse_name
 from headwater.streams.fold.memory_pages import small_pages
@@ -109,19 +109,25 @@ MAX_FILES = 1_000
 
 
 def lineage_of(view: PositionView, before: Published | None, made: Published) -> dict[str, Any]:
+    """Return the lineage of a publish. `undone`: files of earlier publishes whose rows this one takes out."""
     start = before.position if before is not None else 0
-    sources: dict[str, dict[str, Any]] = {}
-    for delta in view.after_base:
-        if delta.position <= start or "voids" in delta.properties:
-            continue
-        known = delta.properties
-        entry = sources.setdefault(str(known.get("source") or ""), {"files": {}, "deltas": 0})
-        entry["deltas"] += 1
-        if known.get("file"):
-            entry["files"][known["file"]] = None
+    voided = {position: delta.position for delta in view.after_base for position in delta.properties.get("voids", ())}
+    landed = [delta for delta in view.after_base if "voids" not in delta.properties]
+    standing = {_file_of(delta) for delta in landed if delta.position not in voided}
+    sources, undone = dict[str, dict[str, Any]](), dict[str, dict[str, None]]()
+    for delta in landed:
+        name, file = _file_of(delta)
+        if delta.position > start and delta.position not in voided:
+            entry = sources.setdefault(name, {"files": {}, "deltas": 0})
+            entry["deltas"] += 1
+            entry["files"] |= {file: None} if file else {}
+        elif delta.position <= start < voided.get(delta.position, 0) and file and (name, file) not in standing:
+            undone.setdefault(name, {})[file] = None
+    taken_out = [{"source": name, "files": list(files)} for name, files in undone.items()]
     return {
         "positions": [start, made.position],
         "sources": [_source(name, entry) for name, entry in sources.items()],
+        **({"undone": taken_out} if taken_out else {}),
         "functions": {
             derived.name: {"function": derived.function, "identity": computed.identity}
             for derived in view.stream.definition.derived
@@ -145,6 +151,24 @@ def noted(snapshot: Reading, stream: Stream, version: int | None) -> dict[str, A
         raise TableVersionNotFoundError(f"{stream.name} has no published version {wanted}; its newest is {last}.")
     later = (known[number] for number in sorted(known, reverse=True) if number <= wanted)
     return dict(next((lineage for lineage in later if lineage is not None), {}))
+
+
+def _file_of(delta: Delta) -> tuple[str, str]:
+    """Return the source of a delta and the file that it came from, empty texts without them."""
+    return str(delta.properties.get("source") or ""), str(delta.properties.get("file") or "")
+
+
+def sources_so_far(lineages: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """Return the sources of publishes, oldest first, each with its files. Files that a later publish undoes are out."""
+    found: dict[str, dict[str, None]] = {}
+    for each in lineages:
+        for taken_out in each.get("undone", ()):
+            files = found.pop(taken_out["source"], {})
+            left = [file for file in files if file not in taken_out["files"]]
+            found |= {taken_out["source"]: dict.fromkeys(left)} if left else {}
+        for source in each.get("sources", ()):
+            found.setdefault(str(source.get("source") or ""), {}).update(dict.fromkeys(source.get("files", ())))
+    return [{"source": name, "files": list(files)} for name, files in found.items()]
 
 
 def _source(name: str, entry: dict[str, Any]) -> dict[str, Any]:

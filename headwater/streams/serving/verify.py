@@ -116,7 +116,7 @@ def verify(lake: Lake, snapshot: Reading, stream: Stream) -> list[str]:
         return [*_compared(lake, snapshot, stream, publishes), *unread]
     except UNREADABLE as error:
         told = f"The rows of version {publishes[-1].version} of {stream.name}, or its log, cannot be read: "
-        return [f"{told}{_told(error)}.", *unread]
+        return [f"{told}{_error_text(error)}.", *unread]
 
 
 def _unread(lake: Lake, snapshot: Reading, stream: Stream, after: int) -> list[str]:
@@ -128,11 +128,11 @@ def _unread(lake: Lake, snapshot: Reading, stream: Stream, after: int) -> list[s
             read_log(stream.definition, lake.store, [delta])
         except UNREADABLE as error:
             if all(lake.store.head(file.path) for file in delta.files):
-                problems.append(f"Position {delta.position} of {stream.name} cannot be read: {_told(error)}.")
+                problems.append(f"Position {delta.position} of {stream.name} cannot be read: {_error_text(error)}.")
     return problems
 
 
-def _told(error: BaseException) -> str:
+def _error_text(error: BaseException) -> str:
     return str(error).split(", /")[0][:200]
 
 

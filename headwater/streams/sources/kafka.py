@@ -175,7 +175,7 @@ class Broker:
         return limits
 
     def _partitions(self) -> list[tuple[str, int]]:
-        found = _asked(lambda: self._admin.list_topics(timeout=WAIT_S), self._settings).topics
+        found = _raising_catalog_errors(lambda: self._admin.list_topics(timeout=WAIT_S), self._settings).topics
         parts: list[tuple[str, int]] = []
         for topic in self._topics:
             known = found.get(topic)
@@ -191,7 +191,7 @@ class Broker:
         return {(each.topic, each.partition): self._answer(answer) for each, answer in asked.items()}
 
     def _answer(self, answer: Any) -> int:
-        return int(_asked(answer.result, self._settings).offset)
+        return int(_raising_catalog_errors(answer.result, self._settings).offset)
 
 
 def _client(make: Any) -> Any:
@@ -203,7 +203,7 @@ def _client(make: Any) -> Any:
         raise InvalidInputError(f"Kafka refuses its settings: {error.args[0].str()}.") from None
 
 
-def _asked(ask: Any, settings: Mapping[str, str]) -> Any:
+def _raising_catalog_errors(ask: Any, settings: Mapping[str, str]) -> Any:
     try:
         return ask()
     except client.KafkaException as error:

@@ -303,7 +303,9 @@ def alter(dataset: lance.LanceDataset, changes: Sequence[Alteration]) -> None:
         if not changes:
             return
     dataset.alter_columns(*(_alteration(change) for change in changes))
-    kept = {_renamed(change): _told(change.column.trail[-1]) for change in changes if change.type is not None}
+    kept = {
+        _renamed(change): _shared_metadata(change.column.trail[-1]) for change in changes if change.type is not None
+    }
     if any(kept.values()):
         dataset.update_field_metadata({path: metadata for path, metadata in kept.items() if metadata})
 
@@ -348,7 +350,7 @@ def _renamed(change: Alteration) -> str:
     return format_path([*(field.name for field in change.column.trail[:-1]), change.name])
 
 
-def _told(field: Field) -> dict[str, str | None]:
+def _shared_metadata(field: Field) -> dict[str, str | None]:
     """Return the metadata of a field that is independent of its type: comment and partitioning."""
     known = field.metadata or {}
     return {

@@ -128,7 +128,7 @@ def _atom(op: str, arguments: Sequence[Json], columns: dict[str, KnownColumn], p
     total = ANY
     for part in parts:
         if part.field == column.id:
-            total &= _told(op, literals, part, column.kind)
+            total &= _outcomes_by_value(op, literals, part, column.kind)
     return total
 
 
@@ -137,7 +137,7 @@ def _value(literal: Json) -> Any:
     return decimal.Decimal(value) if literal.get("decimal") else value
 
 
-def _told(op: str, literals: Sequence[object], part: NamedValue, kind: object) -> int:
+def _outcomes_by_value(op: str, literals: Sequence[object], part: NamedValue, kind: object) -> int:
     """Return the possible outcomes of a predicate on one column, by one partition value."""
     if part.value is None and part.digest is None:
         return {"IS_NULL": TRUE, "IS_NOT_NULL": FALSE, "<=>": FALSE}.get(op, NULL)

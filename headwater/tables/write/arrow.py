@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from importlib import import_module
 from types import ModuleType
@@ -16,17 +16,17 @@ from headwater.errors import UnsupportedOperationError
 
 def to_file(reader: pa.RecordBatchReader) -> bytes:
     """Return the batches as one Arrow IPC file."""
-    sink = pa.BufferOutputStream()
-    with pa.ipc.new_file(sink, reader.schema) as writer:
-        for batch in reader:
-            writer.write_batch(batch)
-    return bytes(sink.getvalue().to_pybytes())
+    return _written(reader, pa.ipc.new_file)
 
 
 def to_stream(reader: pa.RecordBatchReader) -> bytes:
     """Return the batches as one Arrow IPC stream."""
+    return _written(reader, pa.ipc.new_stream)
+
+
+def _written(reader: pa.RecordBatchReader, new: Callable[[Any, pa.Schema], Any]) -> bytes:
     sink = pa.BufferOutputStream()
-    with pa.ipc.new_stream(sink, reader.schema) as writer:
+    with new(sink, reader.schema) as writer:
         for batch in reader:
             writer.write_batch(batch)
     return bytes(sink.getvalue().to_pybytes())
