@@ -3,8 +3,7 @@
 Each line has ours, the peer or the floor, and the ratio. Parts: lookups (peer: our V2 directory), commits (floor: the
 time of one durable file on the same disk), bucket (round trips of a store that counts), growth (the same work on a
 small and on a large catalog), big (peer: pylance, in a namespace of 10,000 tables), versions (peer: the bytes and files
-that there are). Creating a file costs up to a hundred times more where files were deleted lately: ext4 passes over
-their inodes. So each part gets a group of blocks of its own, where the file system lets us ask for one.
+that there are).
 """
 
 from __future__ import annotations
@@ -13,7 +12,6 @@ import argparse
 import itertools
 import shutil
 import statistics
-import subprocess
 import sys
 import tempfile
 import threading
@@ -30,7 +28,7 @@ from lance.namespace import DirectoryNamespace as PylanceNamespace
 
 from benchmarks.directory import MODES, creator, declarer
 from benchmarks.far import FarStore
-from benchmarks.measure import Figure, Report
+from benchmarks.measure import Figure, Report, spread
 from headwater import Catalog, DirectoryNamespace, MetastoreNamespace
 from headwater.metastore import Metastore
 from headwater.model import Add, Namespace, Table
@@ -319,13 +317,6 @@ NOTE = (
     "A goal is that of the issue; a line that does not hold says so. Costs are medians of rounds in turns. `one "
     "durable file` is a file of a slot's size, created, synced and named durably on the same disk in turns."
 )
-
-
-def spread(folder: str) -> None:
-    """Let each folder made in this one begin in a group of blocks of its own (`chattr +T`), where that is known."""
-    chattr = shutil.which("chattr")
-    if chattr:
-        subprocess.run([chattr, "+T", folder], stderr=subprocess.DEVNULL, check=False)
 
 
 def main() -> int:

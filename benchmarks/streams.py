@@ -25,7 +25,7 @@ import numpy as np
 import pyarrow as pa
 
 from benchmarks.figures import TURNS
-from benchmarks.measure import Report
+from benchmarks.measure import Report, spread
 from headwater.metastore import Metastore
 from headwater.streams import StreamTable
 
@@ -238,6 +238,7 @@ def cpu_seconds(work: Callable[[], Any]) -> float:
 
 if __name__ == "__main__":
     with tempfile.TemporaryDirectory() as folder:
+        spread(folder)
         if sys.argv[1:2] == ["--partial"]:
             partial(Path(folder), int(sys.argv[2]) if len(sys.argv) > 2 else 1_000_000)
         elif sys.argv[1:2] == ["--key"]:
