@@ -19,8 +19,8 @@ from headwater.errors import InvalidInputError, ServiceUnavailableError, Unauthe
 from headwater.imports import warm
 from headwater.namespace.abilities import abilities_of
 from headwater.rest.app import CatalogApp, Face
+from headwater.rest.connections import bounded
 from headwater.rest.origin import is_loopback
-from headwater.rest.protocol import bounded
 from headwater.rest.settings import Settings
 from headwater.rest.work import Work
 from headwater.store import Store

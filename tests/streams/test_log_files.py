@@ -13,8 +13,8 @@ import pytest
 
 from headwater.metastore import Metastore
 from headwater.streams.definition import define
-from headwater.streams.log.batches import shape
 from headwater.streams.log import small_files
+from headwater.streams.log.batches import shape
 from headwater.streams.log.log_files import encode_events
 from headwater.streams.log.stored_events import events_of, read_file
 from headwater.streams.rows.input_rows import given
@@ -103,7 +103,8 @@ def test_verify_reads_files_that_this_process_has_kept(tmp_path: Path) -> None:
     with Metastore(tmp_path / "lake") as metastore:
         table = StreamTable.create(metastore, ["t"], {"id": "int64"}, keys="id")
         table.upsert([{"id": 1}])
-        assert table.to_arrow().num_rows == 1 and table.verify() == []
+        assert table.to_arrow().num_rows == 1
+        assert table.verify() == []
         (path,) = (tmp_path / "lake").rglob("*.parquet")
         path.write_bytes(path.read_bytes()[:-9])
         (told,) = table.verify()
@@ -120,6 +121,7 @@ def test_small_files_are_kept_up_to_a_number_and_a_size(monkeypatch: pytest.Monk
     assert [known.get(f"f{number}") is None for number in range(5)] == [True, True, False, False, False]
     monkeypatch.setattr(small_files, "BYTES", 2 * table.nbytes)
     known.keep("g", table)
-    assert known.get("f3") is None and known.get("f4") is not None
+    assert known.get("f3") is None
+    assert known.get("f4") is not None
     known.keep("large", pa.table({"a": range(small_files.LARGEST)}))
     assert known.get("large") is None

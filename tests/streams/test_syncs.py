@@ -47,16 +47,19 @@ def test_others_are_synced_with_their_folders_before_the_key_is_there(tmp_path: 
     assert {f"{store.root}/{name}" for name in ("data/new/a", "data/new", "data")} | {store.root} <= before
     assert any(note.startswith(f"{store.root}/slots/") for note in before)
     assert f"{store.root}/slots" in notes[notes.index(f"link {store.root}/slots/1") :]
-    assert store.get("slots/1") == b"x" and len(os.listdir(f"{store.root}/slots")) == 1
+    assert store.get("slots/1") == b"x"
+    assert len(os.listdir(f"{store.root}/slots")) == 1
 
 
 def test_a_key_is_not_there_when_what_it_refers_to_cannot_be_synced(tmp_path: Path) -> None:
     store = LocalStore(tmp_path)
     with pytest.raises(LanceNamespaceError, match="data"):
         create(store, "slots/1", b"x", ["data"])
-    assert store.head("slots/1") is None and os.listdir(tmp_path / "slots") == []
+    assert store.head("slots/1") is None
+    assert os.listdir(tmp_path / "slots") == []
     store.put("data", b"1", durable=False)
-    assert create(store, "slots/1", b"x", ["data"]) and not create(store, "slots/1", b"y", ["data"])
+    assert create(store, "slots/1", b"x", ["data"])
+    assert not create(store, "slots/1", b"y", ["data"])
 
 
 def test_a_prefix_is_of_the_others_too(tmp_path: Path, notes: list[str]) -> None:
