@@ -3,7 +3,7 @@
 Each line has ours, the peer or the floor, and the ratio. Parts: lookups (peer: our V2 directory), commits (floor: the
 time of one durable file on the same disk), bucket (round trips of a store that counts), growth (the same work on a
 small and on a large catalog), big (peer: pylance, in a namespace of 10,000 tables), versions (peer: the bytes and files
-that there are). Give a folder that nothing was deleted in lately: creating a file costs more where that was.
+that there are).
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from lance.namespace import DirectoryNamespace as PylanceNamespace
 
 from benchmarks.directory import MODES, creator, declarer
 from benchmarks.far import FarStore
-from benchmarks.measure import Figure, Report
+from benchmarks.measure import Figure, Report, spread
 from headwater import Catalog, DirectoryNamespace, MetastoreNamespace
 from headwater.metastore import Metastore
 from headwater.model import Add, Namespace, Table
@@ -255,6 +255,7 @@ def big(lines: Lines, root: Path, tables: int = 10_000) -> None:
     theirs = directory(root / "d")
     for namespace in (mine, theirs):
         fill(namespace, tables)
+        namespace.registry.commit([Add(Namespace(ObjectId(("n0",))))])
     mine.metastore.close()
     names = itertools.cycle([("big", "other"), ("other", "big")])
     moved = []
@@ -324,12 +325,16 @@ def main() -> int:
     parser.add_argument("--root", help="where to make the catalogs; a new folder for temporary files otherwise")
     options = parser.parse_args()
     report = Report("limits", "python -m benchmarks.limits", COLUMNS)
-    for part in options.parts:
-        root = Path(tempfile.mkdtemp(prefix=f"headwater-{part}-", dir=options.root))
-        try:
+    scratch = tempfile.mkdtemp(prefix="headwater-limits-", dir=options.root)
+    spread(scratch)
+    try:
+        for part in options.parts:
+            root = Path(scratch) / part
+            root.mkdir()
             PARTS[part](Lines(report), root)
-        finally:
             shutil.rmtree(root, ignore_errors=True)
+    finally:
+        shutil.rmtree(scratch, ignore_errors=True)
     if options.parts == list(PARTS):
         report.write(NOTE)
     return 0

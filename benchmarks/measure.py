@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+import shutil
 import statistics
+import subprocess
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -67,6 +69,16 @@ def median(figures: Sequence[Figure]) -> Figure:
     return Figure(
         statistics.median(item.wall_us for item in figures), statistics.median(item.cpu_us for item in figures)
     )
+
+
+def spread(folder: str) -> None:
+    """Let each folder that is made in this one begin in a group of blocks of its own, where the file system does that.
+
+    To create a file costs up to a hundred times more where files were deleted lately: ext4 passes over their inodes.
+    """
+    chattr = shutil.which("chattr")
+    if chattr is not None:
+        subprocess.run([chattr, "+T", folder], stderr=subprocess.DEVNULL, check=False)
 
 
 class Report:

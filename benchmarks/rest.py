@@ -27,7 +27,7 @@ import lance.namespace
 import lance_namespace as api
 import pyarrow as pa
 
-from benchmarks.measure import Report
+from benchmarks.measure import Report, spread
 from headwater import DirectoryNamespace, MetastoreNamespace
 from headwater.model import Add, Namespace, Table
 from headwater.names import ObjectId
@@ -269,6 +269,7 @@ def main() -> None:
     columns = ("operation", "client threads", "ours /s", "peer /s", "fixed answer /s", "ratio")
     report = Report("rest", "python -m benchmarks.rest", columns)
     with tempfile.TemporaryDirectory() as folder:
+        spread(folder)
         scratch = Path(folder)
         root = scratch / "lake"
         root.mkdir()

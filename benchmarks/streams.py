@@ -25,7 +25,7 @@ import numpy as np
 import pyarrow as pa
 
 from benchmarks.figures import TURNS
-from benchmarks.measure import Report
+from benchmarks.measure import Report, spread
 from headwater.metastore import Metastore
 from headwater.streams import StreamTable
 
@@ -209,24 +209,36 @@ def one_key(root: Path, count: int) -> None:
 
 
 def positions(root: Path, count: int) -> None:
-    """Publish as many rows with their history from few transactions and from many; the CPU seconds of each."""
+    """Publish as many rows with their history from few transactions and from many, in the process that landed them and
+    in one that reads their files; the CPU seconds of each."""
     schema = {"id": "int64", "at": "int64", "v": "double", "s": "string"}
-    spent: dict[int, float] = {}
-    with Metastore(root / "lake") as metastore:
+    spent: dict[tuple[int, bool], float] = {}
+    for opened in (False, True):
         for number in (10, 2_000):
-            path, history = [f"t{number}"], {"history": "scd2"}
-            table = StreamTable.create(metastore, path, schema, keys="id", sequence="at", properties=history)
-            for at in range(number):
-                table.upsert(rows(RANDOM.choice(count // 5, count // number, replace=False), at))
-            start = time.process_time()
-            table.publish()
-            spent[number] = time.process_time() - start
-    few, many = spent.values()
-    print(f"history of {count} rows: 10 positions {few:.2f} s CPU, 2,000 positions {many:.2f} s, {many / few:.1f}x")
+            path, history = [f"t{number}{opened}"], {"history": "scd2"}
+            with Metastore(root / "lake") as metastore:
+                table = StreamTable.create(metastore, path, schema, keys="id", sequence="at", properties=history)
+                for at in range(number):
+                    table.upsert(rows(RANDOM.choice(count // 5, count // number, replace=False), at))
+                if not opened:
+                    spent[number, opened] = cpu_seconds(table.publish)
+            if opened:
+                with Metastore(root / "lake") as metastore:
+                    spent[number, opened] = cpu_seconds(StreamTable(metastore, path).publish)
+        few, many = spent[10, opened], spent[2_000, opened]
+        where = "opened anew" if opened else "where they landed"
+        print(f"history of {count} rows, {where}: 10 positions {few:.2f} s CPU, 2,000 {many:.2f} s, {many / few:.1f}x")
+
+
+def cpu_seconds(work: Callable[[], Any]) -> float:
+    start = time.process_time()
+    work()
+    return time.process_time() - start
 
 
 if __name__ == "__main__":
     with tempfile.TemporaryDirectory() as folder:
+        spread(folder)
         if sys.argv[1:2] == ["--partial"]:
             partial(Path(folder), int(sys.argv[2]) if len(sys.argv) > 2 else 1_000_000)
         elif sys.argv[1:2] == ["--key"]:

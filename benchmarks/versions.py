@@ -22,7 +22,7 @@ import lance
 import pyarrow as pa
 from lance.namespace import DirectoryNamespace as PylanceNamespace
 
-from benchmarks.measure import Figure, Report, median
+from benchmarks.measure import Figure, Report, median, spread
 from headwater import DirectoryNamespace, MetastoreNamespace
 from headwater.tables.layout import manifest_name
 
@@ -205,6 +205,7 @@ def main() -> None:
     quick = "--quick" in sys.argv
     os.environ.setdefault("RUST_LOG", "error")
     scratch = Path(tempfile.mkdtemp(prefix="headwater-bench-"))
+    spread(str(scratch))
     try:
         if "--appends" not in sys.argv:
             run_operations(scratch)

@@ -52,7 +52,8 @@ def __getattr__(name: str) -> Any:
     """Exports are imported when first used: the metastore and the command line do without pylance."""
     if name not in _HOMES:
         raise AttributeError(f"module 'headwater' has no attribute {name!r}")
-    return getattr(importlib.import_module(_HOMES[name]), name)
+    with imports.without_collections():
+        return getattr(importlib.import_module(_HOMES[name]), name)
 
 
 def __dir__() -> list[str]:

@@ -22,6 +22,7 @@ import __future__
 import ast
 import builtins
 import functools
+import gc
 import importlib
 import importlib.util
 import os
@@ -68,6 +69,24 @@ def import_little(pandas: bool) -> None:
     if not pandas:
         os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "__all__")
         sys.meta_path[:0] = [_LittleFinder()] if "pandas" not in sys.modules else []
+
+
+@contextmanager
+def without_collections() -> Iterator[None]:
+    """Collect no garbage in this block, which imports. Modules stay: to walk them again and again is a tenth of it.
+
+    What was made counts as old then, so that the next collection does not begin with all of it.
+    """
+    is_on = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if is_on:
+            if not gc.get_freeze_count():
+                gc.freeze()
+                gc.unfreeze()
+            gc.enable()
 
 
 class _LittleFinder(MetaPathFinder):

@@ -19,6 +19,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from headwater.clock import Clock
 from headwater.namespace.abilities import abilities_of
 from headwater.namespace.vending import Keep, Own, Scoped, Vendor
+from headwater.rest.at_once import AtOnce
 from headwater.rest.auth.gate import Audit, Gate
 from headwater.rest.call import Call
 from headwater.rest.dispatch import Dispatcher
@@ -122,6 +123,7 @@ class CatalogApp:
         self._abilities = abilities_of(namespace)
         self._repeats = Repeats(store, clock)
         self._lane = HealthThread()
+        self.at_once: AtOnce | None = None
         self._app = self._assemble(pages)
         self._housekeeper: asyncio.Task[None] | None = None
 
@@ -147,7 +149,9 @@ class CatalogApp:
         lookups = NameLookups(self._abilities, vends=not vendor.is_silent)
         slow = SlowReaders(settings.limits.spooled // ANSWERS, 0 if self._work is None else self._work.most_held)
         endpoint = Endpoint(dispatcher, lookups, settings.limits, catalog_pool, data_pool, long_pool, slow)
-        catalog = Routed(Admitted(Limited(endpoint, settings), settings, gate, clock, catalog_pool), _ROUTES)
+        limited = Limited(endpoint, settings)
+        admitted = Admitted(limited, settings, gate, clock, catalog_pool)
+        catalog = Routed(admitted, _ROUTES)
         metrics = Admitted(MetricsPage(lane, self._metrics_text), settings, gate, clock, catalog_pool)
         pages: dict[str, ASGIApp] = {
             "/health/live": live,
@@ -170,10 +174,13 @@ class CatalogApp:
                 self._metrics_text,
             )
             inner = PageMiddleware(self._face(served), inner)
-        inner = OwnSite(inner, settings, gate, self._face is not None)
+        site = inner = OwnSite(inner, settings, gate, self._face is not None)
         if settings.base_path:
             inner = BasePathMiddleware(inner, settings.base_path)
-        return Recorded(inner, settings, self.metrics, clock, lane.run, audit)
+        recorded = Recorded(inner, settings, self.metrics, clock, lane.run, audit)
+        if not beside and not settings.base_path:
+            self.at_once = AtOnce(recorded, site, catalog, admitted, limited, endpoint)
+        return recorded
 
     def _vendor(self) -> Vendor:
         """Return the vendor of the storage options in answers."""

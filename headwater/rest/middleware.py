@@ -12,6 +12,7 @@ import itertools
 import logging
 from collections.abc import Mapping
 from concurrent.futures import Executor
+from typing import Any
 
 import msgspec
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -66,13 +67,11 @@ class Recorded:
         self._numbers = itertools.count(1)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        call = scope[KEY] = call_of(scope, "", f"{self._boot}-{next(self._numbers):x}", self._clock.monotonic())
-        peer = scope.get("client")
-        call.address = address_of(peer[0] if peer else "", call.headers.get("x-forwarded-for"), self._proxies)
+        call = scope[KEY] = self.call_of(scope)
 
         async def noting(message: Message) -> None:
             if message["type"] == "http.response.start":
-                self._begin(call)
+                self.note(call)
             await send(message)
 
         try:
@@ -88,6 +87,12 @@ class Recorded:
             call.drop_body()
             self._end(call)
 
+    def call_of(self, scope: Mapping[str, Any]) -> Call:
+        call = call_of(scope, "", f"{self._boot}-{next(self._numbers):x}", self._clock.monotonic())
+        peer = scope.get("client")
+        call.address = address_of(peer[0] if peer else "", call.headers.get("x-forwarded-for"), self._proxies)
+        return call
+
     async def _refuse(self, call: Call, error: Exception, receive: Receive, send: Send) -> None:
         if not isinstance(error, LanceNamespaceError):
             self._fail(call, error)
@@ -98,8 +103,8 @@ class Recorded:
         line = {"request_id": call.request_id, "failure": type(error).__name__, "at": place_of(error)}
         log.error(msgspec.json.encode(line).decode())
 
-    def _begin(self, call: Call) -> None:
-        """An answer is about to leave."""
+    def note(self, call: Call) -> None:
+        """Put a call on record whose answer is about to leave."""
         if self._audit is not None:
             self._audit.note(call)
         if not call.streams:
@@ -147,14 +152,15 @@ class OwnSite:
         call: Call = scope[KEY]
         visits = self._has_page and call.verb == "GET" and not is_api(call.path)
         try:
-            self._check(call, visits)
+            self.check(call, visits)
         except PermissionDeniedError:
             if self._gate.is_known_closed() or not await asyncio.to_thread(self._gate.is_closed):
                 raise
-            self._check(call, visits)  # the catalog has got its first key since, perhaps from another process
+            self.check(call, visits)  # the catalog has got its first key since, perhaps from another process
         await self._app(scope, receive, send)
 
-    def _check(self, call: Call, visits: bool) -> None:
+    def check(self, call: Call, visits: bool) -> None:
+        """PermissionDenied (15) for a request of another site, or to a name that is not served."""
         check_site(call.headers, self._names, not self._gate.is_known_closed(), self._any_address, visits)
 
 
@@ -224,14 +230,18 @@ class Routed:
         self._app = app
         self._routes = routes
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        call: Call = scope[KEY]
+    def find(self, call: Call) -> None:
+        """Give a call its route, or say why there is none."""
         found = self._routes.find(call.path, call.verb)
         if not isinstance(found, Match):
             if not found and self._routes.lost_its_id(call.path):
                 raise InvalidInputError("The id in the route is missing: '.' and '..' are not names.")
             raise no_route(call, found)
         call.route, call.raw_id, call.raw_index = found.route, found.id, found.index_name
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        call: Call = scope[KEY]
+        self.find(call)
         if is_remote(call):
             reroute(call)
         await self._app(scope, receive, send)
@@ -250,11 +260,19 @@ class Admitted:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         call: Call = scope[KEY]
-        call.caller = self._gate.remembered(call.headers)
-        if call.caller is None:
+        if not self.knows(call):
             await self._identify(call)
-        self._rate.take(call.payer)
+        self.take(call)
         await self._app(scope, receive, send)
+
+    def knows(self, call: Call) -> bool:
+        """Find out who is asking, if nothing has to wait for that."""
+        call.caller = self._gate.remembered(call.headers)
+        return call.caller is not None
+
+    def take(self, call: Call) -> None:
+        """Throttling (21) for who asks too often."""
+        self._rate.take(call.payer)
 
     async def _identify(self, call: Call) -> None:
         if self._guesses.is_empty(call.address) and not self._gate.was_good(call.headers):
@@ -281,6 +299,11 @@ class Limited:
             await self._app(scope, receive, send)
         finally:
             self._running.leave(payer)
+
+    def check(self, call: Call) -> None:
+        """Raise what one more request that runs would get."""
+        self._running.enter(call.payer)
+        self._running.leave(call.payer)
 
 
 def is_api(path: str) -> bool:

@@ -111,15 +111,20 @@ class SpooledAnswer(Iterator[bytes]):
             self._holders.release()
 
 
+def headers_of(call: Call, reply: Reply) -> list[tuple[bytes, bytes]]:
+    """Return the headers of an answer, with its length if that is known."""
+    headers = [*reply.headers, *SAFE, (b"x-request-id", call.request_id.encode())]
+    if reply.stream is None and reply.status != 304:
+        headers.append((b"content-length", b"%d" % len(reply.body)))
+    return headers
+
+
 async def send_reply(
     call: Call, reply: Reply, receive: Receive, send: Send, run: Run, slow: SlowReaders | None = None
 ) -> None:
     """Send an answer. `run` makes the chunks of one that streams, off the event loop."""
     call.status, call.code, call.streams = reply.status, reply.code, reply.stream is not None
-    headers = [*reply.headers, *SAFE, (b"x-request-id", call.request_id.encode())]
-    if reply.stream is None and reply.status != 304:
-        headers.append((b"content-length", b"%d" % len(reply.body)))
-    await send({"type": "http.response.start", "status": reply.status, "headers": headers})
+    await send({"type": "http.response.start", "status": reply.status, "headers": headers_of(call, reply)})
     if reply.stream is None:
         await send({"type": "http.response.body", "body": reply.body})
         return

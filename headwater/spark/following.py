@@ -25,7 +25,7 @@ from headwater.spark.stream import CONSUMER, option
 from headwater.spark.wire_values import Offset, Range, WireScan, WireTable
 from headwater.streams.definition import Definition
 from headwater.streams.layout import LANCE
-from headwater.streams.log.log_files import Share
+from headwater.streams.log.stored_events import Share
 from headwater.streams.reading.change_feed import INSERT, changes, grouped, readers, set_reader, walked
 from headwater.streams.reading.position_views import collected, view_at
 from headwater.streams.reading.scan_tasks import read_touched, read_untouched

@@ -27,7 +27,8 @@ from headwater.names import format_name
 from headwater.spark.served_streams import EPOCH, count_served, read_served, served
 from headwater.spark.wire_values import Fold, WireScan, WireTable, is_server
 from headwater.streams.definition import Definition
-from headwater.streams.log.log_files import Share, least_events
+from headwater.streams.log.log_files import least_events
+from headwater.streams.log.stored_events import Share
 from headwater.streams.reading.change_feed import changes, walked
 from headwater.streams.reading.fresh_reads import count, read
 from headwater.streams.reading.position_views import PositionView, newest_published, view_at

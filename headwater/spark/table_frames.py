@@ -20,7 +20,7 @@ from headwater.spark import fresh
 from headwater.spark.calls import read_part
 from headwater.spark.catalog import describe, describe_folded, describe_log
 from headwater.spark.wire_values import Fold, Json, WireScan, WireTable
-from headwater.streams.log.log_files import Share
+from headwater.streams.log.stored_events import Share
 from headwater.streams.reading.position_views import view_at
 from headwater.streams.stream_lookup import open_stream
 from headwater.tables.handle import TableHandle

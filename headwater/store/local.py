@@ -8,13 +8,11 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
-import re
 import shutil
 import stat
 from collections.abc import Callable, Collection, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from itertools import count
-from urllib.parse import unquote
 
 from headwater.clock import unique_hex
 from headwater.errors import InternalError, InvalidInputError, LanceNamespaceError, PermissionDeniedError
@@ -34,7 +32,6 @@ CHUNK = 1 << 20
 TEMPORARY_SUFFIX = ".headwater-tmp"
 MAX_KNOWN = 4096
 """The size of the cache of existing folders, which is emptied when it is full."""
-_BAD_ESCAPE = re.compile(r"%(?![0-9A-Fa-f]{2})|%2[Ff]|%00")
 
 
 class LocalStore:
@@ -42,7 +39,9 @@ class LocalStore:
 
     def __init__(self, root: str | os.PathLike[str]) -> None:
         self.root = os.path.abspath(root)
-        self.abilities = Abilities(self.root, self.link, self.move_folder, self.fill, self.prune, self.sweep)
+        self.abilities = Abilities(
+            self.root, self.link, self.move_folder, self.fill, self.prune, self.sweep, create_after=self.create_after
+        )
         self._known: set[str] = set()
         """Folders that were there when this store last wrote in them. They may be gone: the write then tells."""
         self._named: set[str] = set()
@@ -74,21 +73,26 @@ class LocalStore:
             raise KeyExistsError(key)
         self._put(key, data, mode, durable)
 
+    def create_after(self, key: str, data: bytes, others: Sequence[str]) -> None:
+        if os.path.lexists(self._path(key)):
+            raise KeyExistsError(key)
+        self._put(key, data, PutMode.CREATE, True, [self._path(other) for other in others])
+
     def put_all(self, items: Sequence[tuple[str, bytes]], durable: bool = True) -> None:
         for key, data in items:
             self._put(key, data, PutMode.OVERWRITE, durable)
 
-    def _put(self, key: str, data: bytes, mode: PutMode, durable: bool) -> None:
+    def _put(self, key: str, data: bytes, mode: PutMode, durable: bool, others: Sequence[str] = ()) -> None:
         path = self._path(key)
         folder = path.rpartition("/")[0]
         try:
             if folder not in self._known:
                 self._make_ahead(folder)
             try:
-                self._write(path, data, mode, durable)
+                self._write(path, data, mode, durable, others)
             except FileNotFoundError:
                 self._make_folder(folder)
-                self._write(path, data, mode, durable)
+                self._write(path, data, mode, durable, others)
             self._know(folder)
         except FileExistsError:
             raise KeyExistsError(key) from None
@@ -209,9 +213,12 @@ class LocalStore:
 
     def sync(self, keys: Sequence[str]) -> None:
         """Sync files and the folders that name them, side by side: a disk does several in about the time of one."""
-        paths = [self._path(key) for key in keys]
+        self._sync_paths([self._path(key) for key in keys])
+
+    def _sync_paths(self, paths: Sequence[str], descriptor: int | None = None) -> None:
+        beside: list[str | int] = [] if descriptor is None else [descriptor]
         above = {folder for path in paths for folder in self._unsynced(path.rpartition("/")[0])}
-        side_by_side(_process.threads, _sync_named, dict.fromkeys((*paths, *above)))
+        side_by_side(_process.threads, _sync_named, dict.fromkeys((*beside, *paths, *above)))
         self._name(above)
 
     def _unsynced(self, folder: str) -> Sequence[str]:
@@ -286,7 +293,7 @@ class LocalStore:
                 self._known = set()
             self._known.add(folder)
 
-    def _write(self, path: str, data: bytes, mode: PutMode, durable: bool) -> None:
+    def _write(self, path: str, data: bytes, mode: PutMode, durable: bool, others: Sequence[str] = ()) -> None:
         if not data and not durable and mode is PutMode.OVERWRITE:
             os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o666))
             return  # nothing can be torn
@@ -296,7 +303,9 @@ class LocalStore:
         try:
             try:
                 _write_all(descriptor, data)
-                if durable:
+                if others:
+                    self._sync_paths(others, descriptor)
+                elif durable:
                     os.fsync(descriptor)
             finally:
                 os.close(descriptor)
@@ -334,34 +343,6 @@ class LocalStore:
             elif key > after and not item.name.endswith(TEMPORARY_SUFFIX):
                 with contextlib.suppress(OSError):
                     yield key, item.stat()
-
-
-def is_file_uri(text: str) -> bool:
-    """Return True for a URI of the scheme `file`, in any case: `file:///x`, `file:/x`, `FILE://localhost/x`."""
-    return text[:5].lower() == "file:"
-
-
-def file_uri_path(uri: str) -> str:
-    """Return the path of a file URI (RFC 3986 and 8089). InvalidInput (13) unless it is absolute and local."""
-    rest = uri[5:]
-    host, slash, path = rest[2:].partition("/") if rest.startswith("//") else ("", "", rest)
-    path = slash + path
-    escaped = not _BAD_ESCAPE.search(path) and "?" not in path and "#" not in path
-    try:
-        decoded = unquote(path, errors="strict")
-    except UnicodeDecodeError:
-        decoded = ""
-    if host.lower() not in ("", "localhost") or not decoded.startswith("/") or not escaped:
-        raise InvalidInputError(
-            f"{uri[:200]!r} is not a URI of a local file: write file:///absolute/path, with '%' and what else URIs do "
-            "not take as it is percent-encoded (a space is %20)."
-        )
-    return decoded
-
-
-def local_path(uri: str) -> str:
-    """Return the absolute path of a plain path or a file URI (lance-catalog-early.md, "Directory Path")."""
-    return os.path.abspath(file_uri_path(uri) if is_file_uri(uri) else os.path.expanduser(uri))
 
 
 class _OwnProcess:
@@ -412,11 +393,15 @@ def _sync(path: str) -> None:
         os.close(descriptor)
 
 
-def _sync_named(path: str) -> None:
+def _sync_named(file: str | int) -> None:
+    """Sync a file or folder by its path, or one that is open."""
     try:
-        _sync(path)
+        if isinstance(file, int):
+            os.fsync(file)
+        else:
+            _sync(file)
     except OSError as error:
-        raise storage_error(error, os.path.basename(path)) from None
+        raise storage_error(error, os.path.basename(str(file))) from None
 
 
 def _entry(key: str, status: os.stat_result) -> Entry:

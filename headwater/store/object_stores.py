@@ -22,7 +22,8 @@ from obstore.exceptions import (
 
 from headwater import errors
 from headwater.errors import InvalidInputError
-from headwater.store.local import LocalStore, is_file_uri, local_path
+from headwater.store.local import LocalStore
+from headwater.store.local_paths import is_file_uri, local_path
 from headwater.store.seam import (
     Abilities,
     Entry,

@@ -83,6 +83,9 @@ class Abilities:
     """(before_ms): remove what killed writers left half written before a time; how many there were."""
     read: Callable[[str, int, int], bytes] | None = None
     """(key, start, length): a part of the bytes at a key, or KeyNotFoundError. A store with a path needs none."""
+    create_after: Callable[[str, bytes, Sequence[str]], None] | None = None
+    """(key, data, others): a durable put with CREATE of what refers to others, which were put without a sync. They
+    survive a power cut from before the key is there."""
 
 
 class Store(Protocol):
@@ -176,14 +179,18 @@ def read_part(store: Store, key: str, start: int, end: int) -> bytes:
         raise KeyNotFoundError(key) from None
 
 
-def create(store: Store, key: str, data: bytes) -> bool:
-    """Create the key with bytes that hold a fresh id. Returns True if this call created it.
+def create(store: Store, key: str, data: bytes, others: Sequence[str] = ()) -> bool:
+    """Create the key with bytes that hold a fresh id, and refer to others that were put without a sync. Returns True if
+    this call created it.
 
     After a lost answer the put seems to conflict with itself or to have failed, so the key is read back. If that fails
     too, CommitStateUnknown is raised.
     """
     try:
-        store.put(key, data, PutMode.CREATE)
+        if others and store.abilities.create_after is not None:
+            store.abilities.create_after(key, data, others)
+        else:
+            store.put(key, data, PutMode.CREATE)
         return True
     except KeyExistsError:
         pass

@@ -28,7 +28,7 @@ class WrappedStore:
     def _forwarded(self, inner: Abilities) -> Abilities:
         """The same abilities, each of them run by `around` under its name, with the key it writes."""
         link, move, fill, prune, sweep = inner.link, inner.move_folder, inner.fill, inner.prune, inner.sweep
-        around, read = self.around, inner.read
+        around, read, after = self.around, inner.read, inner.create_after
         return Abilities(
             inner.path,
             link and (lambda old, new, durable: around("link", new, lambda: link(old, new, durable))),
@@ -37,6 +37,7 @@ class WrappedStore:
             prune and (lambda folder: around("prune", folder, lambda: prune(folder))),
             sweep and (lambda before_ms: around("sweep", "", lambda: sweep(before_ms))),
             read and (lambda key, start, length: around("read", key, lambda: read(key, start, length))),
+            after and (lambda key, data, others: around("put", key, lambda: after(key, data, others))),
         )
 
     def around(self, verb: str, key: str, action: Callable[[], Answer]) -> Answer:
@@ -92,7 +93,7 @@ class PrefixedStore:
 
     def _forwarded(self, inner: Abilities) -> Abilities:
         at, link, move, fill, prune = self.prefix, inner.link, inner.move_folder, inner.fill, inner.prune
-        read = inner.read
+        read, after = inner.read, inner.create_after
         return Abilities(
             inner.path and os.path.join(inner.path, at.rstrip("/")),
             link and (lambda old, new, durable: link(at + old, at + new, durable)),
@@ -101,6 +102,7 @@ class PrefixedStore:
             prune and (lambda folder: prune(at + folder)),
             inner.sweep,
             read and (lambda key, start, length: read(at + key, start, length)),
+            after and (lambda key, data, others: after(at + key, data, [at + other for other in others])),
         )
 
     def get(self, key: str) -> bytes:

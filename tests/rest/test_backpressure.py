@@ -19,8 +19,8 @@ import pytest
 from headwater import DirectoryNamespace
 from headwater.errors import InvalidInputError, ServiceUnavailableError
 from headwater.namespace.abilities import CatalogAbilities
+from headwater.rest.connections import MAX_JOINED, AnswerWriter
 from headwater.rest.sending import SlowReaders
-from headwater.rest.server import MAX_JOINED, AnswerWriter
 from headwater.rest.settings import Limits, Settings
 from headwater.tables.scan.prune import FIRST_ROWS, MAX_ROWS, WINDOW_BYTES, next_size, row_windows
 from tests.rest.processes import ServeProcess

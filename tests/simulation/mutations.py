@@ -76,12 +76,12 @@ def nothing(*_: Any, **__: Any) -> None:
 # The claim of a slot
 
 
-def put_plainly(store: Any, key: str, data: bytes) -> bool:
+def put_plainly(store: Any, key: str, data: bytes, others: Any = ()) -> bool:
     store.put(key, data)
     return True
 
 
-def put_without_reading_back(store: Any, key: str, data: bytes) -> bool:
+def put_without_reading_back(store: Any, key: str, data: bytes, others: Any = ()) -> bool:
     try:
         store.put(key, data, PutMode.CREATE)
     except KeyExistsError:
@@ -89,7 +89,7 @@ def put_without_reading_back(store: Any, key: str, data: bytes) -> bool:
     return True
 
 
-def put_unsynced(store: Any, key: str, data: bytes) -> bool:
+def put_unsynced(store: Any, key: str, data: bytes, others: Any = ()) -> bool:
     try:
         store.put(key, data, PutMode.CREATE, durable=False)
     except KeyExistsError:
@@ -97,7 +97,7 @@ def put_unsynced(store: Any, key: str, data: bytes) -> bool:
     return True
 
 
-def exists_means_ours(store: Any, key: str, data: bytes) -> bool:
+def exists_means_ours(store: Any, key: str, data: bytes, others: Any = ()) -> bool:
     try:
         store.put(key, data, PutMode.CREATE)
     except KeyExistsError:
@@ -108,9 +108,9 @@ def exists_means_ours(store: Any, key: str, data: bytes) -> bool:
 _claim = Log.claim
 
 
-def unknown_as_failed(self: Log, number: int, slot: Any) -> Claim:
+def unknown_as_failed(self: Log, *asked: Any) -> Claim:
     try:
-        return _claim(self, number, slot)
+        return _claim(self, *asked)
     except CommitStateUnknownError:
         raise ServiceUnavailableError("not committed") from None
 

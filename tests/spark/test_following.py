@@ -14,7 +14,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from headwater.catalog import Catalog
 from headwater.spark import following, fresh
-from headwater.streams.log.log_files import Share
+from headwater.streams.log.stored_events import Share
 from headwater.streams.reading.change_feed import changes
 
 _numbers = itertools.count()

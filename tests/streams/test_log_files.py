@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -12,8 +13,10 @@ import pytest
 
 from headwater.metastore import Metastore
 from headwater.streams.definition import define
+from headwater.streams.log import small_files
 from headwater.streams.log.batches import shape
-from headwater.streams.log.log_files import encode_events, read_file
+from headwater.streams.log.log_files import encode_events
+from headwater.streams.log.stored_events import events_of, read_file
 from headwater.streams.rows.input_rows import given
 from headwater.streams.table import StreamTable
 
@@ -48,3 +51,77 @@ def test_a_vector_that_is_null_lands_and_is_read_and_published(metastore: Metast
     table.publish()
     assert table.verify() == []
     assert table.schema.field("v").type == VECTOR
+
+
+PLAIN: list[tuple[Any, list[Any]]] = [
+    (pa.int8(), [1, None, -1]),
+    (pa.decimal128(20, 3), [None, None, None]),
+    (pa.timestamp("ns", "UTC"), [1, None, 3]),
+    (pa.timestamp("s"), [1, None, 3]),
+    (pa.time32("ms"), [1, None, 3]),
+    (pa.date32(), [1, None, 3]),
+    (pa.duration("us"), [1, None, 3]),
+    (pa.float32(), [float("inf"), None, -0.0]),
+    (pa.large_binary(), [b"\0", None, b""]),
+    (pa.binary(2), [b"ab", None, b"cd"]),
+    (pa.string(), ["", None, "\u00e9"]),
+    (pa.bool_(), [True, None, False]),
+]
+
+
+@pytest.mark.parametrize(("kind", "values"), VALUES + PLAIN, ids=lambda each: str(each)[:40])
+def test_columns_that_are_kept_when_a_file_is_written_are_those_that_are_read(kind: Any, values: list[Any]) -> None:
+    definition = define(pa.schema([("id", pa.int64()), ("v", kind)]), "id")
+    rows = pa.table({"id": pa.array([3, 1, 2]), "v": pa.array(values, kind)})
+    file = encode_events(definition, shape(definition, given(rows)).events, np.arange(3), 1)
+    assert file.columns is not None
+    read = pq.ParquetFile(io.BytesIO(file.data)).read()
+    kept, read_back = (events_of(definition, definition.rules, [table])[0] for table in (file.columns, read))
+    assert kept.rows.equals(read_back.rows)
+
+
+def test_a_tail_of_many_small_files_is_read_as_one_that_is_opened_anew(tmp_path: Path) -> None:
+    """Files of several schemas: a column is missing, comes, is renamed and comes again under its old name."""
+    with Metastore(tmp_path / "lake") as metastore:
+        table = StreamTable.create(metastore, ["t"], {"id": "int64", "a": "string", "b": "int32"}, keys="id")
+        for number in range(6):
+            table.upsert([{"id": number % 3, "a": str(number)}, {"id": number + 10, "b": number}])
+        table.delete([1])
+        table.evolve(rename={"b": "c"}, widen={"b": "int64"})
+        table.evolve(add={"b": "int64"})
+        for number in range(4):
+            table.upsert([{"id": number, "b": number, "c": number}])
+        kept = table.to_arrow().sort_by("id")
+        with Metastore(tmp_path / "lake") as other:
+            assert StreamTable(other, ["t"]).to_arrow().sort_by("id").equals(kept)
+        table.publish()
+        assert table.verify() == []
+        assert table.to_arrow().sort_by("id").equals(kept)
+
+
+def test_verify_reads_files_that_this_process_has_kept(tmp_path: Path) -> None:
+    with Metastore(tmp_path / "lake") as metastore:
+        table = StreamTable.create(metastore, ["t"], {"id": "int64"}, keys="id")
+        table.upsert([{"id": 1}])
+        assert table.to_arrow().num_rows == 1
+        assert table.verify() == []
+        (path,) = (tmp_path / "lake").rglob("*.parquet")
+        path.write_bytes(path.read_bytes()[:-9])
+        (told,) = table.verify()
+        assert "cannot be read" in told
+
+
+def test_small_files_are_kept_up_to_a_number_and_a_size(monkeypatch: pytest.MonkeyPatch) -> None:
+    table = pa.table({"a": [1, 2, 3]})
+    monkeypatch.setattr(small_files, "FILES", 3)
+    known = small_files.SmallFiles()
+    for number in range(5):
+        known.keep(f"f{number}", table)
+        known.keep(f"f{number}", table)
+    assert [known.get(f"f{number}") is None for number in range(5)] == [True, True, False, False, False]
+    monkeypatch.setattr(small_files, "BYTES", 2 * table.nbytes)
+    known.keep("g", table)
+    assert known.get("f3") is None
+    assert known.get("f4") is not None
+    known.keep("large", pa.table({"a": range(small_files.LARGEST)}))
+    assert known.get("large") is None

@@ -17,7 +17,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from headwater.metastore import Metastore
-from headwater.streams.log.log_files import ROW_GROUP, Share, bucket_count, row_groups_of
+from headwater.streams.log.log_files import bucket_count
+from headwater.streams.log.stored_events import ROW_GROUP, Share, row_groups_of
 from headwater.streams.reading.position_views import Published
 from headwater.streams.serving import publish_parts, publish_tasks, scd2, staged_rows
 from headwater.streams.serving.publication import publish_tables, work_of

@@ -13,7 +13,7 @@ from headwater.errors import CorruptFileError
 from headwater.metastore import Metastore
 from headwater.store import WrappedStore, memory_store
 from headwater.streams.fold.tombstones import read_remembered, row_groups
-from headwater.streams.log.log_files import narrowed
+from headwater.streams.log.stored_events import narrowed
 from headwater.streams.rows.row_keys import KeyIndex
 from headwater.streams.table import StreamTable
 from tests.streams.histories import KEY_TYPES
@@ -43,7 +43,7 @@ def test_of_a_large_file_on_an_object_store_only_the_row_groups_of_the_keys_are_
     metastore: Metastore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("headwater.streams.fold.tombstones.ROW_GROUP", 1 << 11)
-    monkeypatch.setattr("headwater.streams.log.log_files.LARGE", 1 << 10)
+    monkeypatch.setattr("headwater.streams.log.stored_events.LARGE", 1 << 10)
     table = StreamTable.create(metastore, ["t"], pa.schema([("k", pa.int64()), ("at", pa.int64())]), "k", "at")
     keys = np.unique(np.random.default_rng(0).integers(0, 1 << 60, 1 << 16))
     table.upsert(pa.table({"k": keys, "at": keys}))

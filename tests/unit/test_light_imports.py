@@ -116,3 +116,25 @@ def test_the_first_look_up_of_a_catalog_imports_neither_pylance_nor_pandas(tmp_p
         "if name in sys.modules])\n"
     )
     assert shown.splitlines() == ["False ['prod']", "[]"]
+
+
+def test_no_garbage_is_collected_while_the_library_is_imported_and_collections_go_on_after_that() -> None:
+    assert (
+        run(
+            "import gc, headwater\n"
+            "seen = []\n"
+            "gc.callbacks.append(lambda phase, told: seen.append(phase))\n"
+            "headwater.Catalog\n"
+            "print(len(seen) < 10, gc.isenabled(), gc.get_freeze_count())"
+        )
+        == "True True 0"
+    )
+    assert (
+        run(
+            "import gc, headwater\n"
+            "gc.freeze(); gc.disable(); frozen = gc.get_freeze_count()\n"
+            "headwater.Catalog\n"
+            "print(gc.isenabled(), 0 < gc.get_freeze_count() <= frozen)"
+        )
+        == "False True"
+    )

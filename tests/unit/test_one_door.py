@@ -21,7 +21,7 @@ READERS = {
     "dataset": ("dataset", "FileSystemDataset", "make_fragment", "parquet_dataset", "ParquetFileFormat"),
 }  # fmt: skip
 TRUSTED = {
-    "streams/log/log_files.py": "the change log's own Parquet files",
+    "streams/log/stored_events.py": "the change log's own Parquet files",
     "streams/fold/tombstones.py": "the change log's own files of deleted keys",
     "streams/fold/events.py": "sequences in the properties of the log's own deltas",
     "streams/definition.py": "the schema in a table's own record in the metastore",

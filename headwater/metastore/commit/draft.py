@@ -149,6 +149,8 @@ class AppendedDelta:
     properties: dict[str, Any]
     wanted: int | None = None
     position: int | None = None
+    unsynced: bool = False
+    """True if its files are to be synced before the slot that names them has its own name."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -195,6 +197,11 @@ class Draft:
     @property
     def empty(self) -> bool:
         return not (self.items or self.names or self.appends or self.dropped_deltas)
+
+    @property
+    def unsynced(self) -> list[str]:
+        """The files that a power cut may still take."""
+        return [file.path for append in self.appends if append.unsynced for file in append.files]
 
     def copy(self) -> Draft:
         """Return a copy, for a savepoint."""

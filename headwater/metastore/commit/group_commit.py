@@ -118,7 +118,7 @@ class Committer:
             number, slot, taken = drawn
             if not taken:
                 return
-            found = self.log.claim(number, slot)
+            found = self.log.claim(number, slot, [key for waiting in taken for key in waiting.draft.unsynced])
             if found is not Claim.OURS:
                 self._read_on(number, slot, found)
                 raise ConcurrentModificationError(f"Slot {number} is another writer's.")

@@ -10,7 +10,7 @@ from __future__ import annotations
 import contextlib
 import threading
 from collections import deque
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Sequence
 from enum import Enum
 from functools import partial
 from itertools import count
@@ -364,13 +364,13 @@ class Log:
             self.store.put(FORMAT_KEY, seal(CATALOG, encode({"format": FORMAT})))
             self._probed = True
 
-    def claim(self, number: int, slot: Slot) -> Claim:
-        """Take a slot, durably. A lost answer is looked into, never guessed."""
+    def claim(self, number: int, slot: Slot, unsynced: Sequence[str] = ()) -> Claim:
+        """Take a slot, durably, with the files that it refers to. A lost answer is looked into, never guessed."""
         data, tries = seal(SLOT, encode(slot)), count()
 
         def take(key: str) -> Claim:
             is_first = next(tries) == 0 and self.store.abilities.path is not None  # other stores repeat by themselves
-            if create(self.store, key, data):
+            if create(self.store, key, data, unsynced):
                 return Claim.OURS
             return Claim.ANOTHERS if is_first else Claim.NOT_SEEN
 

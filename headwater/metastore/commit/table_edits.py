@@ -181,13 +181,15 @@ class TableEdits(ObjectEdits):
         position: int | None = None,
         stream: str | None = None,
         partition_id: str | None = None,
+        unsynced: bool = False,
     ) -> AppendedDelta:
         """Append to a table's stream. The position is assigned at commit, so appends never conflict with each other;
         several in one transaction follow each other without a gap. The answer has the position once it is committed.
 
         `stream` is the id of one of several streams, `partition_id` an id of the caller's own for the partition.
         With `position` (a stream of format `lance`, whose positions are Lance versions) the delta stands exactly
-        there, or Conflict (14) is raised at commit because that position is taken.
+        there, or Conflict (14) is raised at commit because that position is taken. The files are durable already,
+        unless they are told to be `unsynced`: then the commit syncs them.
         """
         _, table, item = self._stream(path, format, version, stream)
         if position is not None:
@@ -205,6 +207,7 @@ class TableEdits(ObjectEdits):
             data_files(files),
             own_properties(properties),
             position,
+            unsynced=unsynced,
         )
         self.draft.appends.append(append)
         return append

@@ -180,7 +180,12 @@ class Transaction(TableEdits):
     # Its own changes
 
     def saved(self) -> SavedTransaction:
-        """Return the transaction as a value, which any process on the root can go on with."""
+        """Return the transaction as a value, which any process on the root can go on with: its files are durable."""
+        unsynced = self.draft.unsynced
+        if unsynced:
+            self._log.store.sync(unsynced)
+            for append in self.draft.appends:
+                append.unsynced = False
         return saved(self.header, self.draft)
 
     @property

@@ -28,7 +28,7 @@ from headwater.streams.definition import Definition, field_id, with_id
 from headwater.streams.fold.events import Marks, Rules, joined, no_marks
 from headwater.streams.fold.watermark import Watermark, line, measure
 from headwater.streams.layout import CELLS, NEVER, tombstone_file
-from headwater.streams.log.log_files import narrowed, read_bytes
+from headwater.streams.log.stored_events import narrowed, read_bytes
 from headwater.streams.rows.row_keys import Codes, KeyIndex, Mask, flat, order_of
 from headwater.streams.stream_lookup import Stream
 

@@ -31,6 +31,7 @@ from headwater.streams.log.batches import REFUSE, Bad, EventBatch, shape
 from headwater.streams.log.checks import DROP, Check, judge, with_own
 from headwater.streams.log.log_files import LogFile, bucket_count, divides, encode_events, highest_of
 from headwater.streams.log.quarantine import RETRY_OF, Quarantined, RejectedRows, quarantine, write_rejected
+from headwater.streams.log.small_files import small_files
 from headwater.streams.log.source_ledger import Ledger, LedgerEntry
 from headwater.streams.reading.position_views import watermark_at
 from headwater.streams.rows.hashing import content_digest
@@ -134,6 +135,8 @@ class Landing:
         self._failed: dict[str, int] = {}
         self._shaped: tuple[Definition, EventBatch] | None = None
         self._written: dict[WrittenFor, list[Written]] = {}
+        self._unsynced = metastore.store.abilities.create_after is not None
+        """The files are synced beside the slot that names them, where that can be."""
 
     def __call__(self, tx: Transaction) -> Landed:
         stream = open_in(tx, self._path)
@@ -232,7 +235,15 @@ class Landing:
             properties = {**log.properties, **cut, **own}
             kind = self._kind(log)
             made.append(
-                tx.append_delta(stream.path, [file], kind, partition, version=stream.version, properties=properties)
+                tx.append_delta(
+                    stream.path,
+                    [file],
+                    kind,
+                    partition,
+                    version=stream.version,
+                    properties=properties,
+                    unsynced=self._unsynced,
+                )
             )
         return made
 
@@ -268,7 +279,7 @@ class Landing:
 
     def _write(self, stream: Stream, batch: EventBatch) -> Iterator[Written]:
         known = rows_so_far(self._before, stream) if divides(len(batch.events)) else 0
-        return write_batch(self._store, self._clock, stream, batch, known)
+        return write_batch(self._store, self._clock, stream, batch, known, durable=not self._unsynced)
 
 
 def truncating(definition: Definition, cuts: Truncations, rows: pa.Table) -> dict[str, object]:
@@ -284,7 +295,14 @@ def written_for(stream: Stream, definition: Definition) -> WrittenFor:
     return stream.home, definition.schema_id
 
 
-def write_batch(store: Store, clock: Clock, stream: Stream, batch: EventBatch, rows: int) -> Iterator[Written]:
+def write_batch(
+    store: Store,
+    clock: Clock,
+    stream: Stream,
+    batch: EventBatch,
+    rows: int,
+    durable: bool = True,
+) -> Iterator[Written]:
     """Write a batch as files of the log, one for each partition. Nothing refers to them before a commit does."""
     landed = len(batch.events)
     buckets = bucket_count(rows + landed, landed) if stream.definition.keys else 1
@@ -293,7 +311,9 @@ def write_batch(store: Store, clock: Clock, stream: Stream, batch: EventBatch, r
         numbers = batch.numbers if indices is None else batch.numbers[indices]
         log = encode_events(batch.definition, events, numbers, buckets)
         key = log_file(stream.home, clock.uuid())
-        store.put(key, log.data)
+        store.put(key, log.data, durable=durable)
+        if log.columns is not None:
+            small_files(store).keep(key, log.columns)
         yield values, DataFile(key, log.rows, len(log.data)), log
 
 

@@ -8,58 +8,37 @@ that some are missing has a column of truth values beside it.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.parquet as pq
 
-from headwater.errors import CorruptFileError
 from headwater.imports import pc
-from headwater.metastore import DataFile, Delta
+from headwater.metastore import Delta
 from headwater.metastore.records.serving_copy import FILLED
-from headwater.store import KeyNotFoundError, RangedFile, Store
-from headwater.streams.definition import Definition, field_id, with_id
-from headwater.streams.fold.events import Events, Rules, Truncations, concat, decode_sequences
+from headwater.store import Store
+from headwater.streams.definition import Definition, with_id
+from headwater.streams.fold.events import Events, Truncations, concat, decode_sequences
 from headwater.streams.fold.watermark import BatchJudgement, Watermark, encoded, high_of, is_measured
 from headwater.streams.layout import BATCH, DELETES, HIGH, KIND, PRESENT, READS, ROW, TRUNCATES, UPSERTS
-from headwater.streams.log.parquet_encoding import as_stored, by_dictionary, encode, in_type
+from headwater.streams.log.parquet_encoding import as_stored, by_dictionary, encode
+from headwater.streams.log.small_files import LARGEST
+from headwater.streams.log.stored_events import ROW_GROUP, Share, alike, events_of, narrowed, stored
 from headwater.streams.rows.hashing import buckets_of, hash_rows
 from headwater.streams.rows.row_keys import Codes, order_of
 
-ROW_GROUP = 1 << 17
 LEAST_GROUP = 1 << 12
 BUCKET_ROWS = 1 << 20
 LOOKED_THROUGH = 16
 """A task looks through this many keys of a base in the time that it takes to fold one event."""
 MAX_RANGE_TEXT = 64
 SMALL = 10_000
+"""Rows of a batch, of several, from which on they are put in order one by one."""
 KIND_AND_ROW = [pa.field(KIND, pa.int8(), nullable=False), pa.field(ROW, pa.int64(), nullable=False)]
-LARGE = 1 << 20
-"""Of a file with more bytes than this, on an object store, the parts that are needed are sent for one by one."""
-
-
-@dataclass(frozen=True)
-class Share:
-    """One of so many equal shares of a log, a power of two: of the keys by their buckets, else of the rows."""
-
-    number: int
-    count: int
-
-    def of_keys(self, keys: Sequence[Any]) -> npt.NDArray[np.bool_]:
-        """Return a mask of the keys in this share."""
-        mine: npt.NDArray[np.bool_] = buckets_of(hash_rows(keys, len(keys[0])), self.count) == self.number
-        return mine
-
-    def of_numbers(self, numbers: Any) -> npt.NDArray[np.bool_]:
-        """Return a mask of the rows of a batch in this share, by their numbers."""
-        found = numbers if isinstance(numbers, np.ndarray) else numbers.to_numpy()
-        mine: npt.NDArray[np.bool_] = (found // ROW_GROUP) % self.count == self.number
-        return mine
 
 
 @dataclass(frozen=True)
@@ -69,6 +48,8 @@ class LogFile:
     data: bytes
     rows: int
     properties: dict[str, Any]
+    columns: pa.Table | None = None
+    """What is in the file, of a small one."""
 
 
 def encode_events(definition: Definition, events: Events, numbers: Codes, buckets: int) -> LogFile:
@@ -106,7 +87,8 @@ def encode_events(definition: Definition, events: Events, numbers: Codes, bucket
         **_ranges(definition, events),
         **highest_of(definition, events.rows),
     }
-    return LogFile(encode(table, [rows for _, rows in parts], ROW_GROUP), len(events), properties)
+    kept = table if table.nbytes <= LARGEST else None
+    return LogFile(encode(table, [rows for _, rows in parts], ROW_GROUP), len(events), properties, kept)
 
 
 @lru_cache(1024)
@@ -206,26 +188,26 @@ def read_log(
     """
     rules = narrowed(definition, columns)
     calls = calls_of(deltas)
-    parts: list[Events] = []
-    places: list[tuple[Codes, Codes, Codes, Codes]] = []
+    tables: list[pa.Table] = []
+    of: list[tuple[int, int, int]] = []
     for number, (delta, position) in enumerate(zip(deltas, readable_positions(deltas), strict=True)):
         for file in delta.files:
             chosen = None if share is None else (share, delta.properties)
-            events, rows = read_file(definition, rules, read_bytes(store, file, chosen is None), file.path, chosen)
-            size = len(events)
-            parts.append(events)
-            places.append((np.full(size, position), np.full(size, calls[number].call), rows, np.full(size, number)))
-    events = concat(rules, parts)
+            tables.append(stored(definition, rules, store, file, chosen))
+            of.append((position, calls[number].call, number))
     cut = any(TRUNCATES in delta.properties for delta in deltas)
-    if not places and not cut:
+    parts = [events_of(definition, rules, same) for same in alike(tables)]
+    events = concat(rules, [part for part, _ in parts])
+    if not tables and not cut:
         nothing = np.empty(0, np.int64)
         return Logged(events, nothing, nothing, nothing, None if lines is None else lines.judged(nothing))
-    none = (np.empty(0, np.int64),) * 4
-    positions, of_call, rows, numbers = (np.concatenate(column) for column in zip(none, *places, strict=True))
+    sizes = [table.num_rows for table in tables]
+    positions, of_call, numbers = (np.repeat(column, sizes) for column in np.array(of, np.int64).reshape(-1, 3).T)
+    rows = np.concatenate([np.empty(0, np.int64), *(rows for _, rows in parts)])
     plain = rules.lateness is None and not cut
-    if for_state and len(places) == 1 and plain and _are_distinct(events.rows, rules.keys):
+    if for_state and len(tables) == 1 and plain and _are_distinct(events.rows, rules.keys):
         return Logged(events, positions, numbers, rows)
-    order = _arrival([(int(at[0]), int(call[0]), of) for at, call, of, _ in places if len(of)])
+    order = _arrival(positions, of_call, rows)
     batches = np.array([0, *(each.batch for each in calls)], np.int64)[numbers[order] + 1]
     found, truncated = events.take(order), np.empty(0, np.int64)
     if cut:
@@ -295,21 +277,21 @@ def _are_distinct(rows: pa.Table, keys: Sequence[str]) -> bool:
     return bool(keys) and bool(differs.all())
 
 
-def _arrival(files: Sequence[tuple[int, int, Codes]]) -> Codes:
-    """The order of arrival of the events of files, each with its position, its call and its rows' numbers.
+def _arrival(positions: Codes, calls: Codes, numbers: Codes) -> Codes:
+    """The order of arrival of the events of files, by their positions, their calls and their rows' numbers.
 
     Files of one call share its rows' numbers; others come one after the other.
     """
-    starts = np.cumsum([0, *(len(numbers) for _, _, numbers in files)])
-    calls: dict[tuple[int, int], list[int]] = {}
-    for index, (position, call, _) in enumerate(files):
-        calls.setdefault((position, call), []).append(index)
-    found = [np.empty(0, np.int64)]
-    for key in sorted(calls):
-        of = calls[key]
-        places = np.concatenate([np.arange(starts[index], starts[index + 1]) for index in of])
-        found.append(places[_sorted(np.concatenate([files[index][2] for index in of]))])
-    return np.concatenate(found)
+    if not len(numbers):
+        return np.empty(0, np.int64)
+    ends = np.flatnonzero((positions[1:] != positions[:-1]) | (calls[1:] != calls[:-1])) + 1
+    if len(numbers) < SMALL * len(ends):  # many small batches
+        return np.lexsort((numbers, calls, positions))
+    batches: dict[tuple[int, int], list[Codes]] = {}
+    for start, end in pairwise((0, *ends.tolist(), len(numbers))):
+        batches.setdefault((int(positions[start]), int(calls[start])), []).append(np.arange(start, end))
+    found = [np.concatenate(batches[key]) for key in sorted(batches)]
+    return np.concatenate([places[_sorted(numbers[places])] for places in found])
 
 
 def _sorted(numbers: Codes) -> Codes:
@@ -330,96 +312,3 @@ def readable_positions(deltas: Sequence[Delta]) -> list[int]:
             last, txn = delta.position, delta.txn
         found.append(last)
     return found[::-1]
-
-
-def narrowed(definition: Definition, columns: Sequence[str] | None) -> Rules:
-    """The rules over some columns, and those the fold needs; one at least. Every column may be NULL there."""
-    needed = {*definition.keys, *definition.sequence, *(definition.schema.names if columns is None else columns)}
-    needed = needed or {definition.columns[0].name}
-    fields = [pa.field(column.name, column.type) for column in definition.columns if column.name in needed]
-    return Rules(pa.schema(fields), definition.keys, definition.sequence, definition.rules.lateness)
-
-
-def read_bytes(store: Store, file: DataFile, whole: bool = True) -> Any:
-    """A file where it can be read from: its path on a local store, else its bytes, all at once or as they are asked
-    for: of a large one that is not needed whole."""
-    folder, read = store.abilities.path, store.abilities.read
-    if folder is not None:
-        return f"{folder}/{file.path}"
-    if read is not None and not whole and file.bytes > LARGE:
-        return RangedFile(read, file.path, file.bytes)
-    try:
-        return pa.BufferReader(store.get(file.path))
-    except KeyNotFoundError:
-        raise CorruptFileError(file.path, "a file of the change log is missing") from None
-
-
-def read_file(
-    definition: Definition,
-    rules: Rules,
-    source: Any,
-    key: str,
-    chosen: tuple[Share, Mapping[str, object]] | None = None,
-) -> tuple[Events, Codes]:
-    """One file's events in the order they are in it, and their rows' numbers; with `chosen` those of a share only."""
-    ids = {column.name: column.id for column in definition.columns}
-    try:
-        file = pq.ParquetFile(source)
-        names = {id: field.name for field in file.schema_arrow if (id := field_id(field)) is not None}
-        stored = set(file.schema_arrow.names)
-        wanted = [names[id] for field in rules.schema if (id := ids[field.name]) in names]
-        marks = [mark for field in rules.schema if (mark := f"{PRESENT}{ids[field.name]}") in stored]
-        columns = [*wanted, *marks, KIND, ROW]
-        if chosen is None:
-            table = file.read(columns, use_threads=file.metadata.num_rows > SMALL)
-        else:
-            keys = [names[ids[name]] for name in definition.keys]
-            table = _share_of(file, columns, keys, *chosen)
-    except (FileNotFoundError, KeyNotFoundError):
-        raise CorruptFileError(key, "a file of the change log is missing") from None
-    except (OSError, pa.ArrowInvalid) as error:
-        raise CorruptFileError(key, f"it cannot be read as Parquet ({error})") from None
-    found: list[Any] = []
-    present: dict[str, npt.NDArray[np.bool_]] = {}
-    for field in rules.schema:
-        name = names.get(ids[field.name])
-        if name is None:
-            found.append(pa.nulls(table.num_rows, field.type))
-            present[field.name] = np.zeros(table.num_rows, bool)
-            continue
-        column: Any = table.column(name)
-        found.append(column if column.type == field.type else in_type(column, field.type))
-        mark = f"{PRESENT}{ids[field.name]}"
-        if mark in stored:
-            present[field.name] = table.column(mark).to_numpy()
-    rows = pa.Table.from_arrays(found, schema=rules.schema)
-    kinds = table.column(KIND).to_numpy()
-    reads = kinds >= READS
-    events = Events(rows, kinds % READS == DELETES, present, reads if reads.any() else None)
-    return events, table.column(ROW).to_numpy()
-
-
-def _share_of(
-    file: pq.ParquetFile, columns: list[str], keys: list[str], share: Share, known: Mapping[str, object]
-) -> pa.Table:
-    """The rows of a share, row group after row group, and only of those that can hold any."""
-    parts = [file.schema_arrow.empty_table().select(columns)]
-    for group in row_groups_of(file.metadata, known, share) if keys else range(file.num_row_groups):
-        table = file.read_row_group(group, columns)
-        mine = share.of_keys([table.column(name) for name in keys]) if keys else share.of_numbers(table.column(ROW))
-        parts.append(table if mine.all() else table.filter(pa.array(mine)))
-    return pa.concat_tables(parts)
-
-
-def row_groups_of(metadata: Any, known: Mapping[str, Any], share: Share) -> list[int]:
-    """The row groups of a file that can hold events of a share, by the bucket map of its delta. Pure."""
-    buckets = int(known.get("buckets", 1))
-    of: list[int] = []
-    for bucket, rows in known.get("bucket_map", ()):
-        of += [bucket] * -(-rows // ROW_GROUP)
-    if len(of) != metadata.num_row_groups:
-        return list(range(metadata.num_row_groups))
-    fine = max(buckets, share.count)
-    wide, own = fine // buckets, fine // share.count
-    first, end = share.number * own, (share.number + 1) * own
-    return [group for group, bucket in enumerate(of) if bucket * wide < end and first < (bucket + 1) * wide]

@@ -31,8 +31,9 @@ from headwater.streams.log.landing import (
     write_batch,
     written_for,
 )
-from headwater.streams.log.log_files import LogFile, narrowed, read_bytes, read_file
+from headwater.streams.log.log_files import LogFile
 from headwater.streams.log.quarantine import RejectedRows, write_rejected
+from headwater.streams.log.stored_events import narrowed, read_bytes, read_file
 from headwater.streams.rows.input_rows import Given
 from headwater.streams.sources.format_output import Taken
 from headwater.streams.stream_lookup import Stream
@@ -98,6 +99,7 @@ class PreparedLanding(Landing):
         joins: Landing | None = None,
     ) -> None:
         super().__init__(metastore, path, Given({}, 0), verb, None, strict, origin, joins=joins)
+        self._unsynced = False
         self._prepared = prepared
         self._rejected = [RejectedRows.from_json(each) for each in prepared["rejected"]]
         self._failed = dict(prepared["checks"])

@@ -25,8 +25,8 @@ from headwater.streams.fold.fold import one_batch
 from headwater.streams.fold.watermark import too_late
 from headwater.streams.log.batches import REFUSE, shape
 from headwater.streams.log.landing import APPEND, UPSERT, BatchOrigin
-from headwater.streams.log.log_files import narrowed, read_bytes, read_file
 from headwater.streams.log.prepared_landing import EvolvedError, PreparedLanding, prepare
+from headwater.streams.log.stored_events import narrowed, read_bytes, read_file
 from headwater.streams.reading.fresh_reads import read, state_of_keys
 from headwater.streams.reading.position_views import PositionView, view_at
 from headwater.streams.rows.column_casts import cast_array

@@ -27,7 +27,8 @@ from headwater.streams.fold.events import VERSION, Events, Rules, State, Truncat
 from headwater.streams.fold.fold import apply, fold
 from headwater.streams.fold.watermark import BatchJudgement
 from headwater.streams.layout import DELTA, LANCE, READER, READERS
-from headwater.streams.log.log_files import Logged, Share, calls_of, narrowed, read_log
+from headwater.streams.log.log_files import Logged, calls_of, read_log
+from headwater.streams.log.stored_events import Share, narrowed
 from headwater.streams.reading.fresh_reads import same_rows, state_of_keys, whole_state
 from headwater.streams.reading.key_rounds import Difference, KeyRound, difference_of, key_rounds
 from headwater.streams.reading.position_views import (

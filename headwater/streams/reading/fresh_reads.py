@@ -17,7 +17,7 @@ from headwater.streams.fold.events import Events, Rules, State, decode_lines, hi
 from headwater.streams.fold.fold import apply, fold, standing, without_gaps
 from headwater.streams.fold.memory_pages import small_pages
 from headwater.streams.fold.tombstones import read_remembered
-from headwater.streams.log.log_files import Share, narrowed
+from headwater.streams.log.stored_events import Share, narrowed
 from headwater.streams.reading.position_views import PositionView, Published, read_tail
 from headwater.streams.rows.hashing import hash_array
 from headwater.streams.rows.row_keys import Codes, KeyIndex, Mask

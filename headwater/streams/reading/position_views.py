@@ -19,7 +19,8 @@ from headwater.streams.definition import Definition
 from headwater.streams.fold.events import MARKED, VERSION
 from headwater.streams.fold.watermark import Watermark, decoded, encoded, line, reached
 from headwater.streams.layout import HIGH, LANCE, TRUNCATES
-from headwater.streams.log.log_files import BatchLines, Logged, Share, calls_of, read_log, readable_positions
+from headwater.streams.log.log_files import BatchLines, Logged, calls_of, read_log, readable_positions
+from headwater.streams.log.stored_events import Share
 from headwater.streams.serving.serving_copy import manifest_of
 from headwater.streams.stream_lookup import Stream
 

@@ -12,7 +12,8 @@ from msgspec import structs
 
 from headwater.metastore.commit.table_parts import partition_id
 from headwater.streams.fold.events import Rules
-from headwater.streams.log.log_files import Share, read_log
+from headwater.streams.log.log_files import read_log
+from headwater.streams.log.stored_events import Share
 from headwater.streams.reading.fresh_reads import base_names, check_columns, in_schema, output, shown_state
 from headwater.streams.reading.position_views import PositionView
 from headwater.streams.rows.row_keys import KeyIndex

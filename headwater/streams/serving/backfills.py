@@ -18,7 +18,7 @@ from headwater.metastore import Transaction
 from headwater.names import ObjectId
 from headwater.store import KeyNotFoundError
 from headwater.streams.layout import backfill_folder
-from headwater.streams.log.log_files import narrowed
+from headwater.streams.log.stored_events import narrowed
 from headwater.streams.reading.position_views import Computed, Published, newest_published
 from headwater.streams.serving.compaction import coverage, due
 from headwater.streams.serving.copy_rows import files_of

@@ -27,7 +27,8 @@ from headwater.streams.fold.events import (
 )
 from headwater.streams.fold.fold import apply, fold
 from headwater.streams.fold.tombstones import TombstonesAndMarks, newest, read_remembered, write_remembered
-from headwater.streams.log.log_files import Logged, narrowed, read_log
+from headwater.streams.log.log_files import Logged, read_log
+from headwater.streams.log.stored_events import narrowed
 from headwater.streams.reading.fresh_reads import (
     Touched,
     base_rows,

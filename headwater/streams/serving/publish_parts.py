@@ -16,7 +16,8 @@ from typing import Any
 import numpy as np
 
 from headwater.streams.fold.events import Rules, encode_lines
-from headwater.streams.log.log_files import BUCKET_ROWS, Logged, Share
+from headwater.streams.log.log_files import BUCKET_ROWS, Logged
+from headwater.streams.log.stored_events import Share
 from headwater.streams.reading.fresh_reads import Touched, base_state, rows_of_keys
 from headwater.streams.reading.position_views import PositionView, Published
 from headwater.streams.rows.row_keys import KeyIndex, Mask

@@ -20,8 +20,9 @@ from headwater.streams.fold.events import Folded, encode_lines
 from headwater.streams.fold.memory_pages import small_pages
 from headwater.streams.fold.tombstones import TombstonesAndMarks, add_remembered, read_remembered, write_remembered
 from headwater.streams.fold.watermark import Watermark, decoded, encoded
-from headwater.streams.log.log_files import Logged, Share, bucket_count, least_events, narrowed
+from headwater.streams.log.log_files import Logged, bucket_count, least_events
 from headwater.streams.log.quarantine import Quarantined, RejectedRows, write_rejected
+from headwater.streams.log.stored_events import Share, narrowed
 from headwater.streams.reading.position_views import PositionView, Published, read_tail
 from headwater.streams.rows.hashing import MODULUS
 from headwater.streams.rows.input_rows import DELETE, READ, UPSERT, as_json

@@ -23,7 +23,7 @@ from headwater.streams.definition import VALID_TO as TO
 from headwater.streams.definition import Column, Definition, from_properties, to_properties
 from headwater.streams.fold.events import Rules
 from headwater.streams.layout import HISTORY, LANCE, TRUNCATES, sibling
-from headwater.streams.log.log_files import Share, narrowed
+from headwater.streams.log.stored_events import Share, narrowed
 from headwater.streams.reading.change_feed import TxnStep, difference, rounds
 from headwater.streams.reading.fresh_reads import base_rows, rows_of_keys, whole_state
 from headwater.streams.reading.key_rounds import KeyRound

@@ -17,7 +17,9 @@ from headwater.imports import pc
 from headwater.metastore import Reading
 from headwater.streams.fold.events import VERSION, Rules, State, no_marks
 from headwater.streams.fold.watermark import line, measure
-from headwater.streams.log.log_files import narrowed, read_log
+from headwater.streams.log.log_files import read_log
+from headwater.streams.log.small_files import forget
+from headwater.streams.log.stored_events import narrowed
 from headwater.streams.reading.fresh_reads import base_rows, base_state, whole_state
 from headwater.streams.reading.position_views import PositionView, Published, all_published, counted, is_base
 from headwater.streams.rows.hashing import digest_of, hash_rows
@@ -108,6 +110,7 @@ UNREADABLE = (LanceNamespaceError, pa.ArrowException, OSError, ValueError)
 
 def verify(lake: Lake, snapshot: Reading, stream: Stream) -> list[str]:
     """Return the problems of a table's newest published version, and the unreadable deltas after it."""
+    forget(lake.store)
     publishes = all_published(snapshot, stream)
     unread = _unread(lake, snapshot, stream, publishes[-1].position if publishes else 0)
     if not publishes:

@@ -22,8 +22,8 @@ import pyarrow as pa
 from headwater.errors import InvalidInputError, TableVersionNotFoundError
 from headwater.metastore import Reading
 from headwater.streams.log.landing import BatchOrigin
-from headwater.streams.log.log_files import Share
 from headwater.streams.log.prepared_landing import prepare
+from headwater.streams.log.stored_events import Share
 from headwater.streams.reading.change_feed import AFTER, BEFORE, DELETE, INSERT, changes
 from headwater.streams.reading.fresh_reads import read, same_rows, whole_state
 from headwater.streams.reading.position_views import PositionView, collected, view_at
