@@ -130,7 +130,8 @@ class SimulatedStore:
         self.process = process
         self.silent_ms = 0
         """Until this time the process gets no answers."""
-        self.abilities = Abilities(disk.path, self.link if disk.local else None, read=self.read)
+        link, after = (self.link, self.create_after) if disk.local else (None, None)
+        self.abilities = Abilities(disk.path, link, read=self.read, create_after=after)
 
     def get(self, key: str) -> bytes:
         return self._around("get", check_key(key), lambda: self._found(key).data)
@@ -148,6 +149,10 @@ class SimulatedStore:
             self.disk.write(key, data, durable)
 
         self._around("create" if mode is PutMode.CREATE else "put", check_key(key), effect)
+
+    def create_after(self, key: str, data: bytes, others: Sequence[str]) -> None:
+        self.sync(others)
+        self.put(key, data, PutMode.CREATE)
 
     def put_all(self, items: Sequence[tuple[str, bytes]], durable: bool = True) -> None:
         """Object stores write side by side, so any part may have landed when the process dies."""
