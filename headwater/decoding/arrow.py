@@ -10,6 +10,7 @@ import struct
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from operator import add
+from typing import Any
 
 import pyarrow as pa
 
@@ -120,12 +121,21 @@ def _checked_reader(
 ) -> pa.RecordBatchReader:
     with reading(what):
         size, is_packed = _walk(buffer, bounds, blocks, alone)
-        reader = pa.ipc.open_stream(buffer)
+        reader = _opened(buffer)
         check_schema(reader.schema)
         if accept is not None:
             accept(size)
     keep = not is_packed or size <= KEPT_BYTES
     return pa.RecordBatchReader.from_batches(reader.schema, _batches(reader, buffer, bounds, what, keep))
+
+
+def _opened(buffer: pa.Buffer) -> pa.RecordBatchReader:
+    """Return a reader whose values stand where readers of their types look: a sender may put them at any byte."""
+    ipc: Any = pa.ipc  # the stubs of pyarrow lack this option
+    reader: pa.RecordBatchReader = ipc.open_stream(
+        buffer, options=ipc.IpcReadOptions(ensure_alignment=ipc.Alignment.DataTypeSpecific)
+    )
+    return reader
 
 
 def _walk(buffer: pa.Buffer, bounds: Bounds, blocks: int | None = None, alone: bool = False) -> tuple[int, bool]:
@@ -181,7 +191,7 @@ def _batches(
         for batch in _validated(reader, bounds.most(buffer.size), buffer.size):
             if keep:
                 kept.append(batch)
-    yield from kept if keep else pa.ipc.open_stream(buffer)
+    yield from kept if keep else _opened(buffer)
 
 
 def _validated(reader: pa.RecordBatchReader, most: int, sent: int) -> Iterator[pa.RecordBatch]:

@@ -429,3 +429,14 @@ def test_garbage_of_every_kind_is_an_error_of_the_table(kind: str) -> None:
     for data in (b"", b"x", b"PAR1" * 5, b"ARROW1\0\0" * 5, b"ORC" * 9, stream(table())[:-20]):
         with pytest.raises(InvalidInputError):
             list(FORMATS[kind](data).batches())
+
+
+@pytest.mark.parametrize("offset", [1, 4, 8])
+def test_values_of_a_body_that_stands_at_any_address_can_be_written(tmp_path: Path, offset: int) -> None:
+    rows = pa.table({"a": [1.5, 2.5, None], "b": [1, 2, 3], "c": ["x", "y", None]})
+    sent = pa.py_buffer(bytes(offset) + stream(rows)).slice(offset)
+    batches = list(read_stream(sent))
+    numbers = [column.buffers()[1].address % 8 for batch in batches for column in batch.columns[:2]]
+    assert not any(numbers)
+    found = Catalog(str(tmp_path)).create_table("t", pa.Table.from_batches(batches))
+    assert found.to_arrow().equals(rows)
