@@ -82,6 +82,15 @@ def test_a_token_of_the_issuer_is_believed(client: httpx.Client) -> None:
     assert ask(client, token(aud=["other", AUDIENCE])).status_code == 200
 
 
+def test_long_subjects_are_callers_of_their_own(settings: JwtSettings) -> None:
+    """What was cut off a name told them apart: one had the open transactions and repeated answers of the other."""
+    verifier = JwtVerifier(settings, SystemClock())
+    names = [verifier.caller(token(sub="a" * 300 + end)).name for end in "xy"]
+    assert names[0] != names[1]
+    assert {len(name) for name in names} == {256}
+    assert verifier.caller(token()).name == f"jwt:{ISSUER}|ann"
+
+
 def with_public_key_as_secret() -> str:
     """Key confusion: the public key, which everyone has, used as the secret of a symmetric algorithm."""
     pem = KEY.public_key().public_bytes(serialization.Encoding.PEM, serialization.PublicFormat.SubjectPublicKeyInfo)

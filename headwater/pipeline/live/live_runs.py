@@ -216,18 +216,22 @@ def begin_source_again(catalog: Catalog, source: str, tables: Sequence[str], kee
             if table not in tx:
                 continue
             stream = tx[table]
-            if keep_others and isinstance(stream, CatalogStream) and _has_others(stream, source):
-                stream.undo(source=source)
-            else:
+            own, others = (
+                _landed(stream, source) if keep_others and isinstance(stream, CatalogStream) else (True, False)
+            )
+            if not others:
                 tx.drop_table(table)
+            elif own:
+                stream.undo(source=source)
         forget(tx, source)
 
     catalog.run(work, f"begin the source {source} again")
 
 
-def _has_others(stream: CatalogStream, source: str) -> bool:
-    """Return True if a table may hold rows that did not come from a source: its log has others, or is cut."""
+def _landed(stream: CatalogStream, source: str) -> tuple[bool, bool]:
+    """Return True if a table has rows of a source, and True if it may have others: its log has, or is cut."""
     deltas = stream.deltas()
-    landed = [delta for delta in deltas if "voids" not in delta.properties]
-    is_cut = not deltas or deltas[0].position > 1
-    return is_cut or any(delta.properties.get("source") != source for delta in landed)
+    voided = {position for delta in deltas for position in delta.properties.get("voids", ())}
+    standing = [each for each in deltas if "voids" not in each.properties and each.position not in voided]
+    own = [delta.properties.get("source") == source for delta in standing]
+    return any(own), not deltas or deltas[0].position > 1 or not all(own)

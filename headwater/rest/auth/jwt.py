@@ -7,6 +7,7 @@ allow-list (asymmetric only) and the one the chosen key is for.
 
 from __future__ import annotations
 
+import hashlib
 import threading
 import urllib.request
 from collections.abc import Mapping
@@ -31,6 +32,8 @@ REFRESH_MS = 300_000
 RETRY_MS = 15_000
 MAX_JWKS_BYTES = 1024 * 1024
 MAX_TOKEN_CHARS = 16_384
+MAX_NAME = 256
+"""Most characters of a caller's name."""
 SYMMETRIC_KEY = "oct"
 EVERYTHING = "*"
 MIN_RSA_BITS = 2048
@@ -162,7 +165,10 @@ class JwtVerifier:
         subject = claims.get("sub")
         if not isinstance(subject, str) or not subject.strip():  # all of these would be one caller
             raise UnauthenticatedError("The bearer token is refused: it does not say whose it is (sub).")
-        name = f"jwt:{claims['iss']}|{subject}"[:256]
+        name = f"jwt:{claims['iss']}|{subject}"
+        if len(name) > MAX_NAME:  # what is cut off tells callers apart: transactions and repeats are theirs by name
+            digest = hashlib.blake2b(name.encode("utf-8", "surrogatepass"), digest_size=16).hexdigest()
+            name = f"{name[: MAX_NAME - 33]}~{digest}"
         return Caller(name, grants_of(claims, self._settings, defined or {}))
 
     def kept(self, token: str) -> dict[str, Any]:
