@@ -293,7 +293,7 @@ def quarantine(args: argparse.Namespace) -> int:
         told = f"{many(done.rows, 'row')} taken again, {done.quarantined:,} stay, position {done.position}"
         show(asdict(done) if args.json else f"{args.table}: {told}", args.json)
         left = set(table.quarantine().column("reason").to_pylist()) if done.quarantined and not args.json else set()
-        if not checks and any(reason.startswith("check:") for reason in left):
+        if not checks and any(str(reason).startswith("check:") for reason in left):
             show(
                 "They were judged by the expectations as they landed: --pipeline FILE judges by those of a file.", False
             )
