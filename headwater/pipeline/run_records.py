@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import os
 import socket
+import threading
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
@@ -66,6 +67,11 @@ FORGOTTEN = timedelta(days=1)
 LOOKS = ("ingest", "publish", "view")
 """Jobs that may find nothing to do."""
 STEP = ("job", "table", "rows", "files", "quarantined", "late", "seconds", "position", "version")
+
+
+CALLING = threading.BoundedSemaphore(4)
+"""Rounds of resident runs whose hooks are being called."""
+Call = tuple[str, dict[str, Any]]
 
 
 @dataclass
@@ -179,10 +185,44 @@ def _ended(record: RunRecord, state: str, say: Say) -> None:
             _publish(record.catalog)
     hooks = record.pipeline.hooks
     told = {**row, "began": str(row["began"]), "ended": str(row["ended"]), "steps": json.loads(row["steps"])}
+    calls = []
     if state == FAILED and hooks.on_failure:
-        notify(hooks, hooks.on_failure, {"event": "failure", **told}, record.pipeline.folder, record.clock, say)
+        calls.append((hooks.on_failure, {"event": "failure", **told}))
     if row["quarantined"] and hooks.on_quarantine:
-        notify(hooks, hooks.on_quarantine, {"event": "quarantine", **told}, record.pipeline.folder, record.clock, say)
+        calls.append((hooks.on_quarantine, {"event": "quarantine", **told}))
+    if not calls:
+        return
+    if not record.watch:
+        _tell(record, calls, row, say)
+    elif CALLING.acquire(blocking=False):  # the next round does not wait for a hook that hangs
+        threading.Thread(target=_tell_apart, args=(record, calls, row, say), name="headwater-hook").start()
+    else:
+        _note(record, row, "The hooks were not told: those of earlier rounds have not answered yet.", say)
+
+
+def _tell_apart(record: RunRecord, calls: Sequence[Call], row: dict[str, Any], say: Say) -> None:
+    try:
+        _tell(record, calls, row, say)
+    finally:
+        CALLING.release()
+
+
+def _tell(record: RunRecord, calls: Sequence[Call], row: dict[str, Any], say: Say) -> None:
+    """Tell the hooks of a run, and note in its record which could not be told."""
+    missed: list[str] = []
+    for to, message in calls:
+        notify(record.pipeline.hooks, to, message, record.pipeline.folder, record.clock, missed.append)
+    if missed:
+        _note(record, row, " ".join(missed), say)
+
+
+def _note(record: RunRecord, row: dict[str, Any], text: str, say: Say) -> None:
+    """Say a sentence, and add it to the errors of a run that has ended."""
+    say(text)
+    noted = {**row, "error": "; ".join(filter(None, (row["error"], text)))}
+    if record.catalog.is_there:
+        with suppress(LanceNamespaceError):
+            _land(record.catalog, [noted], f"{END}{record.id}")
 
 
 def _written(record: RunRecord, state: str, say: Say) -> bool:

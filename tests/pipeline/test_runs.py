@@ -304,6 +304,40 @@ def test_an_address_gets_a_signed_body_again_after_an_error_and_none_if_it_hangs
 
 
 @pytest.mark.usefixtures("quick")
+def test_a_hook_that_hangs_is_a_sentence_in_the_record_of_its_run(tmp_path: Path) -> None:
+    small = Small(tmp_path, 'on_quarantine = "sleep 60"')
+    small.deliver("1.json", {"id": 1, "n": 1}, {"id": None, "n": 1})
+    said = list[str]()
+    small.run(say=said.append)
+    (record,) = small.records()
+    assert (record["state"], record["rows"], record["quarantined"]) == ("done", 1, 1)
+    assert record["error"].startswith("The hook of quarantine was not told: ")
+    assert record["error"].endswith("0.5 s")
+    assert record["error"] in said
+
+
+def test_rounds_of_a_resident_run_do_not_wait_for_a_hook(tmp_path: Path) -> None:
+    script = tmp_path / "hook.sh"
+    script.write_text("#!/bin/sh\nwhile [ ! -e go ]; do sleep 0.05; done\ncat >> told; echo >> told\n")
+    script.chmod(0o755)
+    small = Small(tmp_path, 'on_quarantine = "./hook.sh"')
+    small.deliver("1.json", {"id": 1, "n": 1}, {"id": None, "n": 1})
+    stop = SignalledStop()
+    for number, _ in enumerate(watch_pipeline(read_pipeline(small.file), stop, every=0.0), 1):
+        if number == 1:
+            small.deliver("2.json", {"id": 2, "n": 1}, {"id": None, "n": 1})
+        else:
+            (tmp_path / "go").touch()
+            stop.set()
+    for thread in threading.enumerate():
+        if thread.name == "headwater-hook":
+            thread.join()
+    told = [json.loads(line) for line in (tmp_path / "told").read_text().splitlines()]
+    assert sorted(each["quarantined"] for each in told) == [1, 1]
+    assert [row["error"] for row in small.records()] == [None, None]
+
+
+@pytest.mark.usefixtures("quick")
 @pytest.mark.parametrize("host", ["localhost", "127.0.0.1", "[::1]", "10.1.2.3", "169.254.169.254", "[fd00::1]"])
 def test_an_internal_address_is_refused_at_once(tmp_path: Path, host: str) -> None:
     said: list[str] = []

@@ -73,7 +73,7 @@ class Client:
         assert data, "the server has closed the connection"
         return data
 
-    def ask(self, path: str = ASK, **headers: str) -> bytes:
+    def ask(self, path: str = ASK, **headers: Any) -> bytes:
         self.send(request(path, **headers))
         return self.answer()
 

@@ -38,7 +38,8 @@ def test_lineage_lists_no_file_that_was_undone(tmp_path: Path) -> None:
 
     def known() -> list[str]:
         origin = latest(catalog, "orders")
-        page = lineage_of(catalog.namespace.metastore.now(), ["orders"])["sources"]
+        namespace: Any = catalog.namespace
+        page = lineage_of(namespace.metastore.now(), ["orders"])["sources"]
         assert origin is not None
         assert list(origin.sources) == page
         return [Path(file).stem for source in origin.sources for file in source["files"]]
