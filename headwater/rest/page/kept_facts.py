@@ -266,7 +266,7 @@ class Tables(KeptFacts[KeptTable | None]):
             return None if found is None else KeptTable(found.kind, found.path)
         has_version, size, samples = has_versions(state, found.path), None, tuple[Sample, ...]()
         before = self.tables.get(key)
-        newest = newest_version(state, found.path)
+        newest = newest_version(state, found.path) if has_version else None
         if newest is not None and (
             self.counts["measured"] < MEASURED or (before is not None and before.size is not None)
         ):
