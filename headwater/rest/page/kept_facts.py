@@ -265,14 +265,12 @@ class Tables(KeptFacts[KeptTable | None]):
         if found is None or found.kind != "table":
             return None if found is None else KeptTable(found.kind, found.path)
         has_version, size, samples = has_versions(state, found.path), None, tuple[Sample, ...]()
-        before = self.tables.get(key)
-        newest = newest_version(state, found.path)
-        if newest is not None and (
-            self.counts["measured"] < MEASURED or (before is not None and before.size is not None)
-        ):
+        before = self.tables.get(key) or KeptTable("table", found.path)
+        newest = newest_version(state, found.path) if has_version else None
+        if newest is not None and (self.counts["measured"] < MEASURED or before.size is not None):
             fragments = manifest_of(newest, metastore.store, fragments_of, MAX_MANIFEST)
             size = None if fragments is None else size_of(fragments)
-        if newest is not None and size is not None and self.counts["samples"] < SAMPLED:
+        if newest is not None and size is not None and (self.counts["samples"] < SAMPLED or before.samples):
             samples = self._samples(metastore, key, sample_of(newest, size))
         log, made = None, None
         with suppress(LanceNamespaceError):  # changed meanwhile, or the history of another table, which has no log
