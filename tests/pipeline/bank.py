@@ -225,14 +225,16 @@ def watching(folder: Path) -> subprocess.Popen[bytes]:
 
 
 def await_commits(work: Work, root: Path) -> None:
-    """Work until the source has committed some batches."""
+    """Work until the source has committed some batches after its first copy: else no change would ever be killed."""
     end, begun = time.monotonic() + PATIENCE_S, None
     while time.monotonic() < end:
         work.run()
         catalog = Catalog(str(root))
-        now = live_state(catalog, "bank", False).commits if catalog.is_there else 0
-        begun = now if begun is None else begun
-        if now >= begun + 2:
+        state = live_state(catalog, "bank", False) if catalog.is_there else None
+        if state is None or state.offset is None or state.is_partial:
+            continue
+        begun = state.commits if begun is None else begun
+        if state.commits >= begun + 2:
             return
 
 
