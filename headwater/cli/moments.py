@@ -173,7 +173,7 @@ def find_transaction(catalog: Catalog, what: str) -> LogEntry:
     """The transaction of a slot, or with an id. Commits that were made together share a slot: then its id is asked for,
     so that nobody undoes the work of others."""
     slot = int(what) if what.isdigit() else None
-    if slot == 0:
+    if slot == 0 or (slot is not None and slot > catalog.slot):
         found = []
     elif slot is not None:
         found = [entry for entry in _from(catalog, slot) if entry.slot == slot]

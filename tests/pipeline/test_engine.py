@@ -276,11 +276,11 @@ def test_driver_and_executors_read_what_the_other_wrote_and_nothing_is_left(
         return found
 
     house = CatalogLocation(str(lake), {})
-    monkeypatch.setattr(engines, "_asked", shared)
+    monkeypatch.setattr(engines, "_answers_of_cores", shared)
     session: Any = None  # only `_asked` would need one
     engines.preflight(session, house)
     for asked in (apart, read_only):
-        monkeypatch.setattr(engines, "_asked", asked)
+        monkeypatch.setattr(engines, "_answers_of_cores", asked)
         with pytest.raises(InvalidInputError, match="do not share the catalog's storage"):
             engines.preflight(session, house)
     assert not lake.exists()
