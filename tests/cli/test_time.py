@@ -123,7 +123,7 @@ def test_a_transaction_is_taken_back(lake: Cli, people: str) -> None:
 
 def test_of_transactions_that_share_a_slot_one_is_named_by_its_id() -> None:
     entries = [LogEntry(5, n, datetime.now(UTC), f"work {n}", "", f"id-{n}", ()) for n in range(2)]
-    catalog: Any = SimpleNamespace(log=lambda *after: iter(entries))
+    catalog: Any = SimpleNamespace(slot=5, log=lambda *after: iter(entries))
     with pytest.raises(InvalidInputError, match=r"2 transactions.*id-0 \(work 0\); id-1 \(work 1\)"):
         find_transaction(catalog, "5")
     assert find_transaction(catalog, "id-1") == entries[1]
