@@ -197,3 +197,20 @@ def test_an_idle_connection_is_closed_after_an_answer_at_once(
 def test_health_is_told_beside_look_ups(client: Client) -> None:
     client.ask()
     assert httpx.get(f"{client._server.url}/health/ready").status_code == 200
+
+
+def test_a_part_of_the_server_that_every_request_passes_is_asked_by_answers_at_once_too(
+    serve: Serve, lake: MetastoreNamespace
+) -> None:
+    """A new part fails here first: `AtOnce` must ask it, in its place, before it is added to this list."""
+    app = serve(namespace=lake).app
+    parts, part = list[Any](), app._app
+    while part is not None:
+        parts.append(part)
+        part = getattr(part, "_app", None)
+    assert [type(each).__name__ for each in parts] == [
+        *("Recorded", "OwnSite", "Paths", "Routed", "Admitted", "Limited", "Endpoint")
+    ]
+    assert app.at_once is not None
+    asked = [each for each in vars(app.at_once).values() if each in parts]
+    assert asked == [each for each in parts if type(each).__name__ != "Paths"]  # pages have other addresses
