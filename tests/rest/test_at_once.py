@@ -204,7 +204,8 @@ def test_a_part_of_the_server_that_every_request_passes_is_asked_by_answers_at_o
 ) -> None:
     """A new part fails here first: `AtOnce` must ask it, in its place, before it is added to this list."""
     app = serve(namespace=lake).app
-    parts, part = list[Any](), app._app
+    part: Any = app._app
+    parts = list[Any]()
     while part is not None:
         parts.append(part)
         part = getattr(part, "_app", None)
