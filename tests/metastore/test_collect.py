@@ -18,12 +18,14 @@ from headwater.errors import (
     ConcurrentModificationError,
     InvalidInputError,
     InvalidTableStateError,
+    ServiceUnavailableError,
     TableNotFoundError,
 )
 from headwater.metastore import Metastore, Removal, Transaction
+from headwater.metastore.commit.log import Log
 from headwater.metastore.upkeep import collect as collect_module
 from headwater.metastore.upkeep.collect import Collection
-from headwater.metastore.upkeep.garbage import Folders, kept_by
+from headwater.metastore.upkeep.garbage import Folders, Garbage, kept_by
 from headwater.store import Crash, CrashesAtStore, LocalStore, Store
 from tests.metastore.samples import code_of, count, make
 from tests.metastore.test_undo import state_of
@@ -330,3 +332,37 @@ def test_a_collection_takes_no_slot_that_its_checkpoint_does_not_hold(
     again = Metastore(tmp_path / "lake")
     assert [found.name for found in again.list()] == list("abcd")
     assert again.verify() == []
+
+
+@pytest.mark.parametrize("error", [ServiceUnavailableError, InvalidTableStateError])
+def test_a_slot_that_cannot_be_read_ends_a_collection_before_it_deletes_its_files(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: type[Exception]
+) -> None:
+    with Metastore(tmp_path / "lake") as metastore:
+        for number in range(4):
+            with metastore.transaction("make") as tx:
+                tx.create_table((f"t{number}",))
+        metastore.collect(keep=2)
+        with metastore.transaction("make") as tx:
+            tx.create_table(("last",))
+        read = Log.read_slot
+        judging: list[int] = []
+
+        def failing(self: Log, number: int) -> Any:
+            if judging and number == metastore.slot:
+                raise error("The storage did not answer.")
+            return read(self, number)
+
+        judge = Garbage.judge
+
+        def judged(self: Garbage, *args: Any) -> Any:
+            judging.append(1)
+            return judge(self, *args)
+
+        monkeypatch.setattr(Log, "read_slot", failing)
+        monkeypatch.setattr(Garbage, "judge", judged)
+        with pytest.raises(error):
+            metastore.collect(keep=1)
+        monkeypatch.undo()
+        assert judging
+        assert metastore.verify() == []

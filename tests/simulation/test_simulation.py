@@ -28,7 +28,7 @@ FOUND = {
     "segments": (1, 62, 134, 160),
     "streams": (89,),
     "versions": (0, 13, 25, 32, 53, 59, 81, 169, 219, 444),
-    "mixed": (2001,),
+    "mixed": (2001, 22392, 24093),
 }
 """Seeds that have found something, which was mended then."""
 REPLAY = """

@@ -8,7 +8,12 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterator
 
-from headwater.errors import CorruptFileError, InvalidTableStateError, LanceNamespaceError
+from headwater.errors import (
+    CorruptFileError,
+    InvalidTableStateError,
+    LanceNamespaceError,
+    TransactionNotFoundError,
+)
 from headwater.metastore.commit.log import Log, files_of_slot
 from headwater.metastore.commit.slot_rebuild import strays
 from headwater.metastore.records.deltas import Stored, delta_key, read_deltas
@@ -91,11 +96,14 @@ def repair(log: Log) -> list[str]:
     return [key for key, _ in broken]
 
 
-def expected(log: Log, index: SlotIndex) -> Iterator[tuple[str, bytes | None]]:
+def expected(log: Log, index: SlotIndex, skips_damaged: bool = False) -> Iterator[tuple[str, bytes | None]]:
     """Every file that must be there: the published ones, with their bytes (None: they are not known any more), and the
-    data files that deltas name in a table's own folder."""
+    data files that deltas name in a table's own folder.
+
+    `skips_damaged`: leave out what a damaged slot or segment tells. A collection must not: it would delete those files.
+    """
     for number in range(index.boundary + 1, index.slot + 1):
-        slot = _slot(log, number)
+        slot = _slot(log, number, skips_damaged)
         if slot is not None:
             yield from files_of_slot(number, slot)
     for node in index.nodes():
@@ -110,11 +118,11 @@ def expected(log: Log, index: SlotIndex) -> Iterator[tuple[str, bytes | None]]:
         for version in versions:
             home = above.home if above else ""
             yield mapping_key(home, digest, version.number, version.operation, version.txn, version.object_id), b""
-    yield from _expected_deltas(log, index)
+    yield from _expected_deltas(log, index, skips_damaged)
 
 
-def _expected_deltas(log: Log, index: SlotIndex) -> Iterator[tuple[str, bytes | None]]:
-    for stream, stored in kept_deltas(log, index):
+def _expected_deltas(log: Log, index: SlotIndex, skips_damaged: bool) -> Iterator[tuple[str, bytes | None]]:
+    for stream, stored in kept_deltas(log, index, skips_damaged):
         node = index.node(stream)
         assert node is not None
         body = decode_delta(delta_key(stream, "?", stored.position), stored.body)
@@ -124,21 +132,30 @@ def _expected_deltas(log: Log, index: SlotIndex) -> Iterator[tuple[str, bytes | 
         yield from ((file.path, None) for file in body.files if is_table_data(file.path))
 
 
-def kept_deltas(log: Log, index: SlotIndex) -> Iterator[tuple[str, Stored]]:
-    """Every delta that some slot from the boundary on can show. A damaged segment, named elsewhere, ends its stream."""
+def kept_deltas(log: Log, index: SlotIndex, skips_damaged: bool = False) -> Iterator[tuple[str, Stored]]:
+    """Every delta that some slot from the boundary on can show.
+
+    `skips_damaged`: a damaged segment, named elsewhere, ends its stream; else CorruptFile.
+    """
     for stream, deltas in index.streams():
         try:
             for stored in read_deltas(log.segments, stream, deltas, 0, EVERYTHING, dropped=True):
                 if deltas.dropped.get(stored.position, EVERYTHING) > index.boundary:
                     yield stream, stored
         except CorruptFileError:
-            continue
+            if not skips_damaged:
+                raise
 
 
-def _slot(log: Log, number: int) -> Slot | None:
+def _slot(log: Log, number: int, skips_damaged: bool) -> Slot | None:
+    """Return a slot; None for one that another collection has emptied. What cannot be read now is an error."""
     try:
         return log.read_slot(number)
-    except LanceNamespaceError:
+    except TransactionNotFoundError:
+        return None
+    except (CorruptFileError, InvalidTableStateError):
+        if not skips_damaged:
+            raise
         return None
 
 
@@ -152,7 +169,7 @@ def _broken(log: Log) -> Iterator[tuple[str, bytes | None, str]]:
     sizes = {entry.key: entry.size for entry in log.store.list() if not entry.key.startswith(f"{OWN_FOLDER}/")}
     dashed = {txn_key(file.start, file.txn): key for key in sizes if isinstance(file := parse_key(key), TxnFile)}
     seen: set[str] = set()
-    for wanted, data in expected(log, log.index):
+    for wanted, data in expected(log, log.index, skips_damaged=True):
         key = wanted if wanted in sizes else dashed.get(wanted, wanted)  # the document spells both
         if key in seen:
             continue
