@@ -112,7 +112,7 @@ class ByLibrary:
 
 
 class BySpark:
-    """The same by Spark and Delta's MERGE, in a process and an environment of its own."""
+    """The job by hand with Spark and Delta's MERGE, in a process and an environment of its own."""
 
     name = "by hand (foreachBatch, MERGE of Delta on Spark)"
 

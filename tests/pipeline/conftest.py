@@ -1,4 +1,4 @@
-"""What tests of pipelines share."""
+"""Fixtures that tests of pipelines share."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What goes wrong with a real database is one sentence in the record of the run; nothing is lost, and the other sources
+"""Failures of a real database: one sentence in the record of the run; nothing is lost, and the other sources
 go on."""
 
 from __future__ import annotations

@@ -83,7 +83,7 @@ def test_a_token_of_the_issuer_is_believed(client: httpx.Client) -> None:
 
 
 def test_long_subjects_are_callers_of_their_own(settings: JwtSettings) -> None:
-    """What was cut off a name told them apart: one had the open transactions and repeated answers of the other."""
+    """Callers whose names differed behind the cut were one: with each other's transactions and repeated answers."""
     verifier = JwtVerifier(settings, SystemClock())
     names = [verifier.caller(token(sub="a" * 300 + end)).name for end in "xy"]
     assert names[0] != names[1]

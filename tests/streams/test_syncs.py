@@ -1,4 +1,4 @@
-"""What a slot refers to is on the disk before the slot is there, and is synced beside it."""
+"""Files that a slot refers to are on the disk before the slot is there, and is synced beside it."""
 
 from __future__ import annotations
 

@@ -49,7 +49,7 @@ class LogFile:
     rows: int
     properties: dict[str, Any]
     columns: pa.Table | None = None
-    """What is in the file, of a small one."""
+    """The rows of the file, if it is small."""
 
 
 def encode_events(definition: Definition, events: Events, numbers: Codes, buckets: int) -> LogFile:
