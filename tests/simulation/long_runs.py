@@ -10,6 +10,7 @@ and every seed that breaks a promise. Exits with the number of those seeds, at m
 from __future__ import annotations
 
 import argparse
+import gc
 import hashlib
 import sys
 import time
@@ -64,12 +65,14 @@ def main() -> int:
     args = parser.parse_args()
     if args.logs:
         return total(args.logs)
+    gc.disable()  # an eighth of the time of a run: what refers to itself is collected after each block
     done = {int(line.split()[1]) for line in args.log.read_text().splitlines()} if args.log.exists() else set()
     for first in range(args.first + args.worker * BLOCK, args.end, args.workers * BLOCK):
         if first not in done:
             line = block_line(args.profile, first, min(BLOCK, args.end - first))
             with args.log.open("a") as log:
                 log.write(line + "\n")
+            gc.collect()
     return total([args.log])
 
 
