@@ -32,6 +32,7 @@ class Queued(Protocol):
 
 
 Work = TypeVar("Work", bound=Queued)
+Lead = Callable[[Sequence[Work]], None]
 
 
 class _Place(Generic[Work]):
@@ -53,19 +54,14 @@ class _Place(Generic[Work]):
 class GroupedWork(Generic[Work]):
     """A queue of work from threads: the leading thread does the work of all that wait, in one call.
 
-    `lead`: decides work by setting `done`; undecided work waits for the next call. If it fails, `told` makes the error
-    of all undecided work. `finish`: called by the leader for decided work, before its owners are woken, each by the one
-    before it. One thread works for all, because Python runs one at a time: handing over at every system call took
-    three times as long.
+    `told` makes the error of all undecided work when the leader fails. One thread works for all, because Python runs
+    one at a time: handing over at every system call took three times as long.
     """
 
-    lead: Callable[[Sequence[Work]], None]
     told: Callable[[BaseException], BaseException] = lambda error: error
     largest: int = 256
     gather_s: float = 0
     """The longest time, in seconds, that a leader waits for as many callers as before. A single caller never waits."""
-    finish: Callable[[Sequence[Work]], None] = lambda works: None
-    """Called with the work that a leader decided, before those who wait for it are woken."""
     _waiting: list[_Place[Work]] = field(default_factory=list)
     _queue: threading.Lock = field(default_factory=threading.Lock)
     _led: bool = False
@@ -78,8 +74,12 @@ class GroupedWork(Generic[Work]):
         """The number of threads that wait."""
         return len(self._waiting)
 
-    def run(self, mine: Work) -> None:
-        """Have it done, by this thread or by another; raises the error it ended in."""
+    def run(self, mine: Work, lead: Lead[Work], finish: Lead[Work] = lambda works: None) -> None:
+        """Have it done, by this thread or by another; raises the error it ended in.
+
+        `lead` decides work by setting `done`; undecided work waits for the next call. `finish` is called with the work
+        that was decided, before its owners are woken, each by the one before it.
+        """
         place = _Place(mine)
         with self._queue:
             self._waiting.append(place)
@@ -91,7 +91,7 @@ class GroupedWork(Generic[Work]):
             if not place.leads:
                 place.woken.acquire()
             while not mine.done:
-                self._lead(place)
+                self._lead(place, lead, finish)
         finally:
             self._leave(place)
         if mine.error is not None:
@@ -110,7 +110,7 @@ class GroupedWork(Generic[Work]):
         if after is not None:
             after.woken.release()
 
-    def _lead(self, mine: _Place[Work]) -> None:
+    def _lead(self, mine: _Place[Work], lead: Lead[Work], finish: Lead[Work]) -> None:
         if self.gather_s:
             self._gather()
         with self._queue:
@@ -118,7 +118,7 @@ class GroupedWork(Generic[Work]):
         self._served = max(len(group), self._served - 1)
         works = [place.work for place in group]
         try:
-            self.lead(works)
+            lead(works)
         except BaseException as error:
             for work in works:
                 if not work.done:
@@ -126,7 +126,7 @@ class GroupedWork(Generic[Work]):
             self._wake(group, mine)
             raise
         try:
-            self.finish([work for work in works if work.done])
+            finish([work for work in works if work.done])
         finally:
             self._wake(group, mine)
 

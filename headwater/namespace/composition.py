@@ -20,6 +20,7 @@ from headwater.registry import Registry, VersionRecords
 from headwater.store import Store
 from headwater.table_refs import Ref, branch_of, read_refs
 from headwater.tables.handle import TableHandle
+from headwater.weak_methods import weak
 
 
 class ComposedNamespace(LanceNamespace):
@@ -42,10 +43,14 @@ class ComposedNamespace(LanceNamespace):
         self.clock = clock
         self.delimiter = delimiter
         self.registry = registry
-        self.versions = TableVersions(registry, records, store, root, clock, self.refs_in, like)
+        self.versions = TableVersions(registry, records, store, root, clock, weak(self.refs_in), like)
         self.maintenance = Maintenance(self.versions)
         self.operations = Operations(registry, store, root, clock, delimiter, self.maintenance.adopt)
-        self._creation = Creation(self.operations, self.storage_options, self.versions, self, self.check_rows)
+
+    @property
+    def creation(self) -> Creation:
+        """CreateTable over the parts of this catalog."""
+        return Creation(self.operations, self.storage_options, self.versions, self, self.check_rows)
 
     def handle(self, table: Table) -> TableHandle:
         client = self if table.known.managed else None

@@ -8,6 +8,7 @@ from dataclasses import replace
 from datetime import timedelta
 from functools import partial
 from typing import Any, TypeVar
+from weakref import ref
 
 import lance_namespace as api
 
@@ -17,7 +18,15 @@ from headwater.metastore import Metastore, Object, Transaction
 from headwater.metastore.commit.root_kinds import check_finished
 from headwater.metastore.records.objects import Collected, Undone
 from headwater.metastore.records.ref_record import REFS_FORMAT, KnownRefs, RefRecord
-from headwater.metastore.sessions import CleanUp, PastSession, Postponed, PresentSession, Session, TransactionSession
+from headwater.metastore.sessions import (
+    CleanUp,
+    NewRows,
+    PastSession,
+    Postponed,
+    PresentSession,
+    Session,
+    TransactionSession,
+)
 from headwater.metastore.upkeep.collect import pending_locations
 from headwater.model import Table
 from headwater.names import ObjectId, format_name
@@ -101,7 +110,6 @@ class MetastoreNamespace(RegisteredNamespace):
             None if like is None else like.versions,
         )
         self.kept = None if session is None or session.moment is None else {}
-        self._able: CatalogAbilities | None = None
         self.mirror: Mirror = (
             Mirror(metastore, self.versions, properties.root, dict(properties.storage), clock)
             if other is None
@@ -262,19 +270,21 @@ class MetastoreNamespace(RegisteredNamespace):
 
     def within(self, tx: Transaction, postponed: Iterable[Postponed] = ()) -> MetastoreNamespace:
         """The catalog inside an open transaction: it reads its own writes, and nobody else does before it commits."""
-        inside = self._over(TransactionSession(tx, lambda rows: stage_rows(inside, fit_rows(inside, rows)), postponed))
-        return inside
+
+        def stage(rows: NewRows) -> None:
+            living = inside()
+            assert living is not None, "a transaction is read through the catalog inside it"
+            stage_rows(living, fit_rows(living, rows))
+
+        made = self._over(TransactionSession(tx, stage, postponed))
+        inside = ref(made)  # it holds the session
+        return made
 
     def at(self, moment: Any) -> MetastoreNamespace:
         """The catalog as it was at a slot or a time: names, properties, schemas and rows. It cannot be changed."""
         return self._over(PastSession(self.metastore.at(moment)))
 
     def abilities(self) -> CatalogAbilities:
-        if self._able is None:  # made once: every call of a stream table's route asks for it
-            self._able = self._abilities()
-        return self._able
-
-    def _abilities(self) -> CatalogAbilities:
         return replace(
             super().abilities(),
             metastore=self.metastore,

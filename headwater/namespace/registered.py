@@ -307,7 +307,7 @@ class RegisteredNamespace(VersionMethods, DataMethods):
         request = parse_request(api.CreateTableRequest, request)
         mode = choose(CreateMode, request.mode, CreateMode.CREATE)
         properties, options = check_properties(request.properties), check_properties(request.storage_options)
-        table, version = self._creation.create_table(self.id_of(request.id), mode, properties, reader, options)
+        table, version = self.creation.create_table(self.id_of(request.id), mode, properties, reader, options)
         return api.CreateTableResponse(
             location=self.operations.uri_of(table),
             version=version,
@@ -343,7 +343,7 @@ class RegisteredNamespace(VersionMethods, DataMethods):
                 raise
         counted = Counted(reader)
         try:
-            _, version = self._creation.fill(declared, counted.reader)
+            _, version = self.creation.fill(declared, counted.reader)
         except TableAlreadyExistsError:
             raise ConcurrentModificationError(f"{table.id} was created by another writer: insert again.") from None
         return api.InsertIntoTableResponse(num_inserted_rows=counted.rows, version=version)

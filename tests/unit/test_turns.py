@@ -185,9 +185,9 @@ def test_work_that_waits_together_is_done_in_one_go_and_what_is_left_undecided_i
     def come(number: int) -> None:
         if number:
             waiting.wait()
-        work.run(Work(number))
+        work.run(Work(number), lead)
 
-    work = GroupedWork(lead)
+    work = GroupedWork[Work]()
     threads = [threading.Thread(target=come, args=(number,)) for number in range(5)]
     for thread in threads:
         thread.start()
@@ -212,9 +212,9 @@ def test_a_leader_goes_as_soon_as_those_have_come_who_came_last_time() -> None:
 
     def come(numbers: Sequence[int]) -> None:
         for number in numbers:
-            work.run(Work(number))
+            work.run(Work(number), lead)
 
-    work = GroupedWork(lead, gather_s=600)
+    work = GroupedWork[Work](gather_s=600)
     threads = [threading.Thread(target=come, args=([0],))]
     threads[0].start()
     assert begun.wait(60)
@@ -227,7 +227,7 @@ def test_a_leader_goes_as_soon_as_those_have_come_who_came_last_time() -> None:
 
 
 def test_one_that_was_interrupted_after_it_was_decided_still_wakes_those_behind_it() -> None:
-    work = GroupedWork[Work](lambda group: None)
+    work = GroupedWork[Work]()
     places = [_Place(Work(number, done=True)) for number in range(4)]
     leader, first, interrupted, last = places
     first.left = True  # it was interrupted before
@@ -243,10 +243,10 @@ def test_a_leader_that_fails_tells_everybody_whose_work_it_had_taken() -> None:
     def lead(group: Sequence[Work]) -> None:
         raise KeyboardInterrupt
 
-    group = GroupedWork[Work](lead, told=lambda error: ValueError(type(error).__name__))
+    group = GroupedWork[Work](told=lambda error: ValueError(type(error).__name__))
     mine = Work(1)
     with pytest.raises(KeyboardInterrupt):
-        group.run(mine)
+        group.run(mine, lead)
     assert isinstance(mine.error, ValueError)
 
 
@@ -264,10 +264,10 @@ def test_what_a_leader_decided_is_finished_before_those_who_wait_for_it_go_on() 
         finished.extend(one.number for one in group)
 
     def come(number: int) -> None:
-        work.run(Work(number))
+        work.run(Work(number), lead, finish)
         seen.append(number in finished)
 
-    work = GroupedWork(lead, finish=finish)
+    work = GroupedWork[Work]()
     threads = [threading.Thread(target=come, args=(number,)) for number in range(5)]
     for thread in threads:
         thread.start()

@@ -59,17 +59,16 @@ class Committer:
 
     log: Log
     max_key: int
-    _group: turns.GroupedWork[Waiting] = field(init=False)
+    _group: turns.GroupedWork[Waiting] = field(
+        default_factory=lambda: turns.GroupedWork(_as_commit_error, MAX_GROUP, GATHER_S)
+    )
     _checkpointing: threading.Lock = field(default_factory=threading.Lock)
     _aside: threading.Thread | None = None
-
-    def __post_init__(self) -> None:
-        self._group = turns.GroupedWork(self._lead, _as_commit_error, MAX_GROUP, GATHER_S, self._publish)
 
     def commit(self, draft: Draft, header: Header, boundary: int = 0) -> int:
         """Commit and publish; the slot. Conflict (14) if the head has moved in a way that matters."""
         mine = Waiting(draft, header, boundary)
-        self._group.run(mine)
+        self._group.run(mine, self._lead, self._publish)
         if not mine.published:  # whoever led was interrupted
             self._publish([mine])
         if self.log.due:

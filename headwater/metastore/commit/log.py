@@ -14,6 +14,7 @@ from collections.abc import Collection, Iterator, Sequence
 from enum import Enum
 from functools import partial
 from itertools import count
+from weakref import ref
 
 from headwater.clock import Clock
 from headwater.errors import (
@@ -53,6 +54,7 @@ from headwater.metastore.state.checkpoints import Checkpoints
 from headwater.metastore.state.index import SlotIndex
 from headwater.retry import retry
 from headwater.store import KeyNotFoundError, Store, create, probe
+from headwater.weak_methods import weak
 
 Files = list[tuple[str, bytes]]
 
@@ -331,13 +333,15 @@ class Log:
         self._own = {number: left for number, left in self._own.items() if number > found.slot}
 
     def _anew(self, index: SlotIndex) -> SlotIndex:
-        index.book.mend_by(partial(self._mend, index))
+        index.book.mend_by(partial(weak(self._mend), ref(index)))
         return index
 
-    def _mend(self, index: SlotIndex, damaged: CorruptFileError) -> None:
+    def _mend(self, mended: ref[SlotIndex], damaged: CorruptFileError) -> None:
         """A file of a layer is missing or damaged: what the index stood on is made anew of an older checkpoint and the
         slots after it, or of a newer one. If that cannot be, the file is named."""
-        lost = damaged
+        lost, index = damaged, mended()
+        if index is None:
+            raise damaged
         while self.checkpoints.avoid(lost.key):
             found = self.checkpoints.newest(index.slot)
             if found is None and self._folding and self.checkpoints.newest() is not None:

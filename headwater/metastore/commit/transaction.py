@@ -256,7 +256,7 @@ class Transaction(TableEdits):
     def commit(self) -> int:
         """Commit and return the slot that holds the transaction (the one it read, if nothing was changed)."""
         self._ready()
-        self._open = False
+        self._end()
         self._committed = self._commit(self)
         return self._committed
 
@@ -289,7 +289,11 @@ class Transaction(TableEdits):
 
     def rollback(self) -> None:
         """Forget all changes. Nothing was written anywhere."""
+        self._end()
+
+    def _end(self) -> None:
         self._open = False
+        self.before_deltas = None  # it holds the catalog, which holds the transaction
 
     def __enter__(self) -> Transaction:
         return self

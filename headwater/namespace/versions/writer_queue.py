@@ -17,6 +17,7 @@ import threading
 from collections import OrderedDict
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from weakref import finalize
 
 from headwater.clock import Clock
 from headwater.errors import ConcurrentModificationError
@@ -54,6 +55,7 @@ class _Kept:
     def __init__(self) -> None:
         self._held: OrderedDict[str, HeldTurn] = OrderedDict()
         self._lock = threading.Lock()
+        finalize(self, _release_all, self._held).atexit = False
 
     def has(self, location: str) -> bool:
         return location in self._held
@@ -81,6 +83,13 @@ class _Kept:
         with self._lock:
             held = self._held.pop(location, None)
         if held is not None:
+            held.release()
+
+
+def _release_all(turns: OrderedDict[str, HeldTurn]) -> None:
+    """Give back the turns of a catalog that nobody uses any more: each is an open file."""
+    for held in turns.values():
+        with contextlib.suppress(OSError):
             held.release()
 
 

@@ -225,10 +225,10 @@ class GroupCommit:
 
     def __init__(self, commit: Callable[[Sequence[Ticket]], None]) -> None:
         self._commit = commit
-        self._group = GroupedWork[Ticket](self._lead, gather_s=GATHER_S)
+        self._group = GroupedWork[Ticket](gather_s=GATHER_S)
 
     def commit(self, changes: Sequence[Change]) -> None:
-        self._group.run(Ticket(changes))
+        self._group.run(Ticket(changes), self._lead)
 
     def _lead(self, tickets: Sequence[Ticket]) -> None:
         self._commit(tickets)
