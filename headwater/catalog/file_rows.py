@@ -19,7 +19,7 @@ from headwater.decoding.files import OrcRows, read_csv, read_folder, read_json_l
 from headwater.decoding.parquet import ParquetRows
 from headwater.errors import InvalidInputError
 from headwater.imports import lance
-from headwater.streams.sources.remote_files import natural_order
+from headwater.streams.sources.source_files import natural_order
 from headwater.tables.write.input_rows import with_vectors
 
 JSON_LINES = (".jsonl", ".ndjson", ".json")

@@ -25,9 +25,9 @@ from headwater.streams.definition import to_properties, with_properties
 from headwater.streams.log.landing import UPSERT, BatchOrigin, Landed, LandingReport, rows_so_far
 from headwater.streams.log.prepared_landing import EvolvedError, PreparedLanding
 from headwater.streams.reading.position_views import view_at
+from headwater.streams.serving.derived_columns import beside, identity, modules_of
 from headwater.streams.serving.publication import ChildBehindError
 from headwater.streams.serving.serving_copy import lake
-from headwater.streams.serving.user_functions import beside, identity, modules_of
 from headwater.streams.sources.child_rows import ChildWork, can_follow, divided
 from headwater.streams.sources.formats import total
 from headwater.streams.stream_lookup import Stream, open_in, open_stream

@@ -47,7 +47,7 @@ from headwater.schema_text import parse_schema, parse_type
 from headwater.sql.spark_parser import names_in, parse_condition, parse_query
 from headwater.streams.definition import DERIVED, define
 from headwater.streams.log.checks import EXPECT, Check
-from headwater.streams.serving.user_functions import with_folder
+from headwater.streams.serving.derived_columns import with_folder
 from headwater.streams.sources.formats import FORMATS, check_format
 from headwater.streams.table_functions import TABLE_FUNCTION, TableFunction, table_function_of
 from headwater.tables.indices import index_type

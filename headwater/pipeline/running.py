@@ -52,7 +52,7 @@ from headwater.spark.failures import naming_failures
 from headwater.streams.definition import Definition, Derived, define, derived_of
 from headwater.streams.log.checks import try_checks
 from headwater.streams.rows.column_types import common
-from headwater.streams.serving.user_functions import beside, planned_identity
+from headwater.streams.serving.derived_columns import beside, planned_identity
 from headwater.streams.sources.files import find_files
 from headwater.streams.sources.intake import Intake
 from headwater.wording import many

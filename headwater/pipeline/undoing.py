@@ -16,9 +16,9 @@ from headwater.pipeline.jobs import Report, is_served, log_of, open_lake, publis
 from headwater.rest.remote_streams import RemoteStream
 from headwater.streams.layout import QUARANTINE, sibling
 from headwater.streams.log.undo import landed_from, parts_of
-from headwater.streams.serving.user_functions import load
+from headwater.streams.serving.derived_columns import load
 from headwater.streams.sources.files import local_name, names_of
-from headwater.streams.sources.remote_files import is_remote
+from headwater.streams.sources.source_files import is_remote
 
 
 def undo_source(

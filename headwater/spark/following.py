@@ -308,7 +308,7 @@ def latest(
     position = start[POSITION]
     deltas = deltas_of(log, position, max(position, log.last if last is None else last))
     rows = steps = 0
-    for group in grouped(deltas) if deltas else ():
+    for group in grouped(deltas):
         if _is_undo(group) and not is_changes and not _skips(options):
             raise InvalidTableStateError(
                 f"Position {group[-1].position} of {log.name} takes rows back (an undo), and a stream of rows "

@@ -28,7 +28,7 @@ from headwater.pipeline.live.dlt_spec import DltSpec
 from headwater.pipeline.live.live_source import LiveBatch, LiveContext
 from headwater.pipeline.live.live_tables import RowsPart, fitted_table
 from headwater.streams.log.landing import LandingReport
-from headwater.streams.serving.user_functions import beside
+from headwater.streams.serving.derived_columns import beside
 
 if TYPE_CHECKING:
     from headwater.loads.destination import Package

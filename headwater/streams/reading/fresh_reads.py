@@ -14,8 +14,7 @@ from headwater.errors import InvalidInputError, TableColumnNotFoundError
 from headwater.imports import pc
 from headwater.streams.definition import Definition
 from headwater.streams.fold.events import Events, Rules, State, decode_lines, highest
-from headwater.streams.fold.fold import apply, fold, standing, without_gaps
-from headwater.streams.fold.memory_pages import small_pages
+from headwater.streams.fold.fold import apply, fold, small_pages, standing, without_gaps
 from headwater.streams.fold.tombstones import read_remembered
 from headwater.streams.log.stored_events import Share, narrowed
 from headwater.streams.reading.position_views import PositionView, Published, read_tail

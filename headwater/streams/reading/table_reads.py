@@ -18,8 +18,8 @@ from headwater.metastore.sessions import PresentSession, Session
 from headwater.names import format_name
 from headwater.streams.definition import Definition
 from headwater.streams.layout import QUARANTINE, sibling
-from headwater.streams.log.quarantine import SCHEMA as QUARANTINE_SCHEMA
-from headwater.streams.log.quarantine import has_quarantine, with_positions
+from headwater.streams.log.batches import SCHEMA as QUARANTINE_SCHEMA
+from headwater.streams.log.batches import has_quarantine, with_positions
 from headwater.streams.log.source_ledger import FILE, UNDONE, LedgerEntry, files_taken
 from headwater.streams.reading.change_feed import (
     changes,
@@ -34,11 +34,10 @@ from headwater.streams.reading.change_feed import (
 from headwater.streams.reading.fresh_reads import count, read
 from headwater.streams.reading.position_views import Published, newest_published, view_at
 from headwater.streams.serving.compaction import coverage
-from headwater.streams.serving.derived_columns import Identify, renewed
+from headwater.streams.serving.derived_columns import Identify, identity, renewed
 from headwater.streams.serving.publication import noted
 from headwater.streams.serving.serving_copy import Lake, lake, open_version
 from headwater.streams.serving.staged_rows import head_of, stale_rows
-from headwater.streams.serving.user_functions import identity
 from headwater.streams.serving.verify import verify
 from headwater.streams.stream_lookup import Stream, another, open_in, open_stream
 from headwater.tables.write.arrow import Frames

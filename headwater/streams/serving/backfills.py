@@ -22,7 +22,7 @@ from headwater.streams.log.stored_events import narrowed
 from headwater.streams.reading.position_views import Computed, Published, newest_published
 from headwater.streams.serving.compaction import coverage, due
 from headwater.streams.serving.copy_rows import files_of
-from headwater.streams.serving.derived_columns import renewed, with_derived
+from headwater.streams.serving.derived_columns import identity, modules_of, renewed, with_derived
 from headwater.streams.serving.publication import Publication, stage
 from headwater.streams.serving.publish_tasks import packed, unpacked
 from headwater.streams.serving.serving_copy import (
@@ -45,7 +45,6 @@ from headwater.streams.serving.staged_rows import (
     tidied,
     write_rows_of,
 )
-from headwater.streams.serving.user_functions import identity, modules_of
 from headwater.streams.stream_lookup import Stream, open_in, open_stream
 from headwater.tables.columns.fields import ROW_ADDRESS, ROW_ID
 from headwater.tables.commit.committer import fragment_from

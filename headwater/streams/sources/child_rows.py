@@ -32,9 +32,9 @@ from headwater.streams.rows.column_casts import cast_values
 from headwater.streams.rows.input_rows import as_json
 from headwater.streams.rows.row_keys import KeyIndex
 from headwater.streams.serving.copy_rows import in_list
+from headwater.streams.serving.derived_columns import called, instance, load
 from headwater.streams.serving.publish_tasks import TASKS_PER_CORE, task_count
 from headwater.streams.serving.serving_copy import CatalogLocation, Lake, open_version
-from headwater.streams.serving.user_functions import called, instance, load
 from headwater.streams.sources.formats import take_snapshot
 from headwater.streams.stream_lookup import Stream, open_stream
 from headwater.streams.table_functions import CHILD_ID, CHILD_NUMBER, SOURCE, TableFunction

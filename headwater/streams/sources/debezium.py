@@ -16,7 +16,7 @@ import pyarrow as pa
 
 from headwater.errors import InvalidInputError
 from headwater.streams.definition import Definition
-from headwater.streams.log.quarantine import Quarantined
+from headwater.streams.log.batches import Quarantined
 from headwater.streams.rows.column_casts import cast_values
 from headwater.streams.rows.input_rows import DELETE, READ, TRUNCATE, UPSERT, as_json, as_table
 from headwater.streams.sources.debezium_envelopes import (

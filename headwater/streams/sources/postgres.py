@@ -18,8 +18,8 @@ import pyarrow as pa
 from headwater.decoding.files import read_texts
 from headwater.errors import ServiceUnavailableError, UnsupportedOperationError
 from headwater.imports import when_used
+from headwater.streams.log.batches import Quarantined
 from headwater.streams.log.landing import BatchOrigin
-from headwater.streams.log.quarantine import Quarantined
 from headwater.streams.reading.position_views import PositionView
 from headwater.streams.rows.column_casts import cast_array, cast_values
 from headwater.streams.rows.input_rows import Given, as_json
