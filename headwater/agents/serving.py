@@ -15,7 +15,7 @@ from mcp.server.stdio import stdio_server
 from msgspec import Meta
 
 import headwater
-from headwater.agents.answers import MAX_BYTES, MAX_ROWS
+from headwater.agents.catalog_tools import MAX_BYTES, MAX_ROWS
 from headwater.cli.output import visible
 from headwater.errors import InvalidInputError, LanceNamespaceError, ServiceUnavailableError
 from headwater.workers import Host, Pool, WorkerLimits

@@ -21,9 +21,8 @@ from headwater.errors import (
     UnsupportedOperationError,
 )
 from headwater.imports import when_used
-from headwater.pipeline.executors import ingest_files, ingest_frame, ingest_stream
+from headwater.pipeline.executors import NO_PROGRESS, ingest_files, ingest_frame, ingest_stream
 from headwater.pipeline.facts import is_taken
-from headwater.pipeline.progress import NO_PROGRESS
 from headwater.rest.remote_streams import RemoteStream
 from headwater.streams.log.checks import Check
 from headwater.streams.log.landing import LandingReport as Landed

@@ -13,6 +13,7 @@ import pyarrow as pa
 from headwater.catalog import Catalog
 from headwater.errors import ConcurrentModificationError, InvalidInputError, LanceNamespaceError
 from headwater.pipeline.children import expand, publish_families
+from headwater.pipeline.executors import NO_PROGRESS
 from headwater.pipeline.facts import gather, inferred, moment_of, schema_of, storage_of, view_input, wanted_properties
 from headwater.pipeline.file_values import naming_section
 from headwater.pipeline.grammar import Pipeline, TableSpec, ViewSpec
@@ -44,7 +45,6 @@ from headwater.pipeline.planning import (
     inputs_of,
     make_plan,
 )
-from headwater.pipeline.progress import NO_PROGRESS
 from headwater.pipeline.run_records import RunRecord, record_failure, recorded
 from headwater.pipeline.view_tables import MadeView, make_anew, remember
 from headwater.pipeline.views import Say, ViewMoment, check_view, make_view

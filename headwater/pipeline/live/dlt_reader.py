@@ -24,9 +24,9 @@ from headwater.errors import InvalidInputError, LanceNamespaceError, ServiceUnav
 from headwater.imports import when_used
 from headwater.loads.dispositions import STATES
 from headwater.loads.front import dlt_destination
-from headwater.pipeline.live.dlt_spec import DltSpec
 from headwater.pipeline.live.live_source import LiveBatch, LiveContext
 from headwater.pipeline.live.live_tables import RowsPart, fitted_table
+from headwater.pipeline.live.source_specs import DltSpec
 from headwater.streams.log.landing import LandingReport
 from headwater.streams.serving.derived_columns import beside
 
