@@ -61,8 +61,7 @@ class AskedSearch(AskedTool):
 
 class AskedQuery(AskedTool):
     sql: Annotated[
-        str,
-        Meta(description="One SELECT in Spark SQL over tables by their names, such as SELECT * FROM prod.users"),
+        str, Meta(description="One SELECT in Spark SQL over tables by their names, such as SELECT * FROM prod.users")
     ]
     dialect: Annotated[str, Meta(description="The language of the SELECT: spark, or duckdb")] = "spark"
     limit: Limit = 100

@@ -26,12 +26,7 @@ from headwater.clock import SystemClock
 from headwater.config import default_target, resolve
 from headwater.config import init as make
 from headwater.config import repair as mend
-from headwater.errors import (
-    InvalidInputError,
-    LanceNamespaceError,
-    NamespaceNotFoundError,
-    UnsupportedOperationError,
-)
+from headwater.errors import InvalidInputError, LanceNamespaceError, NamespaceNotFoundError, UnsupportedOperationError
 from headwater.imports import when_used
 from headwater.metastore import Collected
 from headwater.names import format_name

@@ -203,13 +203,7 @@ class HeadwaterClient(JobClientBase, WithStateSync):
         return self._load_of(self.prepare_load_table(table))
 
     def take(
-        self,
-        tx: Catalog,
-        load_id: str,
-        table: str,
-        paths: Sequence[str],
-        source: str,
-        checks: Sequence[Check] = (),
+        self, tx: Catalog, load_id: str, table: str, paths: Sequence[str], source: str, checks: Sequence[Check] = ()
     ) -> LandingReport:
         """Take the files of one table inside an open transaction."""
         load, columns = self.load_of(table), self.columns_of(table)

@@ -348,10 +348,7 @@ class MetastoreNamespace(RegisteredNamespace):
         return catalog_location(self._lake())
 
     def publish(
-        self,
-        ids: Sequence[ObjectId],
-        lineage: Mapping[str, Mapping[str, object]] | None = None,
-        runner: Runner = HERE,
+        self, ids: Sequence[ObjectId], lineage: Mapping[str, Mapping[str, object]] | None = None, runner: Runner = HERE
     ) -> list[Published]:
         """Publish stream tables at one slot, that of the open transaction if there is one.
 

@@ -16,10 +16,7 @@ from headwater.catalog import Catalog
 from headwater.catalog.streams import CatalogStream
 from headwater.catalog.transactions import metastore_of
 from headwater.catalog.transport import Remote
-from headwater.errors import (
-    InvalidInputError,
-    UnsupportedOperationError,
-)
+from headwater.errors import InvalidInputError, UnsupportedOperationError
 from headwater.imports import when_used
 from headwater.pipeline.executors import NO_PROGRESS, ingest_files, ingest_frame, ingest_stream
 from headwater.pipeline.facts import is_taken

@@ -20,12 +20,7 @@ from headwater.imports import exp, lance, when_used
 from headwater.pipeline.facts import schema_of
 from headwater.pipeline.grammar import ViewSpec
 from headwater.pipeline.slices import Run, TooManyHereError, land_slices
-from headwater.pipeline.view_tables import (
-    BY_SPARK,
-    EMBEDDED,
-    MadeView,
-    land,
-)
+from headwater.pipeline.view_tables import BY_SPARK, EMBEDDED, MadeView, land
 from headwater.sql.embedded import EmbeddedEngine, opened
 from headwater.sql.slicing import NotInSlicesError, slicing_of
 from headwater.sql.spark_parser import SqlError, UnsupportedSqlError, check_quotes

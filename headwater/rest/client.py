@@ -34,12 +34,7 @@ from headwater.errors import (
 )
 from headwater.names import DELIMITER, ObjectId, check_delimiter, format_name, object_id
 from headwater.namespace.abilities import CatalogAbilities
-from headwater.namespace.requests import (
-    AlterNamespaceRequest,
-    RenameNamespaceRequest,
-    format_moment,
-    parse_request,
-)
+from headwater.namespace.requests import AlterNamespaceRequest, RenameNamespaceRequest, format_moment, parse_request
 from headwater.namespace.versions import Cleaned, Optimized
 from headwater.references import follow
 from headwater.rest.call import UNREAD

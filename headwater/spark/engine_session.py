@@ -38,10 +38,7 @@ if TYPE_CHECKING:
 
 pyspark = when_used("pyspark")
 Say = Callable[[str], None]
-INSIDE = {
-    "spark.sql.ansi.enabled": "true",
-    "spark.sql.session.timeZone": "UTC",
-}
+INSIDE = {"spark.sql.ansi.enabled": "true", "spark.sql.session.timeZone": "UTC"}
 """The settings of SQL that a run works with, whatever the session beside it has."""
 DEFAULTS = {
     "spark.sql.execution.arrow.maxRecordsPerBatch": "65536",

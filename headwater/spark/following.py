@@ -111,8 +111,7 @@ class Followed:
         """A reader has read up to a position."""
         if readers(self.snapshot, self.stream).get(name) != position:
             self.lake.metastore.run(
-                lambda tx: set_reader(tx, self.stream, name, position),
-                f"reader {name} of {self.name}",
+                lambda tx: set_reader(tx, self.stream, name, position), f"reader {name} of {self.name}"
             )
 
 

@@ -14,11 +14,7 @@ from lance_namespace_urllib3_client.models.add_columns_entry import AddColumnsEn
 from lance_namespace_urllib3_client.models.alter_columns_entry import AlterColumnsEntry
 from lance_namespace_urllib3_client.models.update_field_metadata_entry import UpdateFieldMetadataEntry
 
-from headwater.errors import (
-    ConcurrentModificationError,
-    InvalidInputError,
-    UnsupportedOperationError,
-)
+from headwater.errors import ConcurrentModificationError, InvalidInputError, UnsupportedOperationError
 from headwater.imports import lance
 from headwater.namespace.data.describe import text_metadata, type_from_json
 from headwater.table_refs import check_version

@@ -332,11 +332,7 @@ class OpenTransactions:
 
     def _save(self, folder: str, step: int, known: OpenTransaction, session: TransactionSession, sent: int) -> None:
         after = OpenTransaction(
-            session.tx.saved(),
-            session.noted,
-            list(session.unstaged.values()),
-            known.staged + sent,
-            session.postponed,
+            session.tx.saved(), session.noted, list(session.unstaged.values()), known.staged + sent, session.postponed
         )
         if not self._write(folder, step + 1, after):
             raise _at_once()

@@ -24,12 +24,7 @@ from headwater.namespace.versions.batch import (
     Result,
     check_batch,
 )
-from headwater.namespace.versions.maintenance import (
-    Cleaned,
-    Optimized,
-    VersionProblem,
-    keep_policy,
-)
+from headwater.namespace.versions.maintenance import Cleaned, Optimized, VersionProblem, keep_policy
 from headwater.namespace.versions.operations import FoundVersion, NewVersion
 from headwater.namespace.versions.ranges import parse_ranges
 from headwater.registries.folders import is_place

@@ -15,12 +15,7 @@ from typing import TYPE_CHECKING, Any
 from headwater.catalog import Catalog
 from headwater.catalog.transactions import metastore_of
 from headwater.clock import Clock
-from headwater.errors import (
-    InvalidInputError,
-    LanceNamespaceError,
-    ServiceUnavailableError,
-    UnsupportedOperationError,
-)
+from headwater.errors import InvalidInputError, LanceNamespaceError, ServiceUnavailableError, UnsupportedOperationError
 from headwater.pipeline.executors import ROW_BYTES, ingest_parts
 from headwater.pipeline.live.debezium_reader import PLACES, PREFIX, DebeziumReader, slot_of, table_names
 from headwater.pipeline.live.live_source import Json, LiveBatch, LiveContext, LiveReader

@@ -14,12 +14,7 @@ import numpy as np
 import pyarrow as pa
 
 from headwater.clock import Clock
-from headwater.errors import (
-    InvalidInputError,
-    NamespaceNotFoundError,
-    TableNotFoundError,
-    TableVersionNotFoundError,
-)
+from headwater.errors import InvalidInputError, NamespaceNotFoundError, TableNotFoundError, TableVersionNotFoundError
 from headwater.metastore import DataFile, Metastore, Reading, Transaction
 from headwater.metastore.commit.draft import AppendedDelta
 from headwater.store import Store
@@ -304,12 +299,7 @@ def written_for(stream: Stream, definition: Definition) -> WrittenFor:
 
 
 def write_batch(
-    store: Store,
-    clock: Clock,
-    stream: Stream,
-    batch: EventBatch,
-    rows: int,
-    durable: bool = True,
+    store: Store, clock: Clock, stream: Stream, batch: EventBatch, rows: int, durable: bool = True
 ) -> Iterator[Written]:
     """Write a batch as files of the log, one for each partition. Nothing refers to them before a commit does."""
     landed = len(batch.events)

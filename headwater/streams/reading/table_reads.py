@@ -9,10 +9,7 @@ from typing import Any, ClassVar, Self, TypeVar
 import pyarrow as pa
 
 from headwater.arguments import checked
-from headwater.errors import (
-    InvalidInputError,
-    TableNotFoundError,
-)
+from headwater.errors import InvalidInputError, TableNotFoundError
 from headwater.metastore import Delta, Metastore, Reading, Transaction
 from headwater.metastore.sessions import PresentSession, Session
 from headwater.names import format_name

@@ -189,11 +189,7 @@ class Publication:
 
 @small_pages
 def stage(
-    lake: Lake,
-    tx: Transaction,
-    path: Sequence[str],
-    lineage: Mapping[str, object] | None = None,
-    runner: Runner = HERE,
+    lake: Lake, tx: Transaction, path: Sequence[str], lineage: Mapping[str, object] | None = None, runner: Runner = HERE
 ) -> Publication:
     """Stage the publish of a table in a transaction. After the commit call `finish`.
 

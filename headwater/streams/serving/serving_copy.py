@@ -20,11 +20,7 @@ from lance_namespace import LanceNamespace
 from lance_namespace_urllib3_client.models.table_version import TableVersion
 
 from headwater.clock import Clock, SystemClock
-from headwater.errors import (
-    ConcurrentModificationError,
-    CorruptFileError,
-    UnsupportedOperationError,
-)
+from headwater.errors import ConcurrentModificationError, CorruptFileError, UnsupportedOperationError
 from headwater.imports import lance
 from headwater.lance_manifest import manifest_digest
 from headwater.metastore import DataFile, Delta, Metastore, Reading, Transaction

@@ -37,13 +37,7 @@ from headwater.streams.sources.debezium_envelopes import (
     is_plain,
     offered,
 )
-from headwater.streams.sources.format_output import (
-    UNREADABLE,
-    RowsOfKeys,
-    Taken,
-    completed,
-    from_events,
-)
+from headwater.streams.sources.format_output import UNREADABLE, RowsOfKeys, Taken, completed, from_events
 from headwater.streams.sources.message_values import (
     Messages,
     check_unit,

@@ -74,9 +74,7 @@ def _check_final(key: str, values: Sequence[Value], by_value: Mapping[tuple[str,
 
 
 def _dependencies(
-    history: Sequence[Operation],
-    final: Mapping[str, Sequence[Value]],
-    by_value: Mapping[tuple[str, Value], Operation],
+    history: Sequence[Operation], final: Mapping[str, Sequence[Value]], by_value: Mapping[tuple[str, Value], Operation]
 ) -> Edges:
     """Return who must come before whom: by values that were read, overwritten or not yet seen, and by real time."""
     place = {operation.id: number for number, operation in enumerate(history)}

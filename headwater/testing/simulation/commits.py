@@ -11,10 +11,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-from headwater.errors import (
-    CommitStateUnknownError,
-    LanceNamespaceError,
-)
+from headwater.errors import CommitStateUnknownError, LanceNamespaceError
 from headwater.metastore import Metastore
 from headwater.metastore.commit import log, slot_rebuild
 from headwater.metastore.commit.transaction import Transaction
