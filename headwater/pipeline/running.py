@@ -17,10 +17,18 @@ from headwater.pipeline.executors import NO_PROGRESS
 from headwater.pipeline.facts import gather, inferred, moment_of, schema_of, storage_of, view_input, wanted_properties
 from headwater.pipeline.file_values import naming_section
 from headwater.pipeline.grammar import Pipeline, TableSpec, ViewSpec
-from headwater.pipeline.jobs import Report, backfill, ingest_found, late_warnings, publish, stream_of
+from headwater.pipeline.jobs import (
+    Report,
+    backfill,
+    ingest_found,
+    late_warnings,
+    open_catalog,
+    opened_engine,
+    publish,
+    stream_of,
+)
 from headwater.pipeline.keeping import index
 from headwater.pipeline.live.live_runs import LiveReaders, begin_again, take_live, where_next, with_live_tables
-from headwater.pipeline.opening import open_catalog, opened_engine
 from headwater.pipeline.planning import (
     ALTER,
     BACKFILL,

@@ -28,7 +28,7 @@ from headwater.streams.layout import LANCE
 from headwater.streams.log.stored_events import Share
 from headwater.streams.reading.change_feed import INSERT, changes, grouped, readers, set_reader, walked
 from headwater.streams.reading.position_views import collected, view_at
-from headwater.streams.reading.scan_tasks import read_touched, read_untouched
+from headwater.streams.reading.table_reads import read_touched, read_untouched
 from headwater.streams.serving.copy_rows import filtered
 from headwater.streams.serving.serving_copy import Lake, open_version
 from headwater.streams.stream_lookup import Stream, another, open_stream

@@ -17,8 +17,7 @@ from headwater.pipeline import read_pipeline, run_pipeline
 from headwater.pipeline.grammar import Pipeline
 from headwater.pipeline.live.debezium_reader import PYTHON, engine_orders, engine_settings, table_columns
 from headwater.pipeline.live.live_runs import begin_source_again
-from headwater.pipeline.live.live_source import LiveState
-from headwater.pipeline.live.offsets import live_state
+from headwater.pipeline.live.live_source import LiveState, live_state
 from headwater.pipeline.live.source_specs import DebeziumSpec
 from headwater.streams.definition import define
 from headwater.streams.sources import postgres

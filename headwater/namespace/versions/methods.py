@@ -28,7 +28,7 @@ from headwater.namespace.versions.maintenance import Cleaned, Optimized, Version
 from headwater.namespace.versions.operations import FoundVersion, NewVersion
 from headwater.namespace.versions.ranges import parse_ranges
 from headwater.registries.folders import is_place
-from headwater.tables.commit.compaction import optimize
+from headwater.tables.commit.committer import optimize
 from headwater.tables.layout import empty_trash
 
 GRACE_SECONDS = 600.0

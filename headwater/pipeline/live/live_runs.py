@@ -19,8 +19,17 @@ from headwater.catalog.streams import CatalogStream
 from headwater.errors import ConcurrentModificationError, InvalidInputError, LanceNamespaceError
 from headwater.pipeline.grammar import Pipeline, Source
 from headwater.pipeline.jobs import Report, summed
-from headwater.pipeline.live.live_source import LiveBatch, LiveContext, LiveReader, LiveSpec, LiveState
-from headwater.pipeline.live.offsets import forget, keep, live_state, prepare
+from headwater.pipeline.live.live_source import (
+    LiveBatch,
+    LiveContext,
+    LiveReader,
+    LiveSpec,
+    LiveState,
+    forget,
+    keep,
+    live_state,
+    prepare,
+)
 from headwater.streams.log.landing import LandingReport
 from headwater.streams.sources.formats import total
 from headwater.wording import many

@@ -27,7 +27,7 @@ from headwater.streams.log.stored_events import Share
 from headwater.streams.reading.change_feed import AFTER, BEFORE, DELETE, INSERT, changes
 from headwater.streams.reading.fresh_reads import read, same_rows, whole_state
 from headwater.streams.reading.position_views import PositionView, collected, view_at
-from headwater.streams.reading.scan_tasks import read_touched, read_untouched
+from headwater.streams.reading.table_reads import read_touched, read_untouched
 from headwater.streams.rows.column_casts import cast_values
 from headwater.streams.rows.input_rows import as_json
 from headwater.streams.rows.row_keys import KeyIndex

@@ -16,8 +16,7 @@ from typing import Any, Protocol
 
 from headwater.errors import LanceNamespaceError
 from headwater.testing.simulation import commits, streams, versions
-from headwater.testing.simulation.checker import OK, UNKNOWN, Operation
-from headwater.testing.simulation.commits import Commits, SmallLimits
+from headwater.testing.simulation.commits import OK, UNKNOWN, Commits, Operation, SmallLimits
 from headwater.testing.simulation.scheduler import (
     HAS_GREENLETS,
     GreenletBaton,
