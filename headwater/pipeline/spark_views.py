@@ -264,7 +264,7 @@ class _Frames:
         rows = self._some(self._read(name), name)
         return rows.unionByName(self._some(changed[name], name)) if name in changed else rows
 
-    def tables(self, keys: Any) -> dict[str, Any]:
+    def tables(self, keys: object) -> dict[str, Any]:
         """The rows that the view's SQL needs for some keys: those of the anchor that have them, and all others."""
         slicing, anchor = self._slicing, self._slicing.anchor
         columns = [F.col(quoted(name)) for name in slicing.columns[anchor] or self._schemas[anchor].names[:1]]

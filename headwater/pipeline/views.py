@@ -220,7 +220,7 @@ class _Slices:
         """The columns of a table that are needed: one at least, for its rows to count."""
         return list(columns[name]) or self.schemas[name].names[:1]
 
-    def _read(self, name: str, columns: Mapping[str, Sequence[str]], wanted: Mapping[str, Any]) -> pa.Table:
+    def _read(self, name: str, columns: Mapping[str, Sequence[str]], wanted: Mapping[str, object]) -> pa.Table:
         """The rows of a table that have wanted values (and perhaps others)."""
         table, conditions = self.at[name], []
         for column, values in wanted.items():

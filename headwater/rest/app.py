@@ -16,7 +16,6 @@ import contextlib
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import Any
 
 from lance_namespace import LanceNamespace
 from starlette.routing import BaseRoute, Mount, Router
@@ -249,7 +248,7 @@ class AtOnce:
         """Return True for the address of a look-up, as far as can be told without its route."""
         return url.startswith(b"/v1/") and (ASKED[0] in url or ASKED[1] in url)
 
-    def answer(self, scope: Mapping[str, Any], body: bytes) -> list[bytes] | None:
+    def answer(self, scope: Mapping[str, object], body: bytes) -> list[bytes] | None:
         """Return the answer's headers after the status line, and its body; None: it takes more than memory."""
         if len(body) > FREE:
             return None

@@ -51,7 +51,7 @@ PAYLOAD = ',"payload":'
 class EngineProcess:
     """The process of the engine, and its lines."""
 
-    def __init__(self, command: Sequence[str], orders: Mapping[str, Any], scratch: Path, clock: Clock) -> None:
+    def __init__(self, command: Sequence[str], orders: Mapping[str, object], scratch: Path, clock: Clock) -> None:
         self._scratch = scratch
         self._clock = clock
         self._log = (scratch / "log").open("wb")
@@ -288,14 +288,14 @@ def column_type(schema: Mapping[str, Any]) -> Any:
     return PLAIN.get(kind, pa.string())
 
 
-def table_columns(schema: Mapping[str, Any], sequence: tuple[str, ...]) -> dict[str, Any]:
+def table_columns(schema: Mapping[str, object], sequence: tuple[str, ...]) -> dict[str, Any]:
     """Return the columns of the rows in an envelope, with those of the envelope that order its changes."""
     row = fields_of(schema).get("after") or fields_of(schema).get("before") or {}
     found = {name: column_type(each) for name, each in fields_of(row).items() if name not in OFFERED}
     return {**found, **{name: PLACES[name] for name in sequence}}
 
 
-def key_columns(schema: Mapping[str, Any] | None) -> tuple[str, ...]:
+def key_columns(schema: Mapping[str, object] | None) -> tuple[str, ...]:
     """Return the columns of the key; none of a table without one."""
     return tuple(fields_of(schema)) if schema is not None else ()
 

@@ -147,7 +147,7 @@ class DltPart:
         return client.take(catalog, self.package.load_id, self.name, self.files, source, spec.checks)
 
 
-def _plain(value: Any) -> Any:
+def _plain(value: object) -> Any:
     return value.isoformat() if isinstance(value, datetime) else value
 
 

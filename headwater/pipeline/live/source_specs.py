@@ -60,7 +60,7 @@ class KafkaSpec:
         return found
 
 
-def parse_kafka(where: str, value: Any, into: str) -> KafkaSpec:
+def parse_kafka(where: str, value: object, into: str) -> KafkaSpec:
     """The value of `kafka =`; InvalidInput (13) says what is wrong in it."""
     where = f"{where}: kafka"
     values = as_mapping(value, where)
@@ -96,7 +96,7 @@ def _one_of(value: object, words: tuple[str, ...], where: str) -> str:
     return str(value)
 
 
-def _settings(value: Any, where: str) -> dict[str, str]:
+def _settings(value: object, where: str) -> dict[str, str]:
     found = {name: as_text(each, f"{where} {name}") for name, each in as_mapping(value, where).items()}
     for name, text in found.items():
         if name.removeprefix("kafka.") in FIXED:
@@ -135,7 +135,7 @@ class DltSpec:
         return found
 
 
-def parse_dlt(where: str, value: Any, into: str) -> DltSpec:
+def parse_dlt(where: str, value: object, into: str) -> DltSpec:
     """The value of `dlt =`; InvalidInput (13) says what is wrong in it."""
     where = f"{where}: dlt"
     values = {"source": value} if isinstance(value, str) else as_mapping(value, where)
@@ -245,7 +245,7 @@ class DebeziumSpec:
         return found
 
 
-def parse_debezium(where: str, value: Any, into: str) -> DebeziumSpec:
+def parse_debezium(where: str, value: object, into: str) -> DebeziumSpec:
     """The value of `debezium =`; InvalidInput (13) says what is wrong in it."""
     where = f"{where}: debezium"
     values = as_mapping(value, where)

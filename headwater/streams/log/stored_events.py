@@ -83,7 +83,7 @@ def read_bytes(store: Store, file: DataFile, whole: bool = True) -> Any:
         raise CorruptFileError(file.path, "a file of the change log is missing") from None
 
 
-def read_file(definition: Definition, rules: Rules, source: Any, key: str) -> tuple[Events, Codes]:
+def read_file(definition: Definition, rules: Rules, source: object, key: str) -> tuple[Events, Codes]:
     """One file's events in the order they are in it, and their rows' numbers."""
     return events_of(definition, rules, [_columns_of(definition, rules, source, key, None)])
 

@@ -78,7 +78,7 @@ class DebeziumChange:
 
 def take_debezium(
     definition: Definition,
-    data: Any,
+    data: object,
     apply_as_truncates: bool = False,
     time_unit: str | None = None,
     bad: Sequence[Quarantined] = (),
