@@ -339,7 +339,7 @@ def base_rows(lake: Lake, view: PositionView, rules: Rules, fragments: Sequence[
     names = base_names(view.stream.definition, view.base)
     dataset = open_version(lake, view.stream, view.base.version, view.base.manifest)
     there = [names[field.name] for field in rules.schema if field.name in names]
-    parts = None if fragments is None else [dataset.get_fragment(id) for id in fragments]
+    parts: Any = None if fragments is None else [dataset.get_fragment(id) for id in fragments]
     if not there:
         rows = dataset.count_rows() if parts is None else sum(each.count_rows() for each in parts)
         return in_schema(pa.table({"": pa.nulls(rows)}), rules, names)

@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from headwater.imports import lance
 from headwater.metastore import Transaction
 from headwater.names import ObjectId
 from headwater.store import KeyNotFoundError
@@ -129,7 +130,9 @@ def stage_backfill(
     return Publication(published, True, stream, tuple(staging.staged))
 
 
-def _planned(stream: Stream, dataset: Any, before: Published, head: tuple[int, str], size: int, most: int) -> Backfill:
+def _planned(
+    stream: Stream, dataset: lance.LanceDataset, before: Published, head: tuple[int, str], size: int, most: int
+) -> Backfill:
     """Batches of the fragments that were written before the function was, up to so many rows."""
     wanted = {each.name for each in stream.definition.derived}
     stale = [each for each in before.derived if each.name in wanted and each.stale_to >= 0]
@@ -237,7 +240,7 @@ def stage_indices(lake: Lake, tx: Transaction, path: Sequence[str], runner: Runn
     return Publication(published, True, stream, tuple(staging.staged))
 
 
-def complete_indices(lake: Lake, stream: Stream, staging: Staging, dataset: Any) -> None:
+def complete_indices(lake: Lake, stream: Stream, staging: Staging, dataset: lance.LanceDataset) -> None:
     """Add to the indices all rows that they lack."""
     with staging.indexing(dataset):
         dataset.optimize.optimize_indices()

@@ -232,7 +232,7 @@ def overwrite_partitions(committer: TableCommitter, table: TableHandle, added: l
     return committer.update(table, removed, updated, fragments)
 
 
-def _without(fragment: Any, wanted: Sequence[tuple[int, PartitionField]], keys: set[Any]) -> Any:
+def _without(fragment: lance.LanceFragment, wanted: Sequence[tuple[int, PartitionField]], keys: set[Any]) -> Any:
     """Return the fragment without its rows of some partitions; None if no row is left."""
     columns = list({field.column for _, field in wanted})
     rows = fragment.scanner(columns=columns, with_row_address=True).to_table()
