@@ -71,7 +71,7 @@ def _suggesting(function: Callable[..., object], near: Near) -> Callable[..., ob
     asked = next(name for name, text in function.__annotations__.items() if text == NAME)
 
     @functools.wraps(function)
-    def call(self: Any, *args: Any, **options: Any) -> Any:
+    def call(self: object, *args: object, **options: object) -> Any:
         try:
             return function(self, *args, **options)
         except (TableNotFoundError, NamespaceNotFoundError) as error:
@@ -105,7 +105,7 @@ def _checking(function: Callable[..., object]) -> Callable[..., object]:
     tests: dict[str, tuple[Test, str]] | None = None  # made by the first call, when all names of a module are there
 
     @functools.wraps(function)
-    def call(self: Any, *args: Any, **options: Any) -> Any:
+    def call(self: object, *args: object, **options: object) -> Any:
         nonlocal tests
         if tests is None:
             tests = _tests(function, names)
@@ -161,7 +161,7 @@ def _test(kind: object) -> Test | None:
 
 
 def _either(tests: list[Test]) -> Test:
-    def test(value: Any) -> bool:
+    def test(value: object) -> bool:
         for each in tests:  # noqa: SIM110  # a generator costs more than the tests
             if each(value):
                 return True
@@ -179,7 +179,7 @@ def _holds(value: object, within: Test | None) -> bool:
     return all(within(each) for each in value)
 
 
-def _is_text(value: Any) -> bool:
+def _is_text(value: object) -> bool:
     return isinstance(value, str) and (value.isascii() or not any("\ud800" <= char <= "\udfff" for char in value))
 
 
@@ -200,6 +200,6 @@ SIMPLE: dict[object, Test] = {
 }
 
 
-def _shown(value: Any) -> str:
+def _shown(value: object) -> str:
     """Return a value for a message, in plain characters and not too long."""
     return f"{type(value).__name__} ({ascii(value)[:SHOWN]})"

@@ -15,7 +15,7 @@ from mcp.server.stdio import stdio_server
 from msgspec import Meta
 
 import headwater
-from headwater.agents.answers import MAX_BYTES, MAX_ROWS
+from headwater.agents.catalog_tools import MAX_BYTES, MAX_ROWS
 from headwater.cli.output import visible
 from headwater.errors import InvalidInputError, LanceNamespaceError, ServiceUnavailableError
 from headwater.workers import Host, Pool, WorkerLimits
@@ -61,8 +61,7 @@ class AskedSearch(AskedTool):
 
 class AskedQuery(AskedTool):
     sql: Annotated[
-        str,
-        Meta(description="One SELECT in Spark SQL over tables by their names, such as SELECT * FROM prod.users"),
+        str, Meta(description="One SELECT in Spark SQL over tables by their names, such as SELECT * FROM prod.users")
     ]
     dialect: Annotated[str, Meta(description="The language of the SELECT: spark, or duckdb")] = "spark"
     limit: Limit = 100

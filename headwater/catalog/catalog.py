@@ -13,11 +13,19 @@ from lance_namespace import LanceNamespace
 
 from headwater import notebook
 from headwater.arguments import check_options, checked, suggesting
-from headwater.catalog.object_lookup import Name, ObjectLookup
 from headwater.catalog.table import CatalogTable
 from headwater.catalog.table_parts import near_name, new_rows
 from headwater.catalog.transactions import MAX_RUNS, Batch, CatalogTransaction, run
-from headwater.catalog.transport import Moment, Remote, Transport, follow_log, read_log, transport_of
+from headwater.catalog.transport import (
+    Moment,
+    Name,
+    ObjectLookup,
+    Remote,
+    Transport,
+    follow_log,
+    read_log,
+    transport_of,
+)
 from headwater.config import Opening, Target
 from headwater.errors import InvalidInputError, LanceNamespaceError, NamespaceNotFoundError
 from headwater.metastore import LogEntry

@@ -17,7 +17,7 @@ from headwater.errors import LanceNamespaceError, UnsupportedOperationError
 from headwater.names import ObjectId
 from headwater.namespace.metastore import MetastoreNamespace
 from headwater.namespace.requests import parse_request
-from headwater.namespace.transactions.appended_rows import commit, session_of
+from headwater.namespace.transactions.open_transactions import commit, session_of
 from headwater.retry import retry
 
 MAX_RUNS = 100

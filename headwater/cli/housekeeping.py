@@ -26,18 +26,13 @@ from headwater.clock import SystemClock
 from headwater.config import default_target, resolve
 from headwater.config import init as make
 from headwater.config import repair as mend
-from headwater.errors import (
-    InvalidInputError,
-    LanceNamespaceError,
-    NamespaceNotFoundError,
-    UnsupportedOperationError,
-)
+from headwater.errors import InvalidInputError, LanceNamespaceError, NamespaceNotFoundError, UnsupportedOperationError
 from headwater.imports import when_used
 from headwater.metastore import Collected
 from headwater.names import format_name
 from headwater.namespace.abilities import abilities_of
 from headwater.namespace.versions import VersionProblem
-from headwater.spark.java_runtime import found_java, wheel_runtime
+from headwater.spark.build import found_java, wheel_runtime
 from headwater.store import is_local, probe
 from headwater.wording import many
 

@@ -24,12 +24,12 @@ from headwater.cli.output import confirm, show, show_record, show_records, size
 from headwater.config import ENGINE_KEYS, load_profile
 from headwater.errors import InvalidInputError
 from headwater.imports import when_used
-from headwater.pipeline import jobs, keeping, undoing
+from headwater.pipeline import children, jobs, keeping
 from headwater.pipeline.checking import check_pipeline, try_views
+from headwater.pipeline.executors import NO_PROGRESS
 from headwater.pipeline.grammar import Pipeline, read_pipeline
 from headwater.pipeline.lineage import DOWNSTREAM, UPSTREAM, downstream, drawing, export_lineage, open_lineage, upstream
 from headwater.pipeline.planning import WAITS, Plan, place_of
-from headwater.pipeline.progress import NO_PROGRESS
 from headwater.pipeline.run_records import run_of, runs
 from headwater.pipeline.running import plan_pipeline, run_pipeline
 from headwater.pipeline.watching import SignalledStop, watch, watch_pipeline
@@ -277,7 +277,7 @@ def maintain(args: argparse.Namespace) -> int:
 
 def undo_source(args: argparse.Namespace) -> int:
     def act(spark: object, catalog: Catalog, tell: Progress) -> jobs.Report:
-        return undoing.undo_source(spark, catalog, args.table, args.source, args.file, args.digest)
+        return children.undo_source(spark, catalog, args.table, args.source, args.file, args.digest)
 
     return _job(args, f"undo {args.table or args.source}", act)
 

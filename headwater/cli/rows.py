@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.csv
 import pyarrow.parquet
 
-from headwater.catalog.file_rows import read_file
+from headwater.catalog.table_parts import read_file
 from headwater.cli.output import print_grid, show
 from headwater.cli.target import moment_of, open_table
 from headwater.decoding.arrow import read_arrow

@@ -112,12 +112,7 @@ def _end(buffer: pa.Buffer, count: int) -> bytes:
 
 
 def _checked_reader(
-    buffer: pa.Buffer,
-    accept: Accept | None,
-    bounds: Bounds,
-    what: str,
-    blocks: int | None = None,
-    alone: bool = False,
+    buffer: pa.Buffer, accept: Accept | None, bounds: Bounds, what: str, blocks: int | None = None, alone: bool = False
 ) -> pa.RecordBatchReader:
     with reading(what):
         size, is_packed = _walk(buffer, bounds, blocks, alone)

@@ -139,7 +139,7 @@ class HeadwaterClient(JobClientBase, WithStateSync):
             if self.has(table):
                 self.catalog.drop_table(list(self.name_of(table)))
 
-    def verify_schema(self, only_tables: Iterable[str] | None = None, new_jobs: Any = None) -> Any:
+    def verify_schema(self, only_tables: Iterable[str] | None = None, new_jobs: object = None) -> Any:
         """Raise for what a stream table cannot do, before a job runs."""
         found = super().verify_schema(only_tables, new_jobs)
         for table in found:
@@ -152,11 +152,11 @@ class HeadwaterClient(JobClientBase, WithStateSync):
         return found
 
     def update_stored_schema(
-        self, only_tables: Iterable[str] | None = None, expected_update: Any = None, force: bool = False
+        self, only_tables: Iterable[str] | None = None, expected_update: object = None, force: bool = False
     ) -> Any:
         return super().update_stored_schema(only_tables, expected_update, force)
 
-    def create_load_job(self, table: Any, file_path: str, load_id: str, restore: bool = False) -> WaitingJob:
+    def create_load_job(self, table: object, file_path: str, load_id: str, restore: bool = False) -> WaitingJob:
         return WaitingJob(file_path)
 
     # The commit --------------------------------------------------------------------------------------------------
@@ -203,13 +203,7 @@ class HeadwaterClient(JobClientBase, WithStateSync):
         return self._load_of(self.prepare_load_table(table))
 
     def take(
-        self,
-        tx: Catalog,
-        load_id: str,
-        table: str,
-        paths: Sequence[str],
-        source: str,
-        checks: Sequence[Check] = (),
+        self, tx: Catalog, load_id: str, table: str, paths: Sequence[str], source: str, checks: Sequence[Check] = ()
     ) -> LandingReport:
         """Take the files of one table inside an open transaction."""
         load, columns = self.load_of(table), self.columns_of(table)
@@ -304,7 +298,7 @@ class HeadwaterClient(JobClientBase, WithStateSync):
             return []
         return list(catalog[list(self.name_of(table))].to_arrow(filter=filter).to_pylist())
 
-    def _load_of(self, table: Mapping[str, Any]) -> TableLoad:
+    def _load_of(self, table: Mapping[str, object]) -> TableLoad:
         with _terminal():
             return load_of(table)
 
@@ -344,7 +338,7 @@ class KeptPackages:
         self.packages.append(Package(client, load_id, kept))
 
 
-def _schema_info(kept: Mapping[str, Any] | None) -> StorageSchemaInfo | None:
+def _schema_info(kept: Mapping[str, object] | None) -> StorageSchemaInfo | None:
     return None if kept is None else StorageSchemaInfo(**kept, inserted_at=datetime.fromtimestamp(0, UTC))
 
 
@@ -353,7 +347,7 @@ class HeadwaterDestination(Destination[HeadwaterConfiguration, HeadwaterClient])
 
     spec = HeadwaterConfiguration
 
-    def __init__(self, catalog: Any = None, **config: Any) -> None:
+    def __init__(self, catalog: object = None, **config: object) -> None:
         super().__init__(catalog=catalog, destination_name=config.pop("destination_name", "headwater"), **config)
 
     @property

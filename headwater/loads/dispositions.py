@@ -89,7 +89,7 @@ def load_of(table: Mapping[str, Any]) -> TableLoad:
     )
 
 
-def _having(columns: Mapping[str, Mapping[str, Any]], hint: str) -> tuple[str, ...]:
+def _having(columns: Mapping[str, Mapping[str, object]], hint: str) -> tuple[str, ...]:
     return tuple(name for name, column in columns.items() if column.get(hint))
 
 

@@ -15,7 +15,7 @@ destination = when_used("headwater.loads.destination")
 INTO = "{dataset}.{table}"
 
 
-def dlt_destination(catalog: str | Catalog, into: str = INTO, publish: bool = True, **config: Any) -> Any:
+def dlt_destination(catalog: str | Catalog, into: str = INTO, publish: bool = True, **config: object) -> Any:
     """Return a catalog as a destination of dlt, for `dlt.pipeline(destination=...)`.
 
     `catalog`: a path, an address, a profile, or an open `Catalog` with transactions.

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import pyarrow as pa
 
 from headwater.catalog import Catalog, CatalogTable
-from headwater.catalog.object_lookup import Name
+from headwater.catalog.transport import Name
 from headwater.config import look, resolve
 from headwater.decoding.files import read_folder
 from headwater.errors import InvalidInputError, InvalidTableStateError, UnsupportedOperationError

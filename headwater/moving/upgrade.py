@@ -17,12 +17,7 @@ from itertools import pairwise
 
 from headwater.clock import Clock, SystemClock
 from headwater.config import look, resolve
-from headwater.errors import (
-    ConcurrentModificationError,
-    CorruptFileError,
-    InvalidInputError,
-    NamespaceNotFoundError,
-)
+from headwater.errors import ConcurrentModificationError, CorruptFileError, InvalidInputError, NamespaceNotFoundError
 from headwater.metastore import Metastore, Transaction
 from headwater.metastore.commit.root_kinds import DIRECTORY_MARKER, UPGRADE_MARKER, RootKind
 from headwater.metastore.records.layout import FORMAT_KEY, is_own_folder

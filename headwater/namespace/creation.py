@@ -190,11 +190,7 @@ class Creation:
         return self.create_table(declared.id, CreateMode.CREATE, {}, reader, {}, declared)
 
     def _create_over(
-        self,
-        found: Table,
-        properties: Mapping[str, str],
-        reader: pa.RecordBatchReader,
-        options: Mapping[str, str],
+        self, found: Table, properties: Mapping[str, str], reader: pa.RecordBatchReader, options: Mapping[str, str]
     ) -> Created:
         """Overwrite of a table that has data: its next version has only these rows and this schema."""
         handle = self._handle(found, options)

@@ -25,13 +25,7 @@ class DirectoryNamespace(RegisteredNamespace):
         store = open_directory(self.properties)
         registry, records = open_registry(self.properties, store, clock)
         super().__init__(
-            registry,
-            records,
-            store,
-            self.properties.root,
-            clock,
-            self.properties.delimiter,
-            self.properties.storage,
+            registry, records, store, self.properties.root, clock, self.properties.delimiter, self.properties.storage
         )
 
     def abilities(self) -> CatalogAbilities:

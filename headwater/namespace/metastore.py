@@ -36,8 +36,13 @@ from headwater.namespace.mirror import Mirror, MirrorState
 from headwater.namespace.registered import RegisteredNamespace
 from headwater.namespace.registry_kinds import MetastoreProperties, parse_metastore_properties
 from headwater.namespace.requests import parse_request
-from headwater.namespace.transactions.appended_rows import collect_rows, fit_rows, restore_version, stage_rows
-from headwater.namespace.transactions.open_transactions import OpenTransactions
+from headwater.namespace.transactions.open_transactions import (
+    OpenTransactions,
+    collect_rows,
+    fit_rows,
+    restore_version,
+    stage_rows,
+)
 from headwater.namespace.transactions.ref_changes import RefEdit, RefFiles, changed_tables, settled
 from headwater.namespace.versions import VersionProblem
 from headwater.namespace.versions.maintenance import unfinished_drop
@@ -343,10 +348,7 @@ class MetastoreNamespace(RegisteredNamespace):
         return catalog_location(self._lake())
 
     def publish(
-        self,
-        ids: Sequence[ObjectId],
-        lineage: Mapping[str, Mapping[str, object]] | None = None,
-        runner: Runner = HERE,
+        self, ids: Sequence[ObjectId], lineage: Mapping[str, Mapping[str, object]] | None = None, runner: Runner = HERE
     ) -> list[Published]:
         """Publish stream tables at one slot, that of the open transaction if there is one.
 

@@ -175,10 +175,7 @@ class Operations(NameLists):
         place = self._choose_place(id, location)
         if not properties and self.registry.capabilities.properties:
             properties = plans.own_properties(stored_metadata(self.store, place))
-        table = self.run(
-            _with_parent(id),
-            lambda facts: self._plan_register(facts, id, place, mode, properties),
-        )
+        table = self.run(_with_parent(id), lambda facts: self._plan_register(facts, id, place, mode, properties))
         if self._markers is not None:
             self._markers.reveal(place)
         return table

@@ -348,11 +348,15 @@ class RegisteredNamespace(VersionMethods, DataMethods):
             raise ConcurrentModificationError(f"{table.id} was created by another writer: insert again.") from None
         return api.InsertIntoTableResponse(num_inserted_rows=counted.rows, version=version)
 
-    def create_materialized_view(self, request: object) -> api.CreateMaterializedViewResponse:
+    def create_materialized_view(
+        self, request: api.CreateMaterializedViewRequest
+    ) -> api.CreateMaterializedViewResponse:
         """Unsupported (0), whatever is asked for: a view's query is opaque to the catalog."""
         raise UnsupportedOperationError(NO_VIEWS)
 
-    def refresh_materialized_view(self, request: object) -> api.RefreshMaterializedViewResponse:
+    def refresh_materialized_view(
+        self, request: api.RefreshMaterializedViewRequest
+    ) -> api.RefreshMaterializedViewResponse:
         """Unsupported (0), as no view can be created."""
         raise UnsupportedOperationError(NO_VIEWS)
 

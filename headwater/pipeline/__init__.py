@@ -4,13 +4,13 @@ pipeline.toml -- grammar --> Pipeline -- facts, planning --> Plan -- running -->
 """
 
 from headwater.pipeline.checking import check_pipeline, try_views
+from headwater.pipeline.children import undo_source as undo
 from headwater.pipeline.first_file import first_file
 from headwater.pipeline.grammar import Pipeline, parse_pipeline, read_pipeline
 from headwater.pipeline.jobs import Report, backfill, export, import_files, ingest, publish
 from headwater.pipeline.keeping import index, maintain
 from headwater.pipeline.planning import Plan, Step
 from headwater.pipeline.running import Run, plan_pipeline, run_pipeline
-from headwater.pipeline.undoing import undo_source as undo
 from headwater.pipeline.watching import watch, watch_pipeline
 
 __all__ = [

@@ -17,8 +17,8 @@ from headwater.pipeline.file_values import naming_section
 from headwater.pipeline.grammar import Pipeline, TableSpec, ViewSpec, ViewTest, in_order
 from headwater.pipeline.planning import inputs_of
 from headwater.pipeline.running import identified
-from headwater.pipeline.slices import Run as RunSql
 from headwater.pipeline.view_tables import check_named
+from headwater.pipeline.views import Run as RunSql
 from headwater.pipeline.views import Say, naming_view, run_sql
 from headwater.sql.embedded import opened
 from headwater.sql.spark_parser import UnsupportedSqlError, table_names

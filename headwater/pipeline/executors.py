@@ -5,6 +5,8 @@ a part of a batch does, tasks prepare the other parts again with the columns tha
 
 A batch of a streaming DataFrame is taken once. It is known by its query and its number, which Spark keeps in the
 checkpoint and repeats after a failure. The table records the batch in the transaction that lands its rows.
+
+A display of progress that shows nothing. The command line has others (cli/pipeline.py).
 """
 
 from __future__ import annotations
@@ -18,7 +20,6 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from headwater.catalog.streams import CatalogStream
 from headwater.errors import ConcurrentModificationError, InvalidInputError, error_for
 from headwater.metastore import Transaction
-from headwater.pipeline.progress import NO_PROGRESS
 from headwater.streams.definition import from_properties
 from headwater.streams.log.landing import APPEND, UPSERT, BatchOrigin, Landed, Landing, LandingReport, rows_so_far
 from headwater.streams.log.prepared_landing import EvolvedError, PreparedLanding
@@ -34,6 +35,23 @@ from headwater.work.runners import Progress
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
+
+
+class NoProgress:
+    """A display that shows nothing."""
+
+    def stage(self, name: str, tasks: int, bytes: int = 0) -> None:
+        """Do nothing."""
+
+    def step(self, tasks: int = 1, rows: int = 0, bytes: int = 0) -> None:
+        """Do nothing."""
+
+    def at(self, done: int, of: int) -> None:
+        """Do nothing."""
+
+
+NO_PROGRESS = NoProgress()
+
 
 ROW_BYTES = 200
 """A row of a file takes about this many bytes."""

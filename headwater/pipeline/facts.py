@@ -25,7 +25,7 @@ from headwater.streams.definition import DERIVED, Definition, Derived, derived_o
 from headwater.streams.log.source_ledger import LedgerEntry
 from headwater.streams.rows.column_types import common
 from headwater.streams.rows.input_rows import given
-from headwater.streams.serving.user_functions import is_there
+from headwater.streams.serving.derived_columns import is_there
 from headwater.streams.sources.debezium import PLAIN, DebeziumChange, messages, parse
 from headwater.streams.sources.files import SourceFile, find_files, read_lines, read_rows
 from headwater.streams.table_functions import TABLE_FUNCTION, made_of, names_function

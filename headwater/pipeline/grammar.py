@@ -17,37 +17,35 @@ from typing import Any
 import pyarrow as pa
 
 from headwater.errors import InvalidInputError
-from headwater.pipeline.child_tables import (
-    CHILD,
-    NOT_OF_CHILDREN,
-    check_plain,
-    child_columns,
-    child_function,
-    parents_first,
-)
 from headwater.pipeline.file_values import (
+    CHILD,
     ENV,
+    NOT_OF_CHILDREN,
     as_mapping,
     as_tables,
     as_text,
     as_texts,
     check_distinct,
     check_names,
+    check_plain,
+    child_columns,
+    child_function,
     filled_in,
     merged,
     naming_section,
     overlaid,
+    parents_first,
     section_of,
 )
 from headwater.pipeline.hooks import Hooks, check_hooks
-from headwater.pipeline.live.kinds import KINDS
 from headwater.pipeline.live.live_source import TABLE as ANY_TABLE
 from headwater.pipeline.live.live_source import LiveSpec, feeds
+from headwater.pipeline.live.source_specs import KINDS
 from headwater.schema_text import parse_schema, parse_type
 from headwater.sql.spark_parser import names_in, parse_condition, parse_query
 from headwater.streams.definition import DERIVED, define
 from headwater.streams.log.checks import EXPECT, Check
-from headwater.streams.serving.user_functions import with_folder
+from headwater.streams.serving.derived_columns import with_folder
 from headwater.streams.sources.formats import FORMATS, check_format
 from headwater.streams.table_functions import TABLE_FUNCTION, TableFunction, table_function_of
 from headwater.tables.indices import index_type

@@ -1,14 +1,18 @@
 """Jobs: each a function of a session, a catalog and a table that answers a report.
 
 `spark`: a Spark session, a `Runner` of one with its own `driver_rows`, or None, which does all work in this process.
+
+Opening what a run works with: the catalog of a pipeline, and the session of its engine.
 """
 
 from __future__ import annotations
 
 import os
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any
 
 from headwater import moving
@@ -16,14 +20,13 @@ from headwater.catalog import Catalog
 from headwater.catalog.streams import CatalogStream
 from headwater.catalog.transactions import metastore_of
 from headwater.catalog.transport import Remote
-from headwater.errors import (
-    InvalidInputError,
-    UnsupportedOperationError,
-)
+from headwater.config import load_profile
+from headwater.errors import InvalidInputError, UnsupportedOperationError
 from headwater.imports import when_used
-from headwater.pipeline.executors import ingest_files, ingest_frame, ingest_stream
+from headwater.pipeline.executors import NO_PROGRESS, ingest_files, ingest_frame, ingest_stream
 from headwater.pipeline.facts import is_taken
-from headwater.pipeline.progress import NO_PROGRESS
+from headwater.pipeline.grammar import Pipeline
+from headwater.pipeline.views import Say
 from headwater.rest.remote_streams import RemoteStream
 from headwater.streams.log.checks import Check
 from headwater.streams.log.landing import LandingReport as Landed
@@ -375,3 +378,30 @@ def published_by_server(
     if lineage:
         raise UnsupportedOperationError("Lineage of one's own is recorded where the catalog's root is opened.")
     return list(lake.publish([stream.id.names for stream in streams]))
+
+
+engine_session = when_used("headwater.spark.engine_session")
+
+
+def open_catalog(pipeline: Pipeline) -> tuple[Catalog, bool]:
+    """The catalog of a pipeline, and whether it is there: a profile, or a metastore at a path relative to the file."""
+    name = pipeline.catalog
+    if "://" not in name and load_profile(name) is None:
+        name = str(pipeline.folder / Path(name).expanduser())
+    catalog = Catalog(name)
+    check_here(catalog)
+    metastore_of(catalog.namespace)
+    return catalog, catalog.is_there
+
+
+@contextmanager
+def opened_engine(
+    pipeline: Pipeline, catalog: Catalog, spark: object, say: Say, needed: Collection[object] = (True,)
+) -> Iterator[object]:
+    """Yield the session that a run works in; None: it works in this process, or nothing is `needed`."""
+    engine = pipeline.engine.chosen(None, None, os.environ)
+    if not needed or (spark is None and not engine.is_spark):
+        yield None
+        return
+    with engine_session.engine_session(engine, spark, metastore_of(catalog.namespace).location(), say) as session:
+        yield session

@@ -20,10 +20,10 @@ from headwater.catalog.table_parts import index_type_of
 from headwater.catalog.transactions import metastore_of
 from headwater.errors import InvalidInputError
 from headwater.names import parse_name
+from headwater.pipeline.executors import NO_PROGRESS
 from headwater.pipeline.facts import indexed
 from headwater.pipeline.jobs import Report, check_here, open_lake, runner_for, stream_of, summed
 from headwater.pipeline.planning import is_indexed
-from headwater.pipeline.progress import NO_PROGRESS
 from headwater.streams.layout import HISTORY
 from headwater.tables.indices import BUILD_OPTIONS, index_type
 from headwater.work import Runner

@@ -153,11 +153,7 @@ class Plan:
 
 
 def make_plan(
-    pipeline: Pipeline,
-    facts: Facts,
-    select: Sequence[str] = (),
-    full_refresh: Sequence[str] = (),
-    again: bool = False,
+    pipeline: Pipeline, facts: Facts, select: Sequence[str] = (), full_refresh: Sequence[str] = (), again: bool = False
 ) -> Plan:
     """The plan of a run: of all tables and views, or of those selected; those refreshed are made anew.
 

@@ -6,7 +6,7 @@ They run in the worker of the driver, with the runner of the jar that called. `h
 from __future__ import annotations
 
 from headwater.catalog.transactions import metastore_of
-from headwater.pipeline import undoing
+from headwater.pipeline import children
 from headwater.pipeline.jobs import ingest, publish, stream_of
 from headwater.spark.catalog import Connection
 from headwater.spark.stream_writes import catalog_at
@@ -32,7 +32,7 @@ def ingest_files(runner: Runner, connection: Connection, table: TableHandle, arg
 
 
 def undo_source(runner: Runner, connection: Connection, table: TableHandle, arguments: Json) -> Json:
-    done = undoing.undo_source(
+    done = children.undo_source(
         runner, catalog_at(connection.home), table.name, arguments.get("source"), arguments.get("file")
     )
     return {"position": done.position, "version": done.version}

@@ -13,6 +13,7 @@ import pyarrow as pa
 from headwater.catalog import Catalog
 from headwater.errors import ConcurrentModificationError, InvalidInputError, LanceNamespaceError
 from headwater.pipeline.children import expand, publish_families
+from headwater.pipeline.executors import NO_PROGRESS
 from headwater.pipeline.facts import gather, inferred, moment_of, schema_of, storage_of, view_input, wanted_properties
 from headwater.pipeline.file_values import naming_section
 from headwater.pipeline.grammar import Pipeline, TableSpec, ViewSpec
@@ -21,12 +22,13 @@ from headwater.pipeline.jobs import (
     backfill,
     ingest_found,
     late_warnings,
+    open_catalog,
+    opened_engine,
     publish,
     stream_of,
 )
 from headwater.pipeline.keeping import index
 from headwater.pipeline.live.live_runs import LiveReaders, begin_again, take_live, where_next, with_live_tables
-from headwater.pipeline.opening import open_catalog, opened_engine
 from headwater.pipeline.planning import (
     ALTER,
     BACKFILL,
@@ -44,7 +46,6 @@ from headwater.pipeline.planning import (
     inputs_of,
     make_plan,
 )
-from headwater.pipeline.progress import NO_PROGRESS
 from headwater.pipeline.run_records import RunRecord, record_failure, recorded
 from headwater.pipeline.view_tables import MadeView, make_anew, remember
 from headwater.pipeline.views import Say, ViewMoment, check_view, make_view
@@ -52,7 +53,7 @@ from headwater.spark.failures import naming_failures
 from headwater.streams.definition import Definition, Derived, define, derived_of
 from headwater.streams.log.checks import try_checks
 from headwater.streams.rows.column_types import common
-from headwater.streams.serving.user_functions import beside, planned_identity
+from headwater.streams.serving.derived_columns import beside, planned_identity
 from headwater.streams.sources.files import find_files
 from headwater.streams.sources.intake import Intake
 from headwater.wording import many

@@ -1,6 +1,6 @@
 """Views of many rows: Spark runs the SQL over rows that executors read, and executors write what differs.
 
-The driver sees no row, but for up to `driver_rows` rows of small views and of changed keys (see slices). A larger
+The driver sees no row, but for up to `driver_rows` rows of small views and of changed keys (see views). A larger
 result is compared with the view's present state by a join on the keys, and the differences land in one transaction.
 By slices, the changes, their keys and the rows of those are frames: executors read the inputs as a whole, and only the
 groups of changed keys are computed, compared and written. See docs/design/023-views-in-slices.md.
@@ -24,16 +24,6 @@ from headwater.imports import when_used
 from headwater.pipeline.executors import ingest_frame
 from headwater.pipeline.file_values import naming_section
 from headwater.pipeline.grammar import ViewSpec
-from headwater.pipeline.slices import (
-    COLLECTED,
-    COMPUTED,
-    ROW,
-    WANTED,
-    SlicePlan,
-    changed_rows,
-    check_same_columns,
-    plan_slices,
-)
 from headwater.pipeline.view_tables import (
     BY_SPARK,
     VIEW_SOURCE,
@@ -42,6 +32,16 @@ from headwater.pipeline.view_tables import (
     check_named,
     land,
     view_table,
+)
+from headwater.pipeline.views import (
+    COLLECTED,
+    COMPUTED,
+    ROW,
+    WANTED,
+    SlicePlan,
+    changed_rows,
+    check_same_columns,
+    plan_slices,
 )
 from headwater.spark.failures import is_refused
 from headwater.spark.table_frames import Readable, changes_frame, frame_of, readable
@@ -264,7 +264,7 @@ class _Frames:
         rows = self._some(self._read(name), name)
         return rows.unionByName(self._some(changed[name], name)) if name in changed else rows
 
-    def tables(self, keys: Any) -> dict[str, Any]:
+    def tables(self, keys: object) -> dict[str, Any]:
         """The rows that the view's SQL needs for some keys: those of the anchor that have them, and all others."""
         slicing, anchor = self._slicing, self._slicing.anchor
         columns = [F.col(quoted(name)) for name in slicing.columns[anchor] or self._schemas[anchor].names[:1]]

@@ -19,13 +19,12 @@ from headwater.catalog import Catalog
 from headwater.catalog.transactions import metastore_of
 from headwater.clock import Clock
 from headwater.errors import InvalidInputError, LanceNamespaceError, ServiceUnavailableError
+from headwater.pipeline.executors import NO_PROGRESS
 from headwater.pipeline.facts import is_taken
 from headwater.pipeline.grammar import Pipeline
-from headwater.pipeline.jobs import Report, ingest_found, open_lake, publish, stream_of
+from headwater.pipeline.jobs import Report, ingest_found, open_catalog, open_lake, opened_engine, publish, stream_of
 from headwater.pipeline.live.live_runs import LiveReaders, chosen, take_live
-from headwater.pipeline.opening import open_catalog, opened_engine
 from headwater.pipeline.planning import Plan
-from headwater.pipeline.progress import NO_PROGRESS
 from headwater.pipeline.run_records import recorded
 from headwater.pipeline.running import Run, carry_out, plan_pipeline
 from headwater.streams.sources.files import SourceFile, find_files

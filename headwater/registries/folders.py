@@ -19,12 +19,7 @@ from headwater.errors import InvalidInputError, InvalidTableStateError
 from headwater.lance_manifest import metadata_of
 from headwater.model import Table
 from headwater.names import ObjectId
-from headwater.registries.layout import (
-    DEREGISTERED_MARKER,
-    MARKER_BODY,
-    RESERVED_MARKER,
-    is_reserved,
-)
+from headwater.registries.layout import DEREGISTERED_MARKER, MARKER_BODY, RESERVED_MARKER, is_reserved
 from headwater.store import Store, file_uri_path, is_file_uri, storage_error
 from headwater.tables.layout import TABLE_FOLDERS, VERSIONS, discard_files, newest_manifest
 

@@ -34,12 +34,7 @@ from headwater.errors import (
 )
 from headwater.names import DELIMITER, ObjectId, check_delimiter, format_name, object_id
 from headwater.namespace.abilities import CatalogAbilities
-from headwater.namespace.requests import (
-    AlterNamespaceRequest,
-    RenameNamespaceRequest,
-    format_moment,
-    parse_request,
-)
+from headwater.namespace.requests import AlterNamespaceRequest, RenameNamespaceRequest, format_moment, parse_request
 from headwater.namespace.versions import Cleaned, Optimized
 from headwater.references import follow
 from headwater.rest.call import UNREAD
@@ -127,18 +122,18 @@ class CompleteRestNamespace(RestNamespace):
     def update_field_metadata(self, request: ln.UpdateFieldMetadataRequest) -> ln.UpdateFieldMetadataResponse:
         return self._ask(self._tables.update_field_metadata, self._route(request.id), request)
 
-    def query_table(self, request: object) -> Any:
+    def query_table(self, request: ln.QueryTableRequest) -> ln.QueryTableResponse:
         found = self._read(super().query_table, "query_table", request)
         return ln.QueryTableResponse(data=bytes(found)) if isinstance(found, bytes | bytearray) else found
 
-    def count_table_rows(self, request: object) -> Any:
+    def count_table_rows(self, request: ln.CountTableRowsRequest) -> ln.CountTableRowsResponse:
         found = self._read(super().count_table_rows, "count_table_rows", request)
         return ln.CountTableRowsResponse(count=found) if isinstance(found, int) else found
 
-    def explain_table_query_plan(self, request: object) -> str:
+    def explain_table_query_plan(self, request: ln.ExplainTableQueryPlanRequest) -> str:
         return str(self._read(super().explain_table_query_plan, "explain_table_query_plan", request))
 
-    def analyze_table_query_plan(self, request: object) -> str:
+    def analyze_table_query_plan(self, request: ln.AnalyzeTableQueryPlanRequest) -> str:
         return str(self._read(super().analyze_table_query_plan, "analyze_table_query_plan", request))
 
     def _read(self, native: Callable[[Any], Any], operation: str, request: Any) -> Any:

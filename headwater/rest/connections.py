@@ -5,7 +5,7 @@
 - Connections have a maximum; the last few are for `/health` alone, so that it answers under pressure.
 
 uvicorn itself offers a keep-alive timeout and a limit that also turns health checks away; h11 has a size limit for
-heads, httptools has none, and neither has a deadline. A look-up that is in memory is answered here (`at_once.py`).
+heads, httptools has none, and neither has a deadline. A look-up that is in memory is answered here (`app.py`).
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ import msgspec
 from starlette.types import Scope
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
-from headwater.rest.at_once import AtOnce
+from headwater.rest.app import AtOnce
 from headwater.rest.body import ARRIVED
 from headwater.rest.settings import Limits
 

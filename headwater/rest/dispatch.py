@@ -21,12 +21,7 @@ from lance_namespace import LanceNamespace
 
 from headwater.adapter import adapt
 from headwater.clock import SystemClock
-from headwater.errors import (
-    InvalidInputError,
-    NamespaceNotFoundError,
-    TableTagNotFoundError,
-    UnsupportedOperationError,
-)
+from headwater.errors import InvalidInputError, NamespaceNotFoundError, TableTagNotFoundError, UnsupportedOperationError
 from headwater.imports import warm
 from headwater.names import ROOT, ObjectId
 from headwater.namespace.abilities import CatalogAbilities, abilities_of

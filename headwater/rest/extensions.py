@@ -47,7 +47,7 @@ from headwater.verbs.verb import Verb, VerbSession, require
 
 Handler = Callable[[LanceNamespace, Call], Any]
 FOLLOW = "FollowLog"
-"""The operation whose answer goes on while the caller listens (`event_streams.py`)."""
+"""The operation whose answer goes on while the caller listens (`endpoint.py`)."""
 ANY_UNDO = Permission.WRITE | Permission.DROP | Permission.MANAGE
 """The rights that suffice for every step of an undo."""
 _KINDS = {int: ParameterKind.INT, bool: ParameterKind.BOOL, dict: ParameterKind.MAP, list: ParameterKind.LIST}

@@ -15,12 +15,7 @@ from dataclasses import asdict, dataclass, replace
 import msgspec
 
 from headwater.clock import Clock
-from headwater.errors import (
-    CommitStateUnknownError,
-    ConcurrentModificationError,
-    CorruptFileError,
-    InvalidInputError,
-)
+from headwater.errors import CommitStateUnknownError, ConcurrentModificationError, CorruptFileError, InvalidInputError
 from headwater.rest.settings import IDEMPOTENCY
 from headwater.retry import ATTEMPTS, retry
 from headwater.store import KeyNotFoundError, PutMode, Store, create, memory_store

@@ -31,9 +31,8 @@ from headwater.rest.body import DisconnectedError
 from headwater.rest.call import KEY, Call, call_of
 from headwater.rest.origin import address_of, check_site, networks
 from headwater.rest.remote_client import is_remote, refused, reroute
-from headwater.rest.reply import RouteError, refusal
+from headwater.rest.reply import RouteError, Run, refusal, send_reply
 from headwater.rest.routes import Match, RouteTable
-from headwater.rest.sending import Run, send_reply
 from headwater.rest.settings import Buckets, Running, Settings
 from headwater.rest.status_pages import Metrics
 

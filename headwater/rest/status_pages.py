@@ -23,8 +23,7 @@ from starlette.types import Receive, Scope, Send
 
 from headwater.errors import ServiceUnavailableError
 from headwater.rest.call import KEY
-from headwater.rest.reply import Headers, Reply
-from headwater.rest.sending import send_reply
+from headwater.rest.reply import Headers, Reply, send_reply
 
 BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
 CONFLICT = 14

@@ -17,7 +17,7 @@ import pyarrow as pa
 from headwater.catalog.transactions import metastore_of
 from headwater.errors import InvalidInputError, TableVersionNotFoundError
 from headwater.names import format_name
-from headwater.namespace.transactions.appended_rows import session_of
+from headwater.namespace.transactions.open_transactions import session_of
 from headwater.spark import following, fresh, protocol, stream
 from headwater.spark.catalog import Connection, connect, schema_from
 from headwater.spark.fresh import opened

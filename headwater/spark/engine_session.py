@@ -23,8 +23,8 @@ from urllib.parse import urlsplit
 from headwater.clock import unique_hex
 from headwater.errors import InvalidInputError, ServiceUnavailableError, UnsupportedOperationError
 from headwater.imports import when_used
+from headwater.spark.build import require_java
 from headwater.spark.failures import SEND, failure, naming_failures
-from headwater.spark.java_runtime import require_java
 from headwater.spark.session import own_settings
 from headwater.spark.wire_values import Json
 from headwater.store import is_local, open_store
@@ -38,10 +38,7 @@ if TYPE_CHECKING:
 
 pyspark = when_used("pyspark")
 Say = Callable[[str], None]
-INSIDE = {
-    "spark.sql.ansi.enabled": "true",
-    "spark.sql.session.timeZone": "UTC",
-}
+INSIDE = {"spark.sql.ansi.enabled": "true", "spark.sql.session.timeZone": "UTC"}
 """The settings of SQL that a run works with, whatever the session beside it has."""
 DEFAULTS = {
     "spark.sql.execution.arrow.maxRecordsPerBatch": "65536",

@@ -28,7 +28,7 @@ from headwater.streams.layout import LANCE
 from headwater.streams.log.stored_events import Share
 from headwater.streams.reading.change_feed import INSERT, changes, grouped, readers, set_reader, walked
 from headwater.streams.reading.position_views import collected, view_at
-from headwater.streams.reading.scan_tasks import read_touched, read_untouched
+from headwater.streams.reading.table_reads import read_touched, read_untouched
 from headwater.streams.serving.copy_rows import filtered
 from headwater.streams.serving.serving_copy import Lake, open_version
 from headwater.streams.stream_lookup import Stream, another, open_stream
@@ -111,8 +111,7 @@ class Followed:
         """A reader has read up to a position."""
         if readers(self.snapshot, self.stream).get(name) != position:
             self.lake.metastore.run(
-                lambda tx: set_reader(tx, self.stream, name, position),
-                f"reader {name} of {self.name}",
+                lambda tx: set_reader(tx, self.stream, name, position), f"reader {name} of {self.name}"
             )
 
 
@@ -308,7 +307,7 @@ def latest(
     position = start[POSITION]
     deltas = deltas_of(log, position, max(position, log.last if last is None else last))
     rows = steps = 0
-    for group in grouped(deltas) if deltas else ():
+    for group in grouped(deltas):
         if _is_undo(group) and not is_changes and not _skips(options):
             raise InvalidTableStateError(
                 f"Position {group[-1].position} of {log.name} takes rows back (an undo), and a stream of rows "

@@ -32,7 +32,7 @@ from headwater.streams.log.stored_events import Share
 from headwater.streams.reading.change_feed import changes, walked
 from headwater.streams.reading.fresh_reads import count, read
 from headwater.streams.reading.position_views import PositionView, newest_published, view_at
-from headwater.streams.reading.scan_tasks import read_bucket, read_touched, read_untouched
+from headwater.streams.reading.table_reads import read_bucket, read_touched, read_untouched
 from headwater.streams.serving.serving_copy import Lake, lake, open_version
 from headwater.streams.stream_lookup import Stream, is_stream_table, open_stream
 from headwater.tables.columns.fields import ROW_ADDRESS, ROW_ID

@@ -23,7 +23,7 @@ from headwater.spark.stream import unread_from
 from headwater.spark.wire_values import Json
 from headwater.tables import indices
 from headwater.tables.columns.alter import commit_column, fill_fragment
-from headwater.tables.commit import compaction as compact
+from headwater.tables.commit import committer as compact
 from headwater.tables.commit.history import timestamps
 from headwater.tables.handle import TableHandle
 

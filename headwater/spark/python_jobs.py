@@ -23,7 +23,7 @@ from headwater.imports import when_used
 from headwater.names import parse_name
 from headwater.spark.access_file import ACCESS_FILE, ENVIRONMENT, options_of, read_access
 from headwater.spark.wire_values import Json, table_of
-from headwater.streams.serving.user_functions import Iterating
+from headwater.streams.serving.derived_columns import Iterating
 from headwater.tables.columns.alter import fill_fragment
 from headwater.types import arrow_type, convert
 from headwater.work import Task, runner_of

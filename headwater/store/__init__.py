@@ -1,8 +1,16 @@
 """Seam 1, the object store: bytes at keys, on a local directory, in memory, or on an object store."""
 
 from headwater.store.local import LocalStore, storage_error
-from headwater.store.local_paths import file_uri_path, is_file_uri, local_path
-from headwater.store.object_stores import ObjectStore, is_local, is_there, memory_store, open_store
+from headwater.store.object_stores import (
+    ObjectStore,
+    file_uri_path,
+    is_file_uri,
+    is_local,
+    is_there,
+    local_path,
+    memory_store,
+    open_store,
+)
 from headwater.store.seam import (
     Abilities,
     Entry,

@@ -21,8 +21,7 @@ import pyarrow as pa
 from headwater.errors import InvalidInputError, TableColumnNotFoundError
 from headwater.metastore.records.deltas import log_retention
 from headwater.schema_text import parse_schema, parse_type
-from headwater.streams.fold.events import Rules
-from headwater.streams.fold.watermark import parse_lateness
+from headwater.streams.fold.events import Rules, parse_lateness
 from headwater.streams.log.checks import Check, check_property_names, checks_of
 from headwater.streams.rows.column_types import can_be_kept, can_be_key, can_be_sequence, widens
 from headwater.tables.columns.fields import ROW_ADDRESS, ROW_ID

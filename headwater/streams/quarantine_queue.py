@@ -20,12 +20,7 @@ from headwater.metastore.commit.table_parts import FIRST_VERSION
 from headwater.streams.definition import Definition
 from headwater.streams.fold.fold import fold
 from headwater.streams.layout import QUARANTINE, sibling
-from headwater.streams.log.batches import EventBatch, shape
-from headwater.streams.log.checks import Check, with_own
-from headwater.streams.log.landing import APPEND, UPSERT, BatchOrigin, Landed, Landing, LandingReport
-from headwater.streams.log.landing import checked as check_batch
-from headwater.streams.log.log_files import read_log, readable_positions
-from headwater.streams.log.quarantine import (
+from headwater.streams.log.batches import (
     CHECKS,
     COLUMNS,
     KIND,
@@ -34,11 +29,17 @@ from headwater.streams.log.quarantine import (
     QUEUE,
     RETRY_OF,
     SCHEMA,
+    EventBatch,
     batch_of,
     has_quarantine,
     quarantine,
+    shape,
     write_rows,
 )
+from headwater.streams.log.checks import Check, with_own
+from headwater.streams.log.landing import APPEND, UPSERT, BatchOrigin, Landed, Landing, LandingReport
+from headwater.streams.log.landing import checked as check_batch
+from headwater.streams.log.log_files import read_log, readable_positions
 from headwater.streams.log.undo import void
 from headwater.streams.reading.fresh_reads import state_of_keys
 from headwater.streams.reading.position_views import view_at

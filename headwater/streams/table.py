@@ -9,10 +9,7 @@ from functools import wraps
 from typing import Any, TypeVar, cast
 
 from headwater.arguments import checked
-from headwater.errors import (
-    ConcurrentModificationError,
-    InvalidInputError,
-)
+from headwater.errors import ConcurrentModificationError, InvalidInputError
 from headwater.metastore import Metastore, Reading, Transaction
 from headwater.names import format_name
 from headwater.streams.definition import Definition, define, to_properties, with_properties
@@ -293,17 +290,8 @@ class StreamTable(QuarantineQueue):
         position = max((delta.position or 0 for delta in landed.deltas), default=0) or self.position
         batch = landed.batch
         assert batch is not None
-        return LandingReport(
-            position,
-            landed.rows,
-            landed.quarantined,
-            False,
-            batch.added,
-            batch.widened,
-            batch.discarded,
-            landed.checks,
-            landed.too_late,
-        )
+        changed = batch.added, batch.widened, batch.discarded
+        return LandingReport(position, landed.rows, landed.quarantined, False, *changed, landed.checks, landed.too_late)
 
     def _position_of(self, taken: LedgerEntry) -> int:
         """Return the position of a batch; of a collected one, the first position that it can have had."""
@@ -402,21 +390,18 @@ class StreamTable(QuarantineQueue):
             return stage_backfill(self._lake(), tx, self.path, rows, batch, runner)
 
         for version in itertools.count():
-            done = self.run(work, f"backfill {self.name}")
-            if done is not None:
-                finish(self._lake(), done)
+            made = self._maintained(work, f"backfill {self.name}")
             if runner is not HERE:
                 forget_backfill(self._lake(), self.path)
-            if done is None or rows is not None:
-                return version + (done is not None)
+            if not made or rows is not None:
+                return version + made
         raise AssertionError("unreachable")
 
     def compact(self, runner: Runner = HERE) -> bool:
         """Write fragments of the serving copy again that have lost many rows; False: there were none."""
-        done = self.run(lambda tx: stage_compaction(self._lake(), tx, self.path, runner), f"compact {self.name}")
-        if done is not None:
-            finish(self._lake(), done)
-        return done is not None
+        return self._maintained(
+            lambda tx: stage_compaction(self._lake(), tx, self.path, runner), f"compact {self.name}"
+        )
 
     def create_index(
         self, column: str, type: str, name: str | None = None, runner: Runner = HERE, **options: object
@@ -425,17 +410,20 @@ class StreamTable(QuarantineQueue):
 
         `runner`: the place in which its pieces are built.
         """
-        done = self.run(
+        return self._maintained(
             lambda tx: stage_index(self._lake(), tx, self.path, column, type, name, options, runner),
             f"index {column} of {self.name}",
         )
-        if done is not None:
-            finish(self._lake(), done)
-        return done is not None
 
     def update_indices(self, runner: Runner = HERE) -> bool:
         """Add to the indices of the serving copy the rows that they lack; False: they lack none."""
-        done = self.run(lambda tx: stage_indices(self._lake(), tx, self.path, runner), f"indices of {self.name}")
+        return self._maintained(
+            lambda tx: stage_indices(self._lake(), tx, self.path, runner), f"indices of {self.name}"
+        )
+
+    def _maintained(self, work: Callable[[Transaction], Publication | None], message: str) -> bool:
+        """Commit a version that `work` stages and give its manifest the final name; False: it staged none."""
+        done = self.run(work, message)
         if done is not None:
             finish(self._lake(), done)
         return done is not None

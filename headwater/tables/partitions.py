@@ -344,7 +344,7 @@ def list_partitions(table: TableHandle) -> list[list[str | None]]:
     ]
 
 
-def _of_fragment(dataset: lance.LanceDataset, fragment: Any, wanted: Wanted) -> Iterator[Values]:
+def _of_fragment(dataset: lance.LanceDataset, fragment: lance.LanceFragment, wanted: Wanted) -> Iterator[Values]:
     kinds = [dataset.schema.field(field.column).type for _, field in wanted]
     known = {(part.field, part.transform, part.width): part for part in parts_of(fragment.metadata)}
     parts = [known.get((id, field.transform, field.width)) for id, field in wanted]

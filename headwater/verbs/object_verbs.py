@@ -18,7 +18,7 @@ from headwater.metastore.records.objects import time_of
 from headwater.metastore.state.slot_views import part_text
 from headwater.paging import page
 from headwater.streams.definition import STREAM, Definition, from_properties
-from headwater.streams.serving.user_functions import without_folders
+from headwater.streams.serving.derived_columns import without_folders
 from headwater.verbs.verb import (
     NOTHING,
     ObjectRequest,

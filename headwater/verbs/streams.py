@@ -39,7 +39,7 @@ from headwater.streams.rows.input_rows import (
     unpack_types,
     without_rows,
 )
-from headwater.streams.serving.user_functions import without_folders
+from headwater.streams.serving.derived_columns import without_folders
 from headwater.streams.sources.files import SourceFile
 from headwater.streams.sources.formats import check_format, check_target, total
 from headwater.streams.table import StreamTable

@@ -17,12 +17,7 @@ import msgspec
 import pyarrow as pa
 from lance_namespace import LanceNamespace
 
-from headwater.errors import (
-    InvalidInputError,
-    NamespaceNotFoundError,
-    TableNotFoundError,
-    TableVersionNotFoundError,
-)
+from headwater.errors import InvalidInputError, NamespaceNotFoundError, TableNotFoundError, TableVersionNotFoundError
 from headwater.metastore import Transaction
 from headwater.metastore.commit.table_parts import DELTA_FORMAT
 from headwater.metastore.records.objects import lifecycle_of, time_of
@@ -107,11 +102,7 @@ def create(session: VerbSession, request: CreateNamedVersion) -> None:
 
 
 def make_version(
-    namespace: LanceNamespace,
-    id: ObjectId,
-    version: str,
-    rows: pa.RecordBatchReader,
-    define: Callable[[], Definition],
+    namespace: LanceNamespace, id: ObjectId, version: str, rows: pa.RecordBatchReader, define: Callable[[], Definition]
 ) -> None:
     """Create a version of a stream table by a definition, or of a Lance table, whose first rows these are."""
     can = abilities_of(namespace)

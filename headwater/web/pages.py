@@ -29,8 +29,8 @@ from headwater.rest.page.page_facts import (
     SnapshotFacts,
 )
 from headwater.rest.routes import Permission
-from headwater.web import access_pages, sql_pages, table_pages, work_pages
-from headwater.web.charts import BARS, LINE, number, small
+from headwater.web import access_pages, queries, table_pages, work_pages
+from headwater.web.drawings import BARS, LINE, number, small
 from headwater.web.visit import NAMESPACE, TABLE, Page, Visit
 
 MAX_FOUND = 200
@@ -378,7 +378,7 @@ VIEWS: dict[str, Callable[[Visit], Page]] = {
     "snapshots": snapshots_page,
     "server": server_page,
     "access": access_pages.access_page,
-    "sql": sql_pages.sql_page,
+    "sql": queries.sql_page,
     "runs": work_pages.runs_page,
     "lineage": work_pages.lineage_page,
 }

@@ -33,12 +33,10 @@ from headwater.rest.body import DisconnectedError
 from headwater.rest.call import KEY, Call
 from headwater.rest.middleware import no_route
 from headwater.rest.origin import is_loopback, networks, speaks_for
-from headwater.rest.reply import Headers, Reply, RouteError, clean
-from headwater.rest.sending import send_reply
+from headwater.rest.reply import Headers, Reply, RouteError, clean, send_reply
 from headwater.rest.settings import Buckets, Running
 from headwater.web import access_pages, pages
-from headwater.web.cookies import Sessions, cookie_of, set_cookie
-from headwater.web.visit import Links, Page, Visit, own_path, segments
+from headwater.web.visit import Links, Page, Sessions, Visit, cookie_of, own_path, segments, set_cookie
 
 Fields = Callable[[Visit], Mapping[str, Any]]
 

@@ -25,8 +25,7 @@ from headwater.rest.page.page_facts import (
     VersionFacts,
 )
 from headwater.rest.routes import Permission
-from headwater.web.charts import number
-from headwater.web.drawings import Point, draw, plot
+from headwater.web.drawings import Point, draw, number, plot
 from headwater.web.queries import FEW, MAX_ROWS, MAX_TEXT, Query, read_query, run, select_from, snippets
 from headwater.web.visit import Page, Visit
 from headwater.web.work_pages import failing

@@ -14,7 +14,7 @@ import pyarrow as pa
 import pytest
 
 import headwater
-from headwater.agents.answers import MAX_BYTES, MAX_ROWS, AgentAnswer, as_json, cells
+from headwater.agents.catalog_tools import MAX_BYTES, MAX_ROWS, AgentAnswer, as_json, cells
 from headwater.agents.serving import TOOLS
 from headwater.config import connect
 from headwater.rest.server import start_in_thread

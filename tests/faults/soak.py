@@ -25,7 +25,7 @@ from pathlib import Path
 from typing import Any
 
 from headwater.testing.bucket_server import BucketServer
-from headwater.testing.simulation.checker import OK, Operation, Value, check_lists, check_snapshots
+from headwater.testing.simulation.commits import OK, Operation, Value, check_lists, check_snapshots
 from tests.children import PROCESSES
 from tests.faults import soak_writers as work
 from tests.faults.processes import kill

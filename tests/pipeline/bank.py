@@ -17,7 +17,7 @@ import pytest
 
 from headwater.catalog import Catalog
 from headwater.errors import LanceNamespaceError
-from headwater.pipeline.live.offsets import live_state
+from headwater.pipeline.live.live_source import live_state
 from tests.pipeline.live_servers import PATIENCE_S, LiveServer
 
 SETUP = """

@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from headwater.errors import ServiceUnavailableError
 from headwater.pipeline.grammar import Pipeline, read_pipeline
-from headwater.pipeline.live import kinds
+from headwater.pipeline.live import source_specs
 from headwater.pipeline.live.live_source import LiveBatch, LiveContext
 from headwater.pipeline.live.live_tables import RowsPart
 
@@ -104,9 +104,9 @@ into = "raw.{table}"
 @contextmanager
 def listed(folder: Path, text: str = TEXT, **lists: Listed) -> Iterator[Pipeline]:
     """Write a pipeline file of these lists, and let the grammar know their kind."""
-    parse = kinds.KINDS
+    parse = source_specs.KINDS
     LISTS.update(lists)
-    kinds.KINDS["listed"] = lambda where, value, into: ListedSpec(value)  # type: ignore[index]
+    source_specs.KINDS["listed"] = lambda where, value, into: ListedSpec(value)  # type: ignore[index]
     try:
         (folder / "pipeline.toml").write_text(text)
         yield read_pipeline(folder / "pipeline.toml")

@@ -16,7 +16,7 @@ from headwater.catalog import Catalog
 from headwater.cli import main
 from headwater.errors import ConcurrentModificationError, InvalidInputError
 from headwater.pipeline import plan_pipeline, publish, read_pipeline, run_pipeline, running
-from headwater.streams.serving.user_functions import modules_of
+from headwater.streams.serving.derived_columns import modules_of
 from headwater.work.tasks import load_modules
 
 pytest.importorskip("duckdb")

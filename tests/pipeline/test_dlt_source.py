@@ -14,7 +14,7 @@ from headwater import Catalog
 from headwater.errors import InvalidInputError, ServiceUnavailableError
 from headwater.pipeline import parse_pipeline, read_pipeline, run_pipeline, watch_pipeline
 from headwater.pipeline.live import dlt_reader
-from headwater.pipeline.live.offsets import live_state
+from headwater.pipeline.live.live_source import live_state
 from headwater.pipeline.run_records import runs
 
 TEXT = """

@@ -30,8 +30,8 @@ from headwater.pipeline import plan_pipeline, read_pipeline
 from headwater.pipeline.grammar import parse_pipeline
 from headwater.pipeline.planning import place_of
 from headwater.pipeline.watching import Resident, SignalledStop, served_metrics, watch_pipeline
+from headwater.spark import build as java
 from headwater.spark import engine_session as engines
-from headwater.spark import java_runtime as java
 from headwater.spark.failures import failure
 from headwater.streams.serving.serving_copy import CatalogLocation
 from headwater.work import EMBEDDED, LocalRunner, Where

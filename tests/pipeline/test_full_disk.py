@@ -13,7 +13,7 @@ import pytest
 from headwater.catalog import Catalog
 from headwater.errors import InternalError
 from headwater.pipeline import run_pipeline
-from headwater.pipeline.live.offsets import live_state
+from headwater.pipeline.live.live_source import live_state
 from headwater.pipeline.run_records import runs
 from tests.pipeline.listed_source import Listed, listed
 

@@ -17,7 +17,7 @@ from headwater.pipeline import backfill, plan_pipeline, publish, run_pipeline, u
 from headwater.pipeline.grammar import read_pipeline
 from headwater.rest.server import start_in_thread
 from headwater.streams.definition import derived_of
-from headwater.streams.serving.user_functions import identity, planned_identity
+from headwater.streams.serving.derived_columns import identity, planned_identity
 
 PIPELINE = """
 [pipeline]

@@ -19,7 +19,7 @@ from headwater import Catalog
 from headwater.errors import InvalidInputError, ServiceUnavailableError
 from headwater.pipeline import parse_pipeline, read_pipeline, run_pipeline, watch_pipeline
 from headwater.pipeline.live import kafka_reader
-from headwater.pipeline.live.offsets import live_state
+from headwater.pipeline.live.live_source import live_state
 from headwater.streams.sources import kafka
 from headwater.streams.sources.kafka import after, begun, check_partitions, checked_offsets, next_ranges
 from tests.pipeline.mock_kafka import MockKafka

@@ -14,10 +14,9 @@ from headwater.errors import ConcurrentModificationError, InvalidInputError, Ser
 from headwater.pipeline import plan_pipeline, run_pipeline, watch_pipeline
 from headwater.pipeline.grammar import parse_pipeline
 from headwater.pipeline.live import live_runs
-from headwater.pipeline.live.live_commit import commit_batch
-from headwater.pipeline.live.live_source import LiveBatch, LiveState, feeds
+from headwater.pipeline.live.live_runs import commit_batch
+from headwater.pipeline.live.live_source import LiveBatch, LiveState, feeds, live_state, prepare
 from headwater.pipeline.live.live_tables import RowsPart
-from headwater.pipeline.live.offsets import live_state, prepare
 from headwater.pipeline.run_records import runs
 from tests.pipeline.listed_source import COLUMNS, TEXT, Listed, ListedReader, listed
 

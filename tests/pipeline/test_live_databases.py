@@ -22,7 +22,7 @@ from headwater.catalog import Catalog
 from headwater.errors import ServiceUnavailableError
 from headwater.pipeline import read_pipeline, run_pipeline
 from headwater.pipeline.live import postgres_copy
-from headwater.pipeline.live.offsets import live_state
+from headwater.pipeline.live.live_source import live_state
 from tests.pipeline.bank import (
     SETUP,
     TABLES,

@@ -15,13 +15,10 @@ from headwater.errors import InvalidInputError, ServiceUnavailableError, Unsuppo
 from headwater.imports import when_used
 from headwater.pipeline import read_pipeline, run_pipeline
 from headwater.pipeline.grammar import Pipeline
-from headwater.pipeline.live.debezium_columns import table_columns
-from headwater.pipeline.live.debezium_reader import PYTHON
-from headwater.pipeline.live.debezium_settings import engine_orders, engine_settings
-from headwater.pipeline.live.debezium_spec import DebeziumSpec
+from headwater.pipeline.live.debezium_reader import PYTHON, engine_orders, engine_settings, table_columns
 from headwater.pipeline.live.live_runs import begin_source_again
-from headwater.pipeline.live.live_source import LiveState
-from headwater.pipeline.live.offsets import live_state
+from headwater.pipeline.live.live_source import LiveState, live_state
+from headwater.pipeline.live.source_specs import DebeziumSpec
 from headwater.streams.definition import define
 from headwater.streams.sources import postgres
 from headwater.streams.sources.formats import take_alone

@@ -15,9 +15,8 @@ from headwater.catalog import Catalog
 from headwater.pipeline.facts import moment_of
 from headwater.pipeline.grammar import ViewSpec
 from headwater.pipeline.planning import OTHER_DIALECT, sql_digest, why_whole
-from headwater.pipeline.slices import _Slices
 from headwater.pipeline.view_tables import MadeView, remember
-from headwater.pipeline.views import ViewMoment, make_view
+from headwater.pipeline.views import ViewMoment, _Slices, make_view
 from headwater.sql.slicing import NotInSlicesError, slicing_of
 
 duckdb = pytest.importorskip("duckdb")

@@ -23,8 +23,8 @@ from headwater.cli.main import main
 from headwater.errors import ConcurrentModificationError, InvalidInputError
 from headwater.pipeline import ingest, undo, watch
 from headwater.pipeline.watching import SignalledStop
-from headwater.streams.sources.file_digests import digest_of_file
 from headwater.streams.sources.files import find_files
+from headwater.streams.sources.source_files import digest_of_file
 
 CHECKOUT = Path(__file__).parents[2]
 ROWS = 300

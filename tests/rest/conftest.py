@@ -17,7 +17,7 @@ from cryptography.x509.oid import NameOID
 
 from headwater import DirectoryNamespace
 from headwater.config import init, resolve
-from headwater.rest import event_streams
+from headwater.rest import endpoint
 from headwater.rest.server import RunningServer, start_in_thread
 from headwater.rest.settings import Settings
 from tests.rest.samples import Certificate, Serve
@@ -83,4 +83,4 @@ def http(server: RunningServer) -> Iterator[httpx.Client]:
 @pytest.fixture(autouse=True)
 def short_streams(monkeypatch: pytest.MonkeyPatch) -> None:
     """Streams of events end at once: a test that walks all routes does not wait for their five minutes."""
-    monkeypatch.setattr(event_streams, "STREAM_SECONDS", 0.05)
+    monkeypatch.setattr(endpoint, "STREAM_SECONDS", 0.05)

@@ -20,7 +20,7 @@ from headwater import DirectoryNamespace
 from headwater.errors import InvalidInputError, ServiceUnavailableError
 from headwater.namespace.abilities import CatalogAbilities
 from headwater.rest.connections import MAX_JOINED, AnswerWriter
-from headwater.rest.sending import SlowReaders
+from headwater.rest.reply import SlowReaders
 from headwater.rest.settings import Limits, Settings
 from headwater.tables.scan.prune import FIRST_ROWS, MAX_ROWS, WINDOW_BYTES, next_size, row_windows
 from tests.rest.processes import ServeProcess

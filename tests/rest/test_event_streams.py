@@ -16,7 +16,7 @@ from headwater import webhooks as hooks
 from headwater.cli import commit_feed, main
 from headwater.clock import SystemClock
 from headwater.errors import InvalidInputError
-from headwater.rest import event_streams as streams
+from headwater.rest import endpoint as streams
 from headwater.rest.auth.keys import create_key
 from headwater.rest.dispatch import Dispatcher
 from headwater.rest.server import start_in_thread

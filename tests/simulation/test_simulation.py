@@ -9,7 +9,7 @@ import sys
 import pytest
 
 from headwater.testing.simulation import RunSettings, readable, shrink, simulate
-from headwater.testing.simulation.checker import (
+from headwater.testing.simulation.commits import (
     FAILED,
     OK,
     Operation,

@@ -11,7 +11,7 @@ import pytest
 from lance.optimize import Compaction, RewriteResult
 
 from headwater.names import ObjectId
-from headwater.tables.commit import compaction as compact
+from headwater.tables.commit import committer as compact
 from headwater.tables.commit.committer import fragment_from
 from headwater.tables.handle import TableHandle
 from headwater.tables.partitions import partitioned, parts_of

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from headwater.metastore import Metastore
-from headwater.streams.log.small_files import SmallFiles
+from headwater.streams.log.stored_events import SmallFiles
 
 
 @pytest.fixture

@@ -7,13 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from headwater.streams.sources import file_digests
-from headwater.streams.sources.file_digests import digest_of_file
+from headwater.streams.sources import source_files
+from headwater.streams.sources.source_files import digest_of_file
 
 
 def test_a_change_is_seen_though_name_size_and_time_stay(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(file_digests, "SETTLED_S", -1)
-    monkeypatch.setattr(file_digests, "RESTED_S", -1)
+    monkeypatch.setattr(source_files, "SETTLED_S", -1)
+    monkeypatch.setattr(source_files, "RESTED_S", -1)
     path = tmp_path / "a"
     path.write_text("one")
     os.utime(path, (1, 1))
@@ -31,8 +31,8 @@ def test_only_a_file_that_has_rested_is_known_by_its_marks(
     path.write_text("one")
     found = os.stat(path)
     if rests:
-        monkeypatch.setattr(file_digests, "SETTLED_S", -1)
-        monkeypatch.setattr(file_digests, "RESTED_S", -1)
+        monkeypatch.setattr(source_files, "SETTLED_S", -1)
+        monkeypatch.setattr(source_files, "RESTED_S", -1)
     before = digest_of_file(str(path))
     path.write_text("two")  # as through memory: the marks are those of before
     monkeypatch.setattr(os, "stat", lambda name, **_: found)
@@ -58,4 +58,4 @@ def test_a_new_file_is_read_again_once_when_it_has_settled_and_once_when_it_has_
 
 def digest_of_file_of(folder: Path, text: str) -> str:
     (folder / "other").write_text(text)
-    return file_digests._digest([str(folder / "other")])
+    return source_files._digest_of_files([str(folder / "other")])

@@ -14,9 +14,8 @@ from hypothesis import strategies as st
 
 from headwater.errors import InvalidInputError
 from headwater.metastore.records.deltas import parse_duration
-from headwater.streams.fold.events import Events, Rules, State, empty
+from headwater.streams.fold.events import BatchJudgement, Events, Rules, State, empty, line, parse_lateness
 from headwater.streams.fold.fold import apply, fold
-from headwater.streams.fold.watermark import BatchJudgement, line, parse_lateness
 from headwater.streams.serving.verify import remembered_digest
 from tests.streams.histories import History, arrow_events, histories, python_rows
 from tests.streams.oracle import Oracle, in_sequence, sorted_rows

@@ -16,7 +16,7 @@ from headwater.metastore import Metastore
 from headwater.streams.fold.events import Rules
 from headwater.streams.layout import HISTORY, sibling
 from headwater.streams.reading import change_feed
-from headwater.streams.reading.key_rounds import round_numbers
+from headwater.streams.reading.change_feed import round_numbers
 from headwater.streams.serving import scd2
 from headwater.streams.table import StreamTable
 from tests.streams.histories import History, histories

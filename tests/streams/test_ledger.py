@@ -10,7 +10,7 @@ from headwater.catalog import Catalog
 from headwater.errors import InvalidInputError
 from headwater.metastore import Metastore
 from headwater.streams.log.source_ledger import files_taken, level_of
-from headwater.streams.sources.file_digests import digest_of_file
+from headwater.streams.sources.source_files import digest_of_file
 from headwater.streams.table import StreamTable
 
 

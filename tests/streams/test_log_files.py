@@ -13,7 +13,7 @@ import pytest
 
 from headwater.metastore import Metastore
 from headwater.streams.definition import define
-from headwater.streams.log import small_files
+from headwater.streams.log import stored_events
 from headwater.streams.log.batches import shape
 from headwater.streams.log.log_files import encode_events
 from headwater.streams.log.stored_events import events_of, read_file
@@ -113,15 +113,15 @@ def test_verify_reads_files_that_this_process_has_kept(tmp_path: Path) -> None:
 
 def test_small_files_are_kept_up_to_a_number_and_a_size(monkeypatch: pytest.MonkeyPatch) -> None:
     table = pa.table({"a": [1, 2, 3]})
-    monkeypatch.setattr(small_files, "FILES", 3)
-    known = small_files.SmallFiles()
+    monkeypatch.setattr(stored_events, "FILES", 3)
+    known = stored_events.SmallFiles()
     for number in range(5):
         known.keep(f"f{number}", table)
         known.keep(f"f{number}", table)
     assert [known.get(f"f{number}") is None for number in range(5)] == [True, True, False, False, False]
-    monkeypatch.setattr(small_files, "BYTES", 2 * table.nbytes)
+    monkeypatch.setattr(stored_events, "BYTES", 2 * table.nbytes)
     known.keep("g", table)
     assert known.get("f3") is None
     assert known.get("f4") is not None
-    known.keep("large", pa.table({"a": range(small_files.LARGEST)}))
+    known.keep("large", pa.table({"a": range(stored_events.LARGEST)}))
     assert known.get("large") is None

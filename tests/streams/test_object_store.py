@@ -9,7 +9,7 @@ import pytest
 
 from headwater.metastore import Metastore
 from headwater.store import Entry, WrappedStore, memory_store
-from headwater.streams.sources import remote_files
+from headwater.streams.sources import source_files
 from headwater.streams.table import StreamTable
 
 
@@ -41,11 +41,11 @@ def test_a_file_of_a_store_without_etags_is_known_again_by_its_bytes(monkeypatch
             return (replace(entry, etag=None, modified_ms=0) for entry in super().list(prefix, after))
 
     store = Untagged(memory_store())
-    monkeypatch.setattr(remote_files, "open_store", lambda *_: store)
+    monkeypatch.setattr(source_files, "open_store", lambda *_: store)
     known = []
     for content in (b"one", b"two", b"one"):
         store.put("in/day.json", content)
         store.put("in/set.lance/data/a.lance", content)
-        known.append([file.digest for file in remote_files.find_remote("s3://bucket/in/*", {})])
+        known.append([file.digest for file in source_files.find_remote("s3://bucket/in/*", {})])
     assert known[0] == known[2]
     assert not set(known[0]) & set(known[1])

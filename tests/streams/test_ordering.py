@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from headwater.streams.log.parquet_encoding import by_dictionary, encode
+from headwater.streams.log.stored_events import by_dictionary, encode
 from headwater.streams.rows.row_keys import order_of
 
 COUNT = 3000

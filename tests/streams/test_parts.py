@@ -10,10 +10,10 @@ import pytest
 
 from headwater.metastore import Metastore
 from headwater.streams import StreamTable
-from headwater.streams.reading import fresh_reads, scan_tasks
+from headwater.streams.reading import fresh_reads, table_reads
 from headwater.streams.reading.fresh_reads import read
 from headwater.streams.reading.position_views import view_at
-from headwater.streams.reading.scan_tasks import read_touched, read_untouched
+from headwater.streams.reading.table_reads import read_touched, read_untouched
 from headwater.streams.serving.copy_rows import find_rows
 from headwater.streams.serving.serving_copy import open_version
 
@@ -125,10 +125,10 @@ def test_the_keys_of_a_tail_are_read_once_for_all_parts(metastore: Metastore, mo
     stream.upsert([{"id": 2}])
     opened, snapshot = stream.opened()
     lake, view = stream._lake(), view_at(snapshot, opened)
-    first = scan_tasks.TAIL_KEYS.of(lake, view)
+    first = table_reads.TAIL_KEYS.of(lake, view)
     assert first is not None
-    assert scan_tasks.TAIL_KEYS.of(lake, view) is first
+    assert table_reads.TAIL_KEYS.of(lake, view) is first
     stream.upsert([{"id": 1}])
     opened, snapshot = stream.opened()
-    assert scan_tasks.TAIL_KEYS.of(lake, view_at(snapshot, opened)) is not first
+    assert table_reads.TAIL_KEYS.of(lake, view_at(snapshot, opened)) is not first
     check(stream, ["id"], None)

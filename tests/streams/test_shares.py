@@ -20,7 +20,7 @@ from headwater.metastore import Metastore
 from headwater.streams.log.log_files import bucket_count
 from headwater.streams.log.stored_events import ROW_GROUP, Share, row_groups_of
 from headwater.streams.reading.position_views import Published
-from headwater.streams.serving import publish_parts, publish_tasks, scd2, staged_rows
+from headwater.streams.serving import merge, publish_tasks, scd2, staged_rows
 from headwater.streams.serving.publication import publish_tables, work_of
 from headwater.streams.table import StreamTable
 from headwater.work import LocalRunner, Task
@@ -53,11 +53,11 @@ def publish(
 
     `whole`: by one task, where that can be.
     """
-    parts = publish_parts.LEAST_BASE if not by_fragments else 0
+    parts = merge.LEAST_BASE if not by_fragments else 0
     with (
         patch.object(publish_tasks, "is_one_task", publish_tasks.is_one_task if whole else lambda *_: False),
-        patch.object(publish_parts, "LEAST_BASE", parts),
-        patch.object(publish_parts, "are_few", lambda *_: not by_fragments),
+        patch.object(merge, "LEAST_BASE", parts),
+        patch.object(merge, "are_few", lambda *_: not by_fragments),
         patch.object(publish_tasks, "task_count", lambda *_: count),
         patch.object(scd2, "task_count", lambda *_: count),
     ):

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import pytest
 from numpy._core.multiarray import _set_madvise_hugepage  # type: ignore[attr-defined]
 
-from headwater.streams.fold.memory_pages import TOLD, SmallPages
+from headwater.streams.fold.fold import TOLD, SmallPages
 
 
 @pytest.fixture(params=[True, False], autouse=True)

@@ -22,8 +22,7 @@ from headwater.rest.server import RunningServer, start_in_thread
 from headwater.rest.settings import JwtSettings, Settings
 from headwater.store import Store
 from headwater.web import page
-from headwater.web.cookies import ENDED, MAX_MS, SECRET_KEY, Sessions
-from headwater.web.visit import own_path
+from headwater.web.visit import ENDED, MAX_MS, SECRET_KEY, Sessions, own_path
 from tests.rest import test_jwt
 from tests.web.pages import Document
 from tests.web.samples import fill_metastore

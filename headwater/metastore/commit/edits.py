@@ -24,8 +24,7 @@ from headwater.metastore.commit.draft import Draft
 from headwater.metastore.records.disk_records import Node, Revision, own_properties
 from headwater.metastore.records.layout import ROOT_NODE, ROOT_RECORD, below, canonical, digest
 from headwater.metastore.records.objects import Object
-from headwater.metastore.state.dataset_folders import taken_datasets
-from headwater.metastore.state.lookup import dropped_in, last_dropped
+from headwater.metastore.state.lookup import dropped_in, last_dropped, taken_datasets
 from headwater.metastore.state.slot_views import (
     Item,
     Place,

@@ -12,12 +12,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from headwater import turns
-from headwater.errors import (
-    CommitStateUnknownError,
-    ConcurrentModificationError,
-    LanceNamespaceError,
-    ThrottlingError,
-)
+from headwater.errors import CommitStateUnknownError, ConcurrentModificationError, LanceNamespaceError, ThrottlingError
 from headwater.metastore.commit.draft import Draft
 from headwater.metastore.commit.log import Claim, Files, Log, files_of
 from headwater.metastore.commit.rules import Group, Header, compile_txn, conflict, refused

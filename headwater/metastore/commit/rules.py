@@ -35,8 +35,8 @@ from headwater.metastore.records.disk_records import (
 )
 from headwater.metastore.records.layout import FORMAT, below
 from headwater.metastore.records.serving_copy import PUBLISHED
-from headwater.metastore.state.dataset_folders import new_signs
 from headwater.metastore.state.index import NAMED, SlotIndex
+from headwater.metastore.state.lookup import new_signs
 from headwater.metastore.state.slot_views import IndexView, Item
 from headwater.names import format_name
 

@@ -192,12 +192,7 @@ def _belongs(key: str, data: bytes, change: TxnChange, txn: str) -> bool:
         body = decoder(key, data)
     except CorruptFileError:
         return False
-    return (body.kind, body.operation, body.revision, body.txn) == (
-        change.kind,
-        change.operation,
-        change.revision,
-        txn,
-    )
+    return (body.kind, body.operation, body.revision, body.txn) == (change.kind, change.operation, change.revision, txn)
 
 
 def key_of(change: TxnChange) -> str:

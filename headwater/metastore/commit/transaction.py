@@ -95,12 +95,7 @@ class Transaction(TableEdits):
     """A transaction of `Metastore.transaction`. It commits when its block ends, and rolls back if the block raises."""
 
     def __init__(
-        self,
-        draft: Draft,
-        log: Log,
-        clock: Clock,
-        header: Header,
-        commit: Callable[[Transaction], int],
+        self, draft: Draft, log: Log, clock: Clock, header: Header, commit: Callable[[Transaction], int]
     ) -> None:
         self.header = header
         self.draft = draft

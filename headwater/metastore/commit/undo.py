@@ -39,8 +39,8 @@ from headwater.metastore.records.serving_copy import (
     location_of,
     without_numbers,
 )
-from headwater.metastore.state.dataset_folders import taken_datasets
 from headwater.metastore.state.index import NAMED
+from headwater.metastore.state.lookup import taken_datasets
 from headwater.metastore.state.slot_views import Item, Place, place_at, version_at
 from headwater.names import format_name
 from headwater.table_refs import BRANCH, is_written

@@ -17,15 +17,7 @@ from typing import Any, cast
 import msgspec
 
 from headwater.errors import CorruptFileError, InvalidInputError
-from headwater.metastore.records.disk_records import (
-    SEGMENT,
-    DeltaBody,
-    decode,
-    decode_slot,
-    encode,
-    seal,
-    unseal,
-)
+from headwater.metastore.records.disk_records import SEGMENT, DeltaBody, decode, decode_slot, encode, seal, unseal
 from headwater.metastore.records.layout import segment_key, slot_key
 from headwater.metastore.records.objects import Delta
 from headwater.metastore.records.serving_copy import PUBLISHED

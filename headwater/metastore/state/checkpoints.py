@@ -16,15 +16,7 @@ import msgspec
 from headwater.clock import Clock
 from headwater.errors import CorruptFileError
 from headwater.metastore.records.deltas import DeltaLog
-from headwater.metastore.records.disk_records import (
-    LAYERED,
-    NameVersion,
-    Node,
-    decode,
-    encode,
-    seal,
-    unseal,
-)
+from headwater.metastore.records.disk_records import LAYERED, NameVersion, Node, decode, encode, seal, unseal
 from headwater.metastore.records.layout import CHECKPOINTS, LAYERS, checkpoint_key, checkpoint_slot, layer_key
 from headwater.metastore.state.index import Checkpoint, NamedChild, SlotIndex
 from headwater.metastore.state.layers import LayerFile, Layers, Pages

@@ -14,15 +14,7 @@ from typing import Any
 import msgspec
 
 from headwater.metastore.records.deltas import DeltaLog, Segment, stream_of
-from headwater.metastore.records.disk_records import (
-    Mapped,
-    NameVersion,
-    NewRevision,
-    Node,
-    Revision,
-    Slot,
-    decode_body,
-)
+from headwater.metastore.records.disk_records import Mapped, NameVersion, NewRevision, Node, Revision, Slot, decode_body
 from headwater.metastore.state.index_maps import Book, FolderIndex, Pairs, RecentSlots, Section, SlotTimes, folders_of
 from headwater.metastore.state.layers import Layer, LayerEntry, Layers, Pages
 

@@ -9,11 +9,7 @@ from operator import attrgetter
 from types import MappingProxyType
 from typing import Any, NamedTuple, Protocol
 
-from headwater.errors import (
-    LanceNamespaceError,
-    NamespaceNotFoundError,
-    TableNotFoundError,
-)
+from headwater.errors import LanceNamespaceError, NamespaceNotFoundError, TableNotFoundError
 from headwater.metastore.records.deltas import Segments, find_stored, last_position, newest_first, read_deltas
 from headwater.metastore.records.disk_records import Node, Revision, decode_delta
 from headwater.metastore.records.layout import ROOT_NODE, canonical, digest

@@ -38,10 +38,19 @@ from headwater.metastore.records.objects import (
     RevisionEntry,
     Revisions,
 )
-from headwater.metastore.state.dataset_folders import dropped_locations, tables_near
 from headwater.metastore.state.history import history
 from headwater.metastore.state.index import NAMED
-from headwater.metastore.state.lookup import governing, identify, last_dropped, located, look_up, look_up_id, path_of
+from headwater.metastore.state.lookup import (
+    dropped_locations,
+    governing,
+    identify,
+    last_dropped,
+    located,
+    look_up,
+    look_up_id,
+    path_of,
+    tables_near,
+)
 from headwater.metastore.state.slot_views import (
     IndexView,
     Item,

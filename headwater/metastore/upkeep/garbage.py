@@ -32,8 +32,8 @@ from headwater.metastore.records.layout import (
 from headwater.metastore.records.objects import Removal
 from headwater.metastore.records.ref_record import REFS_FORMAT, parse_record
 from headwater.metastore.records.serving_copy import KEEP_DATA
-from headwater.metastore.state.dataset_folders import dropped_locations, lance_streams, stream_location
 from headwater.metastore.state.index import SlotIndex
+from headwater.metastore.state.lookup import dropped_locations, lance_streams, stream_location
 from headwater.metastore.upkeep.named_snapshots import FILE, Snapshots
 from headwater.metastore.upkeep.verify import EVERYTHING, expected, kept_deltas, snapshot_records
 from headwater.store import Entry

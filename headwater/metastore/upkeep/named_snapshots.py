@@ -45,8 +45,8 @@ from headwater.metastore.records.layout import (
 from headwater.metastore.records.objects import NamedSnapshot, PinnedTable, time_of
 from headwater.metastore.records.serving_copy import LANCE_FORMAT
 from headwater.metastore.state.checkpoints import dump, load
-from headwater.metastore.state.dataset_folders import lance_streams, stream_location
 from headwater.metastore.state.index import NamedChild, SlotIndex
+from headwater.metastore.state.lookup import lance_streams, stream_location
 from headwater.metastore.state.slot_views import (
     ROOT,
     IndexView,

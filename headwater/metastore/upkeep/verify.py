@@ -8,12 +8,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterator
 
-from headwater.errors import (
-    CorruptFileError,
-    InvalidTableStateError,
-    LanceNamespaceError,
-    TransactionNotFoundError,
-)
+from headwater.errors import CorruptFileError, InvalidTableStateError, LanceNamespaceError, TransactionNotFoundError
 from headwater.metastore.commit.log import Log, files_of_slot
 from headwater.metastore.commit.slot_rebuild import strays
 from headwater.metastore.records.deltas import Stored, delta_key, read_deltas

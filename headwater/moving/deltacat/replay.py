@@ -19,10 +19,21 @@ from typing import Any, NamedTuple
 import pyarrow as pa
 
 from headwater.catalog import Catalog
-from headwater.catalog.object_lookup import Name
+from headwater.catalog.transport import Name
 from headwater.errors import InvalidInputError
-from headwater.moving.deltacat.files import RowFile, batches, merge_keys, parse_schema, plain, problem, schema_of
-from headwater.moving.deltacat.transactions import DeltacatStep, FoundTable, Ids, read_steps
+from headwater.moving.deltacat.files import (
+    DeltacatStep,
+    FoundTable,
+    Ids,
+    RowFile,
+    batches,
+    merge_keys,
+    parse_schema,
+    plain,
+    problem,
+    read_steps,
+    schema_of,
+)
 from headwater.names import format_name, object_id, parse_name
 from headwater.store import Store, is_there, open_store
 from headwater.streams.definition import define

@@ -11,6 +11,11 @@ from headwater.namespace.data.columns import (
     alter_table_alter_columns,
     alter_table_backfill_columns,
     alter_table_drop_columns,
+    create_table_index,
+    create_table_scalar_index,
+    describe_table_index_stats,
+    drop_table_index,
+    list_table_indices,
     restore_table,
     update_field_metadata,
     update_table_schema_metadata,
@@ -24,13 +29,6 @@ from headwater.namespace.data.describe import (
     lance_schema_to_json,
     schema_to_json,
     type_from_json,
-)
-from headwater.namespace.data.indices import (
-    create_table_index,
-    create_table_scalar_index,
-    describe_table_index_stats,
-    drop_table_index,
-    list_table_indices,
 )
 from headwater.namespace.data.query import (
     analyze_table_query_plan,

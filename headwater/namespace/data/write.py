@@ -148,9 +148,7 @@ def update_table(table: TableHandle, request: api.UpdateTableRequest) -> api.Upd
     with translating(table, "update"):
         done = dataset.update(updates, where=where)
         return api.UpdateTableResponse(
-            transaction_id=transaction_id(dataset),
-            updated_rows=done["num_rows_updated"],
-            version=dataset.version,
+            transaction_id=transaction_id(dataset), updated_rows=done["num_rows_updated"], version=dataset.version
         )
 
 

@@ -39,7 +39,7 @@ from headwater.metastore.records.ref_record import (
 from headwater.metastore.records.serving_copy import LANCE_FORMAT
 from headwater.metastore.sessions import TransactionSession
 from headwater.model import Table
-from headwater.namespace.transactions.appended_rows import newest_of, session_of
+from headwater.namespace.transactions.open_transactions import newest_of, session_of
 from headwater.namespace.versions import TableVersions
 from headwater.registries.metastore.mapping import RecordedRefs, ref_record_of
 from headwater.table_refs import (

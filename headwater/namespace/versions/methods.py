@@ -24,16 +24,11 @@ from headwater.namespace.versions.batch import (
     Result,
     check_batch,
 )
-from headwater.namespace.versions.maintenance import (
-    Cleaned,
-    Optimized,
-    VersionProblem,
-    keep_policy,
-)
+from headwater.namespace.versions.maintenance import Cleaned, Optimized, VersionProblem, keep_policy
 from headwater.namespace.versions.operations import FoundVersion, NewVersion
 from headwater.namespace.versions.ranges import parse_ranges
 from headwater.registries.folders import is_place
-from headwater.tables.commit.compaction import optimize
+from headwater.tables.commit.committer import optimize
 from headwater.tables.layout import empty_trash
 
 GRACE_SECONDS = 600.0

@@ -23,14 +23,7 @@ import pyarrow as pa
 from headwater.decoding.arrow import read_file
 from headwater.decoding.bounds import FILES
 from headwater.errors import InvalidInputError
-from headwater.lance_manifest import (
-    DELETION_SUFFIXES,
-    FRAGMENT,
-    MAX_FRAGMENT,
-    SCHEMA,
-    has_mem_wal,
-    manifest_message,
-)
+from headwater.lance_manifest import DELETION_SUFFIXES, FRAGMENT, MAX_FRAGMENT, SCHEMA, has_mem_wal, manifest_message
 from headwater.protobuf import Value, as_bytes, as_number, numbers, parse
 from headwater.registries.manifest.format import live_rows
 

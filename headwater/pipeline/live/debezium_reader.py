@@ -2,10 +2,15 @@
 
 The engine's process keeps nothing: its offset and the history of the schema come from the catalog at every start, and
 it acknowledges to the database only what is committed there.
+
+Columns of a table by the schema part of its Debezium messages. Pure.
+
+Settings of the Debezium engine for a source, and the orders that its process gets. Pure but for secrets.
 """
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import select
@@ -17,17 +22,20 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 import msgspec
+import pyarrow as pa
 
 from headwater.catalog.transactions import metastore_of
 from headwater.clock import Clock
 from headwater.errors import InvalidInputError, ServiceUnavailableError, UnsupportedOperationError
-from headwater.pipeline.live.debezium_columns import key_columns, table_columns
-from headwater.pipeline.live.debezium_settings import PREFIX, engine_orders, slot_of
-from headwater.pipeline.live.debezium_spec import CONNECTORS, DebeziumSpec
-from headwater.pipeline.live.live_source import LiveBatch, LiveContext
+from headwater.pipeline.live.live_source import LiveBatch, LiveContext, LiveState
 from headwater.pipeline.live.live_tables import RowsPart
+from headwater.pipeline.live.source_specs import CONNECTORS, DebeziumSpec
+from headwater.references import follow
+from headwater.streams.sources.debezium_envelopes import OFFERED
+from headwater.streams.sources.message_values import fields_of
 
 ENGINE = Path(__file__).parent / "debezium_engine.py"
 PYTHON = "HEADWATER_DEBEZIUM_PYTHON"
@@ -43,7 +51,7 @@ PAYLOAD = ',"payload":'
 class EngineProcess:
     """The process of the engine, and its lines."""
 
-    def __init__(self, command: Sequence[str], orders: Mapping[str, Any], scratch: Path, clock: Clock) -> None:
+    def __init__(self, command: Sequence[str], orders: Mapping[str, object], scratch: Path, clock: Clock) -> None:
         self._scratch = scratch
         self._clock = clock
         self._log = (scratch / "log").open("wb")
@@ -214,3 +222,170 @@ def is_partial(offset: Sequence[Any]) -> bool:
 def engine_command() -> list[str]:
     """Return the command that starts the engine's process. Unsupported (0) says what is missing."""
     return [os.environ.get(PYTHON) or sys.executable, str(ENGINE)]
+
+
+_MOMENT: Any = pa.timestamp("us")
+_ZONED: Any = pa.timestamp("us", "UTC")
+_NANOS: Any = pa.timestamp("ns")
+_TIME: Any = pa.time64("us")
+PLAIN: Mapping[str, Any] = {
+    "int8": pa.int8(),
+    "int16": pa.int16(),
+    "int32": pa.int32(),
+    "int64": pa.int64(),
+    "float": pa.float32(),
+    "float32": pa.float32(),
+    "double": pa.float64(),
+    "float64": pa.float64(),
+    "boolean": pa.bool_(),
+    "string": pa.string(),
+    "bytes": pa.binary(),
+}
+NAMED: Mapping[str, Any] = {
+    "org.apache.kafka.connect.data.Date": pa.date32(),
+    "io.debezium.time.Date": pa.date32(),
+    "org.apache.kafka.connect.data.Timestamp": _MOMENT,
+    "io.debezium.time.Timestamp": _MOMENT,
+    "io.debezium.time.MicroTimestamp": _MOMENT,
+    "io.debezium.time.NanoTimestamp": _NANOS,
+    "io.debezium.time.ZonedTimestamp": _ZONED,
+    "org.apache.kafka.connect.data.Time": _TIME,
+    "io.debezium.time.Time": _TIME,
+    "io.debezium.time.MicroTime": _TIME,
+    "io.debezium.time.NanoTime": pa.time64("ns"),
+    "io.debezium.time.ZonedTime": _TIME,
+    "io.debezium.data.VariableScaleDecimal": pa.decimal128(38, 9),
+}
+DIGITS = 38
+PLACES: Mapping[str, Any] = {
+    "_lsn": pa.int64(),
+    "_file_no": pa.int64(),
+    "_pos": pa.int64(),
+    "_row": pa.int64(),
+    "_scn": pa.decimal128(38, 0),
+    "_change_lsn": pa.string(),
+    "_ord": pa.int64(),
+}
+"""The types of the envelope's columns that order changes."""
+
+
+def column_type(schema: Mapping[str, Any]) -> Any:
+    """Return the Arrow type for the schema of a field."""
+    name, kind = str(schema.get("name")), str(schema.get("type"))
+    if name in NAMED:
+        return NAMED[name]
+    if name == "org.apache.kafka.connect.data.Decimal":
+        told = schema.get("parameters") or {}
+        scale = int(told.get("scale", 0))
+        return pa.decimal128(min(DIGITS, int(told.get("connect.decimal.precision", DIGITS))), scale)
+    if kind == "array":
+        return pa.list_(column_type(schema.get("items") or {}))
+    if kind == "map":
+        return pa.map_(pa.string(), column_type(schema.get("values") or {}))
+    if kind == "struct":
+        fields = [pa.field(each, column_type(inner)) for each, inner in fields_of(schema).items()]
+        return pa.struct(fields)
+    return PLAIN.get(kind, pa.string())
+
+
+def table_columns(schema: Mapping[str, object], sequence: tuple[str, ...]) -> dict[str, Any]:
+    """Return the columns of the rows in an envelope, with those of the envelope that order its changes."""
+    row = fields_of(schema).get("after") or fields_of(schema).get("before") or {}
+    found = {name: column_type(each) for name, each in fields_of(row).items() if name not in OFFERED}
+    return {**found, **{name: PLACES[name] for name in sequence}}
+
+
+def key_columns(schema: Mapping[str, object] | None) -> tuple[str, ...]:
+    """Return the columns of the key; none of a table without one."""
+    return tuple(fields_of(schema)) if schema is not None else ()
+
+
+PREFIX = "headwater"
+"""The beginning of the names of the topics: `headwater.schema.table`."""
+COMMON = {
+    "offset.storage": "org.apache.kafka.connect.storage.FileOffsetBackingStore",
+    "offset.flush.interval.ms": "0",
+    "topic.prefix": PREFIX,
+    "skipped.operations": "none",
+    "tombstones.on.delete": "false",
+    "snapshot.mode": "initial",
+    "heartbeat.interval.ms": "1000",
+    "poll.interval.ms": "50",
+    "max.batch.size": "8192",
+    "max.queue.size": "32768",
+    "max.queue.size.in.bytes": str(64 << 20),
+    "errors.max.retries": "0",
+    "key.converter.schemas.enable": "true",
+    "value.converter.schemas.enable": "true",
+}
+POSTGRES = {
+    "plugin.name": "pgoutput",
+    "publication.autocreate.mode": "filtered",
+    "slot.max.retries": "60",
+    "slot.retry.delay.ms": "500",
+    "message.prefix.include.list": "headwater-.*",
+    "hstore.handling.mode": "map",
+    "slot.drop.on.stop": "false",
+}
+MYSQL = {"include.schema.changes": "false", "bigint.unsigned.handling.mode": "precise", "connect.keep.alive": "true"}
+JDBC = {
+    "postgres": "jdbc:postgresql://{host}:{port}/{database}",
+    "mysql": "jdbc:mysql://{host}:{port}/?allowPublicKeyRetrieval=true",
+}
+
+
+def slot_of(catalog: str, source: str) -> str:
+    """Return the name of a replication slot that no other source of any catalog has."""
+    return f"headwater_{hashlib.blake2b(f'{catalog}/{source}'.encode(), digest_size=8).hexdigest()}"
+
+
+def engine_orders(spec: DebeziumSpec, slot: str, state: LiveState, scratch: Path) -> dict[str, Any]:
+    """Return the orders of the engine's process, with secrets: they go through its pipe and to no file."""
+    password = follow(spec.password, "password") if spec.password is not None else None
+    offsets, history = scratch / "offsets", scratch / "history"
+    settings = engine_settings(spec, slot)
+    settings |= {"offset.storage.file.filename": str(offsets), "database.password": password or ""}
+    settings |= {name: follow(value, name) for name, value in spec.options.items()}
+    if CONNECTORS[spec.connector].has_history:
+        settings["schema.history.internal"] = "io.debezium.storage.file.history.FileSchemaHistory"
+        settings["schema.history.internal.file.filename"] = str(history)
+    jdbc = JDBC.get(spec.connector)
+    return {
+        "connector": spec.connector,
+        "settings": settings,
+        "offset": state.offset,
+        "history": list(state.journal),
+        "offset_file": str(offsets),
+        "history_file": str(history),
+        "transactions": spec.transactions,
+        "slot": spec.slot or slot,
+        "owns_slot": spec.slot is None,
+        "jdbc": jdbc and jdbc.format(host=spec.host, port=spec.port, database=quote(spec.database, safe="")),
+        "user": spec.user,
+        "password": password,
+        "jvm": ["-Xmx1g"],
+    }
+
+
+def engine_settings(spec: DebeziumSpec, slot: str) -> dict[str, str]:
+    """Return the settings of the engine, without secrets and files."""
+    connector = CONNECTORS[spec.connector]
+    found = {
+        **COMMON,
+        "name": PREFIX,
+        "connector.class": connector.class_name,
+        "database.hostname": spec.host,
+        "database.port": str(spec.port),
+        "database.user": spec.user,
+        connector.names_database: spec.database,
+        "provide.transaction.metadata": str(spec.transactions).lower(),
+    }
+    if spec.tables:
+        found["table.include.list"] = ",".join(spec.tables)
+    own: Mapping[str, str] = {}
+    if spec.connector == "postgres":
+        own = {**POSTGRES, "slot.name": spec.slot or slot, "publication.name": spec.publication or slot}
+    elif spec.connector == "mysql":
+        number = int(hashlib.blake2b(slot.encode(), digest_size=4).hexdigest(), 16) | 1 << 20
+        own = {**MYSQL, "database.server.id": str(number)}
+    return {**found, **own}

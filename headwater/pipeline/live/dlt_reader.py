@@ -24,11 +24,11 @@ from headwater.errors import InvalidInputError, LanceNamespaceError, ServiceUnav
 from headwater.imports import when_used
 from headwater.loads.dispositions import STATES
 from headwater.loads.front import dlt_destination
-from headwater.pipeline.live.dlt_spec import DltSpec
 from headwater.pipeline.live.live_source import LiveBatch, LiveContext
 from headwater.pipeline.live.live_tables import RowsPart, fitted_table
+from headwater.pipeline.live.source_specs import DltSpec
 from headwater.streams.log.landing import LandingReport
-from headwater.streams.serving.user_functions import beside
+from headwater.streams.serving.derived_columns import beside
 
 if TYPE_CHECKING:
     from headwater.loads.destination import Package
@@ -147,7 +147,7 @@ class DltPart:
         return client.take(catalog, self.package.load_id, self.name, self.files, source, spec.checks)
 
 
-def _plain(value: Any) -> Any:
+def _plain(value: object) -> Any:
     return value.isoformat() if isinstance(value, datetime) else value
 
 

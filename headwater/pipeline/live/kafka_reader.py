@@ -15,9 +15,9 @@ from headwater.catalog import Catalog
 from headwater.errors import InvalidInputError
 from headwater.pipeline.executors import ingest_parts
 from headwater.pipeline.facts import changed_rows, infer_columns
-from headwater.pipeline.live.kafka_spec import CONTINUE, KafkaSpec
 from headwater.pipeline.live.live_source import LiveBatch, LiveContext
 from headwater.pipeline.live.live_tables import RowsPart, fitted_table
+from headwater.pipeline.live.source_specs import CONTINUE, KafkaSpec
 from headwater.references import follow
 from headwater.streams.definition import Definition
 from headwater.streams.log.landing import LandingReport

@@ -15,19 +15,12 @@ from typing import TYPE_CHECKING, Any
 from headwater.catalog import Catalog
 from headwater.catalog.transactions import metastore_of
 from headwater.clock import Clock
-from headwater.errors import (
-    InvalidInputError,
-    LanceNamespaceError,
-    ServiceUnavailableError,
-    UnsupportedOperationError,
-)
+from headwater.errors import InvalidInputError, LanceNamespaceError, ServiceUnavailableError, UnsupportedOperationError
 from headwater.pipeline.executors import ROW_BYTES, ingest_parts
-from headwater.pipeline.live.debezium_columns import PLACES
-from headwater.pipeline.live.debezium_reader import DebeziumReader, table_names
-from headwater.pipeline.live.debezium_settings import PREFIX, slot_of
-from headwater.pipeline.live.debezium_spec import CONNECTORS, RANGES, DebeziumSpec
+from headwater.pipeline.live.debezium_reader import PLACES, PREFIX, DebeziumReader, slot_of, table_names
 from headwater.pipeline.live.live_source import Json, LiveBatch, LiveContext, LiveReader
 from headwater.pipeline.live.live_tables import RowsPart, fitted_table
+from headwater.pipeline.live.source_specs import CONNECTORS, RANGES, DebeziumSpec
 from headwater.references import follow
 from headwater.streams.log.landing import LandingReport
 from headwater.streams.reading.position_views import PositionView

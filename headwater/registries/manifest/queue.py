@@ -239,12 +239,7 @@ class GroupCommit:
 class Turns:
     """A queue of the processes on one machine: the process that has the turn commits the changes of all that wait."""
 
-    def __init__(
-        self,
-        store: Store,
-        clock: Clock,
-        commit: Callable[[Sequence[Request]], None],
-    ) -> None:
+    def __init__(self, store: Store, clock: Clock, commit: Callable[[Sequence[Request]], None]) -> None:
         """`commit` commits requests, looking first for a doubtful one, and sets what became of their tickets."""
         self._clock = clock
         self._commit = commit

@@ -119,11 +119,7 @@ class MetastoreRegistry(Registry):
     """
 
     def __init__(
-        self,
-        metastore: Metastore,
-        clock: Clock,
-        session: Session | None = None,
-        like: MetastoreRegistry | None = None,
+        self, metastore: Metastore, clock: Clock, session: Session | None = None, like: MetastoreRegistry | None = None
     ) -> None:
         self.metastore = metastore
         self.clock = clock

@@ -123,11 +123,7 @@ def revoke_key(store: Store, clock: Clock, id: str) -> KeyRecord:
 
 
 def change_key(
-    store: Store,
-    id: str,
-    role: str | None = None,
-    scope: list[str] | None = None,
-    expires_ms: int | None = None,
+    store: Store, id: str, role: str | None = None, scope: list[str] | None = None, expires_ms: int | None = None
 ) -> KeyRecord:
     """Give a key another role, scope or end; servers that run take it up within two seconds. A revoked key stays so."""
     _found(store, id)

@@ -25,14 +25,7 @@ from headwater.rest.extensions import HANDLERS, Handler
 from headwater.rest.page import lineage_questions, row_questions, table_questions
 from headwater.rest.page.access_questions import no_keys
 from headwater.rest.page.kept_facts import KeptTable, Tables, commits_of, tables_of, texts_of
-from headwater.rest.page.overview_facts import (
-    CatalogSize,
-    CommitFact,
-    LogFacts,
-    OverviewFacts,
-    TableState,
-    TableUpkeep,
-)
+from headwater.rest.page.overview_facts import CatalogSize, CommitFact, LogFacts, OverviewFacts, TableState, TableUpkeep
 from headwater.rest.page.page_facts import (
     AccessFacts,
     CompareFacts,

@@ -23,8 +23,17 @@ from headwater.lance_manifest import FragmentRows, fragments_of
 from headwater.metastore import Delta, Metastore, Object, Snapshot
 from headwater.metastore.records.serving_copy import columns_at, manifest_of, newest_version
 from headwater.names import format_name
-from headwater.rest.page.growth import Sample, Spans, growth_of, samples_of, spans_of, versions_at
-from headwater.rest.page.overview_facts import CommitFact, Growth, TableState
+from headwater.rest.page.overview_facts import (
+    CommitFact,
+    Growth,
+    Sample,
+    Spans,
+    TableState,
+    growth_of,
+    samples_of,
+    spans_of,
+    versions_at,
+)
 from headwater.rest.page.table_questions import has_versions, unpublished
 from headwater.streams.layout import LANCE, LINEAGE, QUARANTINE
 from headwater.streams.serving import compaction

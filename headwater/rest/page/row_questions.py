@@ -183,7 +183,7 @@ def _differing(one: lance.LanceDataset, other: lance.LanceDataset) -> list[Any]:
     return [part for part in one.get_fragments() if known.get(part.fragment_id) != _state(part)]
 
 
-def _state(fragment: Any) -> tuple[object, ...]:
+def _state(fragment: lance.LanceFragment) -> tuple[object, ...]:
     return fragment.deletion_file(), tuple((file.path, tuple(file.fields)) for file in fragment.metadata.files)
 
 

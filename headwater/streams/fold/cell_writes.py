@@ -13,8 +13,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from headwater.streams.fold.events import Events, Folded, Marks, Rules, State, joined, no_marks
-from headwater.streams.fold.watermark import BatchJudgement, measure
+from headwater.streams.fold.events import BatchJudgement, Events, Folded, Marks, Rules, State, joined, measure, no_marks
 from headwater.streams.rows.row_keys import Codes, KeyIndex, Mask, ordinals
 
 NOTHING, BASE = -1, -2

@@ -2,12 +2,22 @@
 
 Every event writes cells, and of each cell the write with the highest sequence stands, ties to the later arrival
 (cell_writes.py). A truncation writes into every key, known or not.
+
+Pages of memory for the arrays of a fold, which are large, many, and live for milliseconds.
+
+numpy asks the kernel for huge pages for every array of some megabytes. A huge page that lay free may not be backed by
+memory any more: a virtual machine that reports free memory gives just those back to its host, and getting one again
+takes milliseconds. Small pages are used again as they are.
 """
 
 from __future__ import annotations
 
+import importlib
 import os
+import threading
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ContextDecorator
 from dataclasses import replace
 from typing import Any
 
@@ -16,17 +26,21 @@ import pyarrow as pa
 
 from headwater.streams.fold.cell_writes import NOTHING, CellWork, join_columns
 from headwater.streams.fold.events import (
+    BatchJudgement,
     Events,
     Folded,
     Rules,
     State,
     Truncations,
+    Watermark,
     concat,
     empty,
     joined,
+    line,
     no_marks,
+    reached,
+    too_late,
 )
-from headwater.streams.fold.watermark import BatchJudgement, Watermark, line, reached, too_late
 from headwater.streams.rows.row_keys import Codes, KeyIndex, Mask, ordinals
 
 MANY = 1 << 16
@@ -190,3 +204,45 @@ def _above(rules: Rules, rows: pa.Table, limit: pa.Table) -> Codes:
     """The rows whose sequence is above another: tombstones that a truncation does not say already."""
     ranked = ordinals([join_columns([rows.column(name), limit.column(name)]) for name in rules.sequence], 1)
     return np.flatnonzero(ranked[:-1] > ranked[-1])
+
+
+TOLD = "NUMPY_MADVISE_HUGEPAGE"
+"""numpy's own setting, read when it is imported: whoever has set it has chosen."""
+
+
+class SmallPages(ContextDecorator):
+    """While a thread is in here, the arrays that the process makes are of small pages, unless huge ones were asked for.
+    No result depends on it; what the process had chosen comes back with the last one that leaves."""
+
+    def __init__(self) -> None:
+        self._choose = None if TOLD in os.environ else _setting()
+        self._lock = threading.Lock()
+        self._inside = 0
+        self._before = False
+
+    def __enter__(self) -> None:
+        if self._choose is not None:
+            with self._lock:
+                self._inside += 1
+                if self._inside == 1:
+                    self._before = self._choose(False)
+
+    def __exit__(self, *error: object) -> None:
+        if self._choose is not None:
+            with self._lock:
+                self._inside -= 1
+                if not self._inside:
+                    self._choose(self._before)
+
+
+def _setting() -> Callable[[bool], bool] | None:
+    """numpy's switch, which has no public name, and another module in numpy 1; None: this numpy has none."""
+    for module in ("numpy._core.multiarray", "numpy.core.multiarray"):
+        try:
+            return getattr(importlib.import_module(module), "_set_madvise_hugepage", None)
+        except ImportError:
+            continue
+    return None
+
+
+small_pages = SmallPages()

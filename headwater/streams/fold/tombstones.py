@@ -25,8 +25,7 @@ from headwater.imports import pc
 from headwater.metastore import DataFile
 from headwater.store import KeyNotFoundError, Store
 from headwater.streams.definition import Definition, field_id, with_id
-from headwater.streams.fold.events import Marks, Rules, joined, no_marks
-from headwater.streams.fold.watermark import Watermark, line, measure
+from headwater.streams.fold.events import Marks, Rules, Watermark, joined, line, measure, no_marks
 from headwater.streams.layout import CELLS, NEVER, tombstone_file
 from headwater.streams.log.stored_events import narrowed, read_bytes
 from headwater.streams.rows.row_keys import Codes, KeyIndex, Mask, flat, order_of

@@ -14,25 +14,28 @@ import numpy as np
 import pyarrow as pa
 
 from headwater.clock import Clock
-from headwater.errors import (
-    InvalidInputError,
-    NamespaceNotFoundError,
-    TableNotFoundError,
-    TableVersionNotFoundError,
-)
+from headwater.errors import InvalidInputError, NamespaceNotFoundError, TableNotFoundError, TableVersionNotFoundError
 from headwater.metastore import DataFile, Metastore, Reading, Transaction
 from headwater.metastore.commit.draft import AppendedDelta
 from headwater.store import Store
 from headwater.streams.definition import Definition, to_properties
-from headwater.streams.fold.events import Events, Truncations, encode_sequences
-from headwater.streams.fold.watermark import BatchJudgement, line, too_late
+from headwater.streams.fold.events import BatchJudgement, Events, Truncations, encode_sequences, line, too_late
 from headwater.streams.layout import BATCH, LANCE, TRUNCATES, log_file
-from headwater.streams.log.batches import REFUSE, Bad, EventBatch, shape
+from headwater.streams.log.batches import (
+    REFUSE,
+    RETRY_OF,
+    Bad,
+    EventBatch,
+    Quarantined,
+    RejectedRows,
+    quarantine,
+    shape,
+    write_rejected,
+)
 from headwater.streams.log.checks import DROP, Check, judge, with_own
 from headwater.streams.log.log_files import LogFile, bucket_count, divides, encode_events, highest_of
-from headwater.streams.log.quarantine import RETRY_OF, Quarantined, RejectedRows, quarantine, write_rejected
-from headwater.streams.log.small_files import small_files
 from headwater.streams.log.source_ledger import Ledger, LedgerEntry
+from headwater.streams.log.stored_events import small_files
 from headwater.streams.reading.position_views import watermark_at
 from headwater.streams.rows.hashing import content_digest
 from headwater.streams.rows.input_rows import Given, as_json
@@ -296,12 +299,7 @@ def written_for(stream: Stream, definition: Definition) -> WrittenFor:
 
 
 def write_batch(
-    store: Store,
-    clock: Clock,
-    stream: Stream,
-    batch: EventBatch,
-    rows: int,
-    durable: bool = True,
+    store: Store, clock: Clock, stream: Stream, batch: EventBatch, rows: int, durable: bool = True
 ) -> Iterator[Written]:
     """Write a batch as files of the log, one for each partition. Nothing refers to them before a commit does."""
     landed = len(batch.events)

@@ -22,12 +22,30 @@ from headwater.metastore import Delta
 from headwater.metastore.records.serving_copy import FILLED
 from headwater.store import Store
 from headwater.streams.definition import Definition, with_id
-from headwater.streams.fold.events import Events, Truncations, concat, decode_sequences
-from headwater.streams.fold.watermark import BatchJudgement, Watermark, encoded, high_of, is_measured
+from headwater.streams.fold.events import (
+    BatchJudgement,
+    Events,
+    Truncations,
+    Watermark,
+    concat,
+    decode_sequences,
+    encoded,
+    high_of,
+    is_measured,
+)
 from headwater.streams.layout import BATCH, DELETES, HIGH, KIND, PRESENT, READS, ROW, TRUNCATES, UPSERTS
-from headwater.streams.log.parquet_encoding import as_stored, by_dictionary, encode
-from headwater.streams.log.small_files import LARGEST
-from headwater.streams.log.stored_events import ROW_GROUP, Share, alike, events_of, narrowed, stored
+from headwater.streams.log.stored_events import (
+    LARGEST,
+    ROW_GROUP,
+    Share,
+    alike,
+    as_stored,
+    by_dictionary,
+    encode,
+    events_of,
+    narrowed,
+    stored,
+)
 from headwater.streams.rows.hashing import buckets_of, hash_rows
 from headwater.streams.rows.row_keys import Codes, order_of
 

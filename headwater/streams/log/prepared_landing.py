@@ -19,7 +19,7 @@ from headwater.store import Store
 from headwater.streams.definition import Definition, from_properties, to_properties
 from headwater.streams.fold.events import Events, Truncations, concat, decode_sequences
 from headwater.streams.layout import TRUNCATES
-from headwater.streams.log.batches import EventBatch, shape
+from headwater.streams.log.batches import EventBatch, RejectedRows, shape, write_rejected
 from headwater.streams.log.checks import Check, with_own
 from headwater.streams.log.landing import (
     BatchOrigin,
@@ -32,7 +32,6 @@ from headwater.streams.log.landing import (
     written_for,
 )
 from headwater.streams.log.log_files import LogFile
-from headwater.streams.log.quarantine import RejectedRows, write_rejected
 from headwater.streams.log.stored_events import narrowed, read_bytes, read_file
 from headwater.streams.rows.input_rows import Given
 from headwater.streams.sources.format_output import Taken

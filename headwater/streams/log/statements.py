@@ -20,9 +20,8 @@ from headwater.imports import pc
 from headwater.metastore import DataFile, Transaction
 from headwater.store import Store
 from headwater.streams.definition import Definition, define
-from headwater.streams.fold.events import Events, Rules, State, concat, empty
+from headwater.streams.fold.events import Events, Rules, State, concat, empty, too_late
 from headwater.streams.fold.fold import one_batch
-from headwater.streams.fold.watermark import too_late
 from headwater.streams.log.batches import REFUSE, shape
 from headwater.streams.log.landing import APPEND, UPSERT, BatchOrigin
 from headwater.streams.log.prepared_landing import EvolvedError, PreparedLanding, prepare

@@ -1,10 +1,23 @@
-"""Files of the change log read back: their columns as they are stored, and the events in these by any later schema."""
+"""Files of the change log read back: their columns as they are stored, and the events in these by any later schema.
+
+Parquet layout of change-log columns: small, and fast to write and read. Pure.
+
+Whole numbers and times are packed by their differences (keys are sorted, row numbers dense), floats by the places of
+their bytes, texts of few values by a dictionary; all of it is compressed lightly then. A few rows are written plainly.
+
+Cache of the small files of the change log: a tail of many of them is landed, read and published by one process.
+
+A file never changes, and its name is never used again. To open one as Parquet takes longer than to land its rows.
+"""
 
 from __future__ import annotations
 
+import threading
+from collections import OrderedDict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
+from weakref import WeakKeyDictionary
 
 import numpy as np
 import numpy.typing as npt
@@ -12,15 +25,15 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from headwater.errors import CorruptFileError
+from headwater.imports import pc
 from headwater.metastore import DataFile
 from headwater.store import KeyNotFoundError, RangedFile, Store
 from headwater.streams.definition import Definition, field_id
 from headwater.streams.fold.events import Events, Rules
 from headwater.streams.layout import DELETES, KIND, PRESENT, READS, ROW
-from headwater.streams.log.parquet_encoding import in_type
-from headwater.streams.log.small_files import LARGEST, small_files
 from headwater.streams.rows.hashing import buckets_of, hash_rows
-from headwater.streams.rows.row_keys import Codes
+from headwater.streams.rows.row_keys import Codes, flat
+from headwater.types import convert
 
 ROW_GROUP = 1 << 17
 MANY = 10_000
@@ -70,7 +83,7 @@ def read_bytes(store: Store, file: DataFile, whole: bool = True) -> Any:
         raise CorruptFileError(file.path, "a file of the change log is missing") from None
 
 
-def read_file(definition: Definition, rules: Rules, source: Any, key: str) -> tuple[Events, Codes]:
+def read_file(definition: Definition, rules: Rules, source: object, key: str) -> tuple[Events, Codes]:
     """One file's events in the order they are in it, and their rows' numbers."""
     return events_of(definition, rules, [_columns_of(definition, rules, source, key, None)])
 
@@ -185,3 +198,139 @@ def row_groups_of(metadata: Any, known: Mapping[str, Any], share: Share) -> list
     wide, own = fine // buckets, fine // share.count
     first, end = share.number * own, (share.number + 1) * own
     return [group for group, bucket in enumerate(of) if bucket * wide < end and first < (bucket + 1) * wide]
+
+
+SAMPLE, MANY_PACKED = 4096, 1 << 14
+REPEATED = 4
+"""A text column has few values when each comes so many times, on average."""
+SMALL = 1 << 15
+"""Bytes of rows that are encoded plainly: to set up better encodings takes longer than to write the rows."""
+PLAIN: dict[str, Any] = {"compression": "snappy", "use_dictionary": False, "write_statistics": False}
+
+
+def by_dictionary(column: Any) -> Any:
+    """Texts of few values as a dictionary of them, which is ordered and written faster; any other column as it is."""
+    kind = column.type
+    if len(column) < MANY_PACKED or not (pa.types.is_string(kind) or pa.types.is_large_string(kind)):
+        return column
+    step = len(column) // SAMPLE
+    some = column.take(pa.array(range(0, step * SAMPLE, step)))
+    if pc.count_distinct(some).as_py() * REPEATED > SAMPLE:
+        return column
+    coded = flat(column).dictionary_encode()
+    return coded if len(coded.dictionary) * REPEATED <= len(column) else column
+
+
+def stored_type(kind: pa.DataType) -> Any:
+    """Return the type in which a file keeps values: lists of a fixed size as lists, at any depth.
+
+    pyarrow below 26 cannot read a fixed-size list with a NULL back from Parquet.
+    """
+    if pa.types.is_map(kind):
+        return pa.map_(kind.key_field, kind.item_field.with_type(stored_type(kind.item_type)))
+    if pa.types.is_struct(kind):
+        fields = [kind.field(place) for place in range(kind.num_fields)]
+        return pa.struct([field.with_type(stored_type(field.type)) for field in fields])
+    if pa.types.is_fixed_size_list(kind) or pa.types.is_list(kind):
+        return pa.list_(kind.value_field.with_type(stored_type(kind.value_type)))
+    if pa.types.is_large_list(kind):
+        return pa.large_list(kind.value_field.with_type(stored_type(kind.value_type)))
+    return kind
+
+
+def as_stored(column: Any) -> Any:
+    """Return a column in the type in which a file keeps its values."""
+    kind = stored_type(column.type)
+    return column if kind == column.type else in_type(column, kind)
+
+
+def in_type(column: Any, kind: Any) -> Any:
+    """Return a column in another type: lists of a fixed size are cast by our own rule, which knows NULLs."""
+    is_nested: bool = pa.types.is_nested(kind)
+    if not is_nested:
+        return column.cast(kind)
+    return pa.chunked_array([convert(chunk, kind, exact=True) for chunk in column.chunks], kind)
+
+
+def encode(table: pa.Table, parts: Sequence[int], group: int) -> bytes:
+    """The rows as Parquet, in row groups of at most so many rows that end where a part of so many ends."""
+    sink = pa.BufferOutputStream()
+    options = PLAIN if table.nbytes <= SMALL else _packing(table.schema)
+    with pq.ParquetWriter(sink, table.schema, **options) as writer:
+        start = 0
+        for rows in parts:
+            writer.write_table(table if rows == len(table) else table.slice(start, rows), row_group_size=group)
+            start += rows
+    return bytes(sink.getvalue().to_pybytes())
+
+
+def _packing(schema: pa.Schema) -> dict[str, object]:
+    """The options of a Parquet writer for these columns.
+
+    No lowest and highest are kept of dictionaries: finding them takes longer than writing the column.
+    """
+    layouts = {field.name: layout for field in schema if (layout := _layout(field.type)) is not None}
+    words = [field.name for field in schema if pa.types.is_dictionary(field.type)]
+    return {
+        "compression": "zstd",
+        "use_dictionary": words or False,
+        "column_encoding": layouts or None,
+        "write_statistics": [field.name for field in schema if not pa.types.is_dictionary(field.type)],
+    }
+
+
+def _layout(kind: pa.DataType) -> str | None:
+    if pa.types.is_integer(kind) or pa.types.is_date32(kind) or pa.types.is_timestamp(kind) or pa.types.is_time(kind):
+        return "DELTA_BINARY_PACKED"
+    if pa.types.is_float32(kind) or pa.types.is_float64(kind):
+        return "BYTE_STREAM_SPLIT"
+    return None
+
+
+LARGEST = 1 << 15
+"""Bytes of rows in a file that is kept."""
+FILES, BYTES = 4096, 16 << 20
+
+
+class SmallFiles:
+    """The columns of the last small files that were written or read through one store."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._tables: OrderedDict[str, pa.Table] = OrderedDict()
+        self._bytes = 0
+
+    def get(self, key: str) -> pa.Table | None:
+        return self._tables.get(key)
+
+    def keep(self, key: str, table: pa.Table) -> None:
+        """Keep the whole of a file, if it is small."""
+        size = table.nbytes
+        if size > LARGEST:
+            return
+        with self._lock:
+            if key in self._tables:
+                return
+            self._tables[key] = table
+            self._bytes += size
+            while len(self._tables) > FILES or self._bytes > BYTES:
+                self._bytes -= self._tables.popitem(last=False)[1].nbytes
+
+
+_lock = threading.Lock()
+_known: WeakKeyDictionary[Store, SmallFiles] = WeakKeyDictionary()
+
+
+def small_files(store: Store) -> SmallFiles:
+    """Return the cache of a store."""
+    found = _known.get(store)
+    if found is None:
+        with _lock:
+            found = _known.setdefault(store, SmallFiles())
+    return found
+
+
+def forget(store: Store) -> None:
+    """Read the files anew from now on: who proves that they are whole does."""
+    with _lock:
+        _known.pop(store, None)

@@ -18,7 +18,7 @@ from headwater.metastore.records.objects import Undone
 from headwater.streams.definition import from_properties
 from headwater.streams.fold.events import MARKED
 from headwater.streams.layout import DELTA, QUARANTINE, sibling
-from headwater.streams.log.quarantine import OF_VERSION, ORIGIN, QUEUE, RETRY_OF, batch_of, is_quarantine
+from headwater.streams.log.batches import OF_VERSION, ORIGIN, QUEUE, RETRY_OF, batch_of, is_quarantine
 from headwater.streams.log.source_ledger import FILE, TOKEN, LedgerEntry, give_back
 from headwater.streams.reading.position_views import all_published
 from headwater.streams.stream_lookup import Stream, open_in

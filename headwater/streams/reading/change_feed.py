@@ -7,12 +7,19 @@ A named reader gets every change at least once: its position moves over the chan
 process comes back for more, or commits the position. The process remembers the range it was handed, so one that dies
 gets it again. A delta stays for `log_retention` after the publish that covers it. A reader or a pinned position needs
 every delta after the published version it is read from. Tombstones are in files of their own.
+
+The changes of many transactions in few folds: those of the first transaction of each key, of the second, and so on.
+
+Keys do not depend on each other, so one fold takes a transaction of every key. A table of many small transactions needs
+as many folds as its busiest key has transactions. Not where a transaction concerns more than the keys of its events: a
+truncation, an undo, or a watermark that decides what is too late.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from itertools import groupby
 from typing import Any
 from weakref import WeakKeyDictionary
 
@@ -23,14 +30,12 @@ from headwater.errors import InvalidInputError, TableNotFoundError
 from headwater.metastore import Delta, Metastore, Reading, Transaction
 from headwater.metastore.records.deltas import expired
 from headwater.streams.definition import CHANGE_COLUMNS, Definition
-from headwater.streams.fold.events import VERSION, Events, Rules, State, Truncations, empty
+from headwater.streams.fold.events import VERSION, BatchJudgement, Events, Folded, Rules, State, Truncations, empty
 from headwater.streams.fold.fold import apply, fold
-from headwater.streams.fold.watermark import BatchJudgement
 from headwater.streams.layout import DELTA, LANCE, READER, READERS
 from headwater.streams.log.log_files import Logged, calls_of, read_log
 from headwater.streams.log.stored_events import Share, narrowed
 from headwater.streams.reading.fresh_reads import same_rows, state_of_keys, whole_state
-from headwater.streams.reading.key_rounds import Difference, KeyRound, difference_of, key_rounds
 from headwater.streams.reading.position_views import (
     PositionView,
     all_published,
@@ -96,13 +101,8 @@ def walked(
 
 def grouped(deltas: Sequence[Delta]) -> Iterator[list[Delta]]:
     """Yield the deltas of each transaction as a list."""
-    group: list[Delta] = []
-    for delta in deltas:
-        if group and group[-1].txn != delta.txn:
-            yield group
-            group = []
-        group.append(delta)
-    yield group
+    for _, group in groupby(deltas, lambda delta: delta.txn):
+        yield list(group)
 
 
 def steps(
@@ -192,7 +192,7 @@ def _keyless(
     for group in grouped(deltas):
         position = group[-1].position
         if any("voids" in delta.properties for delta in group):
-            before = whole_state(lake, view_at(snapshot, stream, _previous(position, group)))
+            before = whole_state(lake, view_at(snapshot, stream, group[0].position - 1))
             view = view_at(snapshot, stream, position)
             after, judging = whole_state(lake, view), _Judging(lake, view, deltas)
             yield TxnStep(Difference(*_multiset(before.rows, after.rows), nothing, nothing), after, group[-1])
@@ -224,10 +224,6 @@ class _Judging:
             lines = batch_lines(self._lake.store, self._definition, self._watermark, group)
             self._watermark, judged = lines.watermark, lines.judged(log.batches[mine] - first)
         return events, judged
-
-
-def _previous(position: int, group: Sequence[Delta]) -> int:
-    return min(group[0].position, position) - 1
 
 
 def _voided(snapshot: Reading, stream: Stream, deltas: Sequence[Delta]) -> list[Delta]:
@@ -292,12 +288,7 @@ def _empty(definition: Definition) -> pa.Table:
 
 def shown(definition: Definition, found: Difference, delta: Delta) -> pa.Table:
     parts = [_empty(definition)]
-    for rows, kind in (
-        (found.deleted, DELETE),
-        (found.before, BEFORE),
-        (found.after, AFTER),
-        (found.inserted, INSERT),
-    ):
+    for rows, kind in ((found.deleted, DELETE), (found.before, BEFORE), (found.after, AFTER), (found.inserted, INSERT)):
         size = rows.num_rows
         marks: list[Any] = [
             pa.array([kind] * size, pa.string()),
@@ -385,3 +376,75 @@ def collectable(snapshot: Reading, stream: Stream, now_ms: int, pins: Sequence[i
     deltas = snapshot.deltas(stream.path, version=stream.version)
     kept_ms = int(stream.definition.log_retention.total_seconds() * 1000)
     return expired(versions, deltas, now_ms - kept_ms, (*readers(snapshot, stream).values(), *pins))
+
+
+@dataclass(frozen=True)
+class Difference:
+    """Two states compared: rows that came, rows that went, and pairs of those that changed."""
+
+    inserted: pa.Table
+    deleted: pa.Table
+    before: pa.Table
+    after: pa.Table
+
+
+@dataclass(frozen=True)
+class KeyRound:
+    """Changes of one transaction of each key: the difference, the state of these keys after it, and the positions of
+    the rows that came, of those that went, and of those that changed."""
+
+    difference: Difference
+    state: State
+    positions: tuple[Codes, Codes, Codes]
+
+
+def key_rounds(rules: Rules, state: State, log: Logged) -> Iterator[KeyRound]:
+    """Fold a log without truncations and lateness into the state of its keys, one transaction of each key at a time."""
+    index = KeyIndex([log.events.rows.column(name) for name in rules.keys])
+    rounds = round_numbers(index.codes, log.positions)
+    order = np.argsort(rounds, kind="stable")
+    ends = np.cumsum(np.bincount(rounds))
+    for start, end in zip([0, *ends[:-1].tolist()], ends.tolist(), strict=True):
+        mine = order[start:end]
+        at = np.zeros(index.count, np.int64)
+        at[index.codes[mine]] = log.positions[mine]
+        if 2 * len(mine) < state.rows.num_rows:  # few keys have so many transactions: the others are done
+            state = _of_keys(rules, state, index, at > 0)
+        folded = fold(rules, state, log.events.take(mine))
+        found = difference_of(state, folded)
+        state = apply(rules, state, folded)
+        tables = (found.inserted, found.deleted, found.after)
+        positions = [at[index.find([each.column(name) for name in rules.keys])] for each in tables]
+        yield KeyRound(found, state, (positions[0], positions[1], positions[2]))
+
+
+def round_numbers(codes: Codes, positions: Codes) -> Codes:
+    """For each event, how many positions before its own have an event of its key. Pure."""
+    order = np.lexsort((positions, codes))
+    keys, places = codes[order], positions[order]
+    is_first = np.ones(len(order), bool)
+    is_first[1:] = keys[1:] != keys[:-1]
+    is_next = is_first.copy()
+    is_next[1:] |= places[1:] != places[:-1]
+    counted = np.cumsum(is_next)
+    starts = counted[is_first][np.cumsum(is_first) - 1]
+    found = np.empty(len(order), np.int64)
+    found[order] = counted - starts
+    return found
+
+
+def _of_keys(rules: Rules, state: State, index: KeyIndex, wanted: np.ndarray[tuple[int], np.dtype[np.bool_]]) -> State:
+    def own(rows: pa.Table) -> pa.Table:
+        codes = index.find([rows.column(name) for name in rules.keys])
+        return rows.take(np.flatnonzero((codes >= 0) & wanted[np.maximum(codes, 0)]))
+
+    return replace(state, rows=own(state.rows), tombstones=own(state.tombstones))
+
+
+def difference_of(state: State, folded: Folded) -> Difference:
+    """The difference that a fold makes to its state."""
+    known = np.flatnonzero(folded.replaces >= 0)
+    before, after = state.rows.take(folded.replaces[known]), folded.rows.take(known)
+    other = np.flatnonzero(~same_rows(before, after))
+    new = folded.rows.take(np.flatnonzero(folded.replaces < 0))
+    return Difference(new, state.rows.take(folded.gone), before.take(other), after.take(other))

@@ -14,8 +14,7 @@ from headwater.errors import InvalidInputError, TableColumnNotFoundError
 from headwater.imports import pc
 from headwater.streams.definition import Definition
 from headwater.streams.fold.events import Events, Rules, State, decode_lines, highest
-from headwater.streams.fold.fold import apply, fold, standing, without_gaps
-from headwater.streams.fold.memory_pages import small_pages
+from headwater.streams.fold.fold import apply, fold, small_pages, standing, without_gaps
 from headwater.streams.fold.tombstones import read_remembered
 from headwater.streams.log.stored_events import Share, narrowed
 from headwater.streams.reading.position_views import PositionView, Published, read_tail
@@ -340,7 +339,7 @@ def base_rows(lake: Lake, view: PositionView, rules: Rules, fragments: Sequence[
     names = base_names(view.stream.definition, view.base)
     dataset = open_version(lake, view.stream, view.base.version, view.base.manifest)
     there = [names[field.name] for field in rules.schema if field.name in names]
-    parts = None if fragments is None else [dataset.get_fragment(id) for id in fragments]
+    parts: Any = None if fragments is None else [dataset.get_fragment(id) for id in fragments]
     if not there:
         rows = dataset.count_rows() if parts is None else sum(each.count_rows() for each in parts)
         return in_schema(pa.table({"": pa.nulls(rows)}), rules, names)

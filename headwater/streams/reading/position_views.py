@@ -16,8 +16,7 @@ from headwater.errors import InvalidInputError, InvalidTableStateError, TableVer
 from headwater.metastore import DataFile, Delta, Reading
 from headwater.store import Store
 from headwater.streams.definition import Definition
-from headwater.streams.fold.events import MARKED, VERSION
-from headwater.streams.fold.watermark import Watermark, decoded, encoded, line, reached
+from headwater.streams.fold.events import MARKED, VERSION, Watermark, decoded, encoded, line, reached
 from headwater.streams.layout import HIGH, LANCE, TRUNCATES
 from headwater.streams.log.log_files import BatchLines, Logged, calls_of, read_log, readable_positions
 from headwater.streams.log.stored_events import Share

@@ -230,7 +230,7 @@ def _may_lose(kind: pa.DataType) -> bool:
     return any(_may_lose(kind.field(place).type) for place in range(kind.num_fields))
 
 
-def _value(value: Any, wanted: pa.DataType) -> Any:
+def _value(value: object, wanted: pa.DataType) -> Any:
     if value is None:
         return None
     if isinstance(value, bool) and not (pa.types.is_boolean(wanted) or pa.types.is_nested(wanted)):

@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from headwater.imports import lance
 from headwater.metastore import Transaction
 from headwater.names import ObjectId
 from headwater.store import KeyNotFoundError
@@ -22,7 +23,7 @@ from headwater.streams.log.stored_events import narrowed
 from headwater.streams.reading.position_views import Computed, Published, newest_published
 from headwater.streams.serving.compaction import coverage, due
 from headwater.streams.serving.copy_rows import files_of
-from headwater.streams.serving.derived_columns import renewed, with_derived
+from headwater.streams.serving.derived_columns import identity, modules_of, renewed, with_derived
 from headwater.streams.serving.publication import Publication, stage
 from headwater.streams.serving.publish_tasks import packed, unpacked
 from headwater.streams.serving.serving_copy import (
@@ -45,7 +46,6 @@ from headwater.streams.serving.staged_rows import (
     tidied,
     write_rows_of,
 )
-from headwater.streams.serving.user_functions import identity, modules_of
 from headwater.streams.stream_lookup import Stream, open_in, open_stream
 from headwater.tables.columns.fields import ROW_ADDRESS, ROW_ID
 from headwater.tables.commit.committer import fragment_from
@@ -130,7 +130,9 @@ def stage_backfill(
     return Publication(published, True, stream, tuple(staging.staged))
 
 
-def _planned(stream: Stream, dataset: Any, before: Published, head: tuple[int, str], size: int, most: int) -> Backfill:
+def _planned(
+    stream: Stream, dataset: lance.LanceDataset, before: Published, head: tuple[int, str], size: int, most: int
+) -> Backfill:
     """Batches of the fragments that were written before the function was, up to so many rows."""
     wanted = {each.name for each in stream.definition.derived}
     stale = [each for each in before.derived if each.name in wanted and each.stale_to >= 0]
@@ -238,7 +240,7 @@ def stage_indices(lake: Lake, tx: Transaction, path: Sequence[str], runner: Runn
     return Publication(published, True, stream, tuple(staging.staged))
 
 
-def complete_indices(lake: Lake, stream: Stream, staging: Staging, dataset: Any) -> None:
+def complete_indices(lake: Lake, stream: Stream, staging: Staging, dataset: lance.LanceDataset) -> None:
     """Add to the indices all rows that they lack."""
     with staging.indexing(dataset):
         dataset.optimize.optimize_indices()

@@ -28,7 +28,7 @@ from headwater.streams.rows.row_keys import Codes
 from headwater.streams.serving.row_ids import id_sequence, row_versions, runs
 from headwater.streams.serving.serving_copy import Staging
 from headwater.tables.columns.fields import ROW_ADDRESS, ROW_ID
-from headwater.tables.commit.compaction import renamed
+from headwater.tables.commit.committer import renamed
 from headwater.tables.handle import TableHandle
 from headwater.tables.partitions import field_ids, has_blobs, key_of, partitioning
 from headwater.tables.scan.prune import live_batches

@@ -13,10 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 
-from headwater.errors import (
-    ConcurrentModificationError,
-    InvalidInputError,
-)
+from headwater.errors import ConcurrentModificationError, InvalidInputError
 from headwater.imports import lance
 from headwater.streams.rows.row_keys import Codes, KeyIndex
 from headwater.streams.serving.serving_copy import Lake, place_of

@@ -25,9 +25,9 @@ from headwater.errors import (
 from headwater.metastore import Delta, Reading, Transaction
 from headwater.metastore.sessions import PresentSession, Session
 from headwater.names import format_name, parse_name
-from headwater.streams.fold.memory_pages import small_pages
+from headwater.streams.fold.fold import small_pages
 from headwater.streams.layout import LANCE, LINEAGE, QUARANTINE
-from headwater.streams.log.quarantine import quarantine
+from headwater.streams.log.batches import quarantine
 from headwater.streams.reading.position_views import PositionView, Published, newest_published, view_at
 from headwater.streams.serving.derived_columns import computed
 from headwater.streams.serving.merge import digest_now
@@ -189,11 +189,7 @@ class Publication:
 
 @small_pages
 def stage(
-    lake: Lake,
-    tx: Transaction,
-    path: Sequence[str],
-    lineage: Mapping[str, object] | None = None,
-    runner: Runner = HERE,
+    lake: Lake, tx: Transaction, path: Sequence[str], lineage: Mapping[str, object] | None = None, runner: Runner = HERE
 ) -> Publication:
     """Stage the publish of a table in a transaction. After the commit call `finish`.
 

@@ -16,27 +16,28 @@ import numpy as np
 
 from headwater.metastore import DataFile
 from headwater.streams.definition import Definition
-from headwater.streams.fold.events import Folded, encode_lines
-from headwater.streams.fold.memory_pages import small_pages
+from headwater.streams.fold.events import Folded, Watermark, decoded, encode_lines, encoded
+from headwater.streams.fold.fold import small_pages
 from headwater.streams.fold.tombstones import TombstonesAndMarks, add_remembered, read_remembered, write_remembered
-from headwater.streams.fold.watermark import Watermark, decoded, encoded
+from headwater.streams.log.batches import Quarantined, RejectedRows, write_rejected
 from headwater.streams.log.log_files import Logged, bucket_count, least_events
-from headwater.streams.log.quarantine import Quarantined, RejectedRows, write_rejected
 from headwater.streams.log.stored_events import Share, narrowed
 from headwater.streams.reading.position_views import PositionView, Published, read_tail
 from headwater.streams.rows.hashing import MODULUS
 from headwater.streams.rows.input_rows import DELETE, READ, UPSERT, as_json
 from headwater.streams.rows.row_keys import Codes, Mask
 from headwater.streams.serving.copy_rows import Deletions, are_few
-from headwater.streams.serving.derived_columns import with_derived
-from headwater.streams.serving.merge import appended, merged, refolded
-from headwater.streams.serving.publish_parts import (
+from headwater.streams.serving.derived_columns import modules_of, with_derived
+from headwater.streams.serving.merge import (
     InFragments,
     OfNewKeys,
+    appended,
     events_of,
     fragment_parts,
     joined_masks,
+    merged,
     packed_mask,
+    refolded,
 )
 from headwater.streams.serving.serving_copy import (
     CatalogLocation,
@@ -49,7 +50,6 @@ from headwater.streams.serving.serving_copy import (
     open_version,
 )
 from headwater.streams.serving.staged_rows import Changes, NewFragments, commit_rows, index_keys, tidied, write_rows_of
-from headwater.streams.serving.user_functions import modules_of
 from headwater.work import HERE, Json, Runner, Task
 
 TASK_ROWS, FUNCTION_ROWS = 1 << 17, 1 << 12

@@ -93,9 +93,7 @@ def with_kept(manifest: bytes, fragments: Mapping[str, KeptIds]) -> bytes:
         if field == NEXT_ROW_ID:
             parts[place] = number(NEXT_ROW_ID, as_number(value) - saved)
     message = b"".join(parts)
-    return b"".join(
-        (manifest[:position], LENGTH.pack(len(message)), message, FOOTER.pack(position, 0, minor, MAGIC)),
-    )
+    return b"".join((manifest[:position], LENGTH.pack(len(message)), message, FOOTER.pack(position, 0, minor, MAGIC)))
 
 
 def _kept_of(fragment: bytes, fragments: Mapping[str, KeptIds]) -> KeptIds | None:

@@ -24,9 +24,8 @@ from headwater.streams.definition import Column, Definition, from_properties, to
 from headwater.streams.fold.events import Rules
 from headwater.streams.layout import HISTORY, LANCE, TRUNCATES, sibling
 from headwater.streams.log.stored_events import Share, narrowed
-from headwater.streams.reading.change_feed import TxnStep, difference, rounds
+from headwater.streams.reading.change_feed import KeyRound, TxnStep, difference, rounds
 from headwater.streams.reading.fresh_reads import base_rows, rows_of_keys, whole_state
-from headwater.streams.reading.key_rounds import KeyRound
 from headwater.streams.reading.position_views import PositionView, Published, newest_published, view_at
 from headwater.streams.rows.hashing import MODULUS
 from headwater.streams.rows.row_keys import Codes, KeyIndex, flat

@@ -8,6 +8,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from headwater.imports import lance
 from headwater.streams.definition import Definition
 from headwater.streams.reading.position_views import Published
 from headwater.streams.serving.serving_copy import Lake, Staging
@@ -21,14 +22,14 @@ def published_columns(definition: Definition) -> tuple[tuple[int, str], ...]:
     return tuple((column.id, column.name) for column in definition.columns)
 
 
-def is_widened(stream: Stream, dataset: Any, before: Published) -> bool:
+def is_widened(stream: Stream, dataset: lance.LanceDataset, before: Published) -> bool:
     """Return True if Lance casts the values of a column, which reads every row."""
     known, there = dict(before.columns), dataset.schema
     columns = [column for column in stream.definition.columns if known.get(column.id) in there.names]
     return any(there.field(known[column.id]).type != column.type for column in columns)
 
 
-def evolve_copy(lake: Lake, stream: Stream, staging: Staging, dataset: Any, before: Published) -> None:
+def evolve_copy(lake: Lake, stream: Stream, staging: Staging, dataset: lance.LanceDataset, before: Published) -> None:
     """Give the dataset the present columns. Each step is a staged version on top of the one before."""
     definition, known = stream.definition, dict(before.columns)
     present = {column.id for column in definition.columns}
@@ -49,7 +50,7 @@ def evolve_copy(lake: Lake, stream: Stream, staging: Staging, dataset: Any, befo
         dataset.add_columns(pa.schema(added))
 
 
-def _other_derived(dataset: Any, definition: Definition, before: Published) -> list[str]:
+def _other_derived(dataset: lance.LanceDataset, definition: Definition, before: Published) -> list[str]:
     """Derived columns that are no more, or are of another type."""
     wanted = {each.name: each.type for each in definition.derived}
     return [each.name for each in before.derived if wanted.get(each.name) != dataset.schema.field(each.name).type]

@@ -20,11 +20,7 @@ from lance_namespace import LanceNamespace
 from lance_namespace_urllib3_client.models.table_version import TableVersion
 
 from headwater.clock import Clock, SystemClock
-from headwater.errors import (
-    ConcurrentModificationError,
-    CorruptFileError,
-    UnsupportedOperationError,
-)
+from headwater.errors import ConcurrentModificationError, CorruptFileError, UnsupportedOperationError
 from headwater.imports import lance
 from headwater.lance_manifest import manifest_digest
 from headwater.metastore import DataFile, Delta, Metastore, Reading, Transaction
@@ -191,14 +187,14 @@ class Staging(LanceNamespace):
     def namespace_id(self) -> str:
         return f"staging {self._stream.serving}"
 
-    def describe_table(self, request: object) -> Any:
+    def describe_table(self, request: api.DescribeTableRequest) -> api.DescribeTableResponse:
         return api.DescribeTableResponse(location=self._uri, managed_versioning=True)
 
-    def list_table_versions(self, request: object) -> Any:
+    def list_table_versions(self, request: api.ListTableVersionsRequest) -> api.ListTableVersionsResponse:
         newest = self.staged[-1].version if self.staged else self.version
         return api.ListTableVersionsResponse(versions=[self._version(newest)] if newest else [])
 
-    def describe_table_version(self, request: Any) -> Any:
+    def describe_table_version(self, request: api.DescribeTableVersionRequest) -> api.DescribeTableVersionResponse:
         return api.DescribeTableVersionResponse(version=self._version(int(dict(request)["version"])))
 
     def _version(self, number: int) -> TableVersion:
@@ -207,7 +203,7 @@ class Staging(LanceNamespace):
         path = f"{_object_path(self._uri)}/{key.removeprefix(f'{self._stream.serving}/')}"
         return TableVersion(version=number, manifest_path=path, manifest_size=staged.size if staged else None)
 
-    def create_table_version(self, request: object) -> Any:
+    def create_table_version(self, request: api.CreateTableVersionRequest) -> api.CreateTableVersionResponse:
         asked = told(request)
         expected = (self.staged[-1].version if self.staged else self.version) + 1
         if int(asked["version"]) != expected:  # below: Lance goes on from what was staged; above: from another's
@@ -316,7 +312,7 @@ def finalize(store: Store, stream: Stream, version: int, staged: str) -> None:
         store.put(final, data)
 
 
-def open_version(lake: Lake, stream: Stream, version: int, manifest: str) -> Any:
+def open_version(lake: Lake, stream: Stream, version: int, manifest: str) -> lance.LanceDataset:
     """The dataset at a version of the catalog's, or of the open transaction."""
     staged = lake.staged(stream, version, manifest)
     if staged is not None:
@@ -330,7 +326,7 @@ def open_version(lake: Lake, stream: Stream, version: int, manifest: str) -> Any
     )
 
 
-def open_staged(lake: Lake, stream: Stream, staged: Staged) -> Any:
+def open_staged(lake: Lake, stream: Stream, staged: Staged) -> lance.LanceDataset:
     """Open the dataset at a version that has no final name yet."""
     staging = Staging(lake, stream, staged.version - 1)
     staging.staged.append(staged)

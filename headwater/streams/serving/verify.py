@@ -15,11 +15,9 @@ import pyarrow as pa
 from headwater.errors import LanceNamespaceError
 from headwater.imports import pc
 from headwater.metastore import Reading
-from headwater.streams.fold.events import VERSION, Rules, State, no_marks
-from headwater.streams.fold.watermark import line, measure
+from headwater.streams.fold.events import VERSION, Rules, State, line, measure, no_marks
 from headwater.streams.log.log_files import read_log
-from headwater.streams.log.small_files import forget
-from headwater.streams.log.stored_events import narrowed
+from headwater.streams.log.stored_events import forget, narrowed
 from headwater.streams.reading.fresh_reads import base_rows, base_state, whole_state
 from headwater.streams.reading.position_views import PositionView, Published, all_published, counted, is_base
 from headwater.streams.rows.hashing import digest_of, hash_rows

@@ -27,14 +27,14 @@ from headwater.streams.log.stored_events import Share
 from headwater.streams.reading.change_feed import AFTER, BEFORE, DELETE, INSERT, changes
 from headwater.streams.reading.fresh_reads import read, same_rows, whole_state
 from headwater.streams.reading.position_views import PositionView, collected, view_at
-from headwater.streams.reading.scan_tasks import read_touched, read_untouched
+from headwater.streams.reading.table_reads import read_touched, read_untouched
 from headwater.streams.rows.column_casts import cast_values
 from headwater.streams.rows.input_rows import as_json
 from headwater.streams.rows.row_keys import KeyIndex
 from headwater.streams.serving.copy_rows import in_list
+from headwater.streams.serving.derived_columns import called, instance, load
 from headwater.streams.serving.publish_tasks import TASKS_PER_CORE, task_count
 from headwater.streams.serving.serving_copy import CatalogLocation, Lake, open_version
-from headwater.streams.serving.user_functions import called, instance, load
 from headwater.streams.sources.formats import take_snapshot
 from headwater.streams.stream_lookup import Stream, open_stream
 from headwater.streams.table_functions import CHILD_ID, CHILD_NUMBER, SOURCE, TableFunction

@@ -16,7 +16,7 @@ import pyarrow as pa
 
 from headwater.errors import InvalidInputError
 from headwater.streams.definition import Definition
-from headwater.streams.log.quarantine import Quarantined
+from headwater.streams.log.batches import Quarantined
 from headwater.streams.rows.column_casts import cast_values
 from headwater.streams.rows.input_rows import DELETE, READ, TRUNCATE, UPSERT, as_json, as_table
 from headwater.streams.sources.debezium_envelopes import (
@@ -37,13 +37,7 @@ from headwater.streams.sources.debezium_envelopes import (
     is_plain,
     offered,
 )
-from headwater.streams.sources.format_output import (
-    UNREADABLE,
-    RowsOfKeys,
-    Taken,
-    completed,
-    from_events,
-)
+from headwater.streams.sources.format_output import UNREADABLE, RowsOfKeys, Taken, completed, from_events
 from headwater.streams.sources.message_values import (
     Messages,
     check_unit,
@@ -84,7 +78,7 @@ class DebeziumChange:
 
 def take_debezium(
     definition: Definition,
-    data: Any,
+    data: object,
     apply_as_truncates: bool = False,
     time_unit: str | None = None,
     bad: Sequence[Quarantined] = (),

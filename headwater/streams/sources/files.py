@@ -27,13 +27,19 @@ from headwater.imports import lance
 from headwater.store import is_local, local_path
 from headwater.store.seam import side_by_side
 from headwater.streams.definition import Definition
-from headwater.streams.log.quarantine import Quarantined
+from headwater.streams.log.batches import Quarantined
 from headwater.streams.rows.column_casts import cast_array, floats, has_decimals
 from headwater.streams.rows.input_rows import Given, given, without_rows
-from headwater.streams.sources.file_digests import digest_of_file, known_digest
 from headwater.streams.sources.format_output import UNREADABLE
 from headwater.streams.sources.message_values import Messages
-from headwater.streams.sources.remote_files import fetched, find_remote, is_remote, natural_order
+from headwater.streams.sources.source_files import (
+    digest_of_file,
+    fetched,
+    find_remote,
+    is_remote,
+    known_digest,
+    natural_order,
+)
 
 JSON = (".json", ".jsonl", ".ndjson")
 ARROW = (".arrow", ".arrows", ".ipc", ".feather")

@@ -17,7 +17,7 @@ import pyarrow as pa
 
 from headwater.errors import InvalidInputError
 from headwater.streams.definition import Definition
-from headwater.streams.log.quarantine import Quarantined
+from headwater.streams.log.batches import Quarantined
 from headwater.streams.rows.column_casts import cast_array, cast_values
 from headwater.streams.rows.input_rows import DELETE, READ, TRUNCATE, Given, as_json, from_rows, given
 

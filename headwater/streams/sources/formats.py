@@ -16,9 +16,8 @@ from headwater.errors import InvalidInputError
 from headwater.streams.definition import Definition
 from headwater.streams.fold.events import Events, Rules, State, empty
 from headwater.streams.fold.fold import fold
-from headwater.streams.log.batches import EventBatch, shape
+from headwater.streams.log.batches import EventBatch, Quarantined, shape
 from headwater.streams.log.landing import LandingReport, digest_of_batch
-from headwater.streams.log.quarantine import Quarantined
 from headwater.streams.log.stored_events import narrowed
 from headwater.streams.reading.change_feed import difference
 from headwater.streams.reading.fresh_reads import state_of_keys, whole_state

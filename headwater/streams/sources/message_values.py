@@ -25,7 +25,7 @@ import pyarrow as pa
 
 from headwater.errors import InvalidInputError
 from headwater.streams.definition import Definition
-from headwater.streams.log.quarantine import Quarantined
+from headwater.streams.log.batches import Quarantined
 from headwater.streams.rows.column_casts import FAILS, floats
 from headwater.streams.rows.input_rows import Given, as_json
 

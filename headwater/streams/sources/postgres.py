@@ -18,8 +18,8 @@ import pyarrow as pa
 from headwater.decoding.files import read_texts
 from headwater.errors import ServiceUnavailableError, UnsupportedOperationError
 from headwater.imports import when_used
+from headwater.streams.log.batches import Quarantined
 from headwater.streams.log.landing import BatchOrigin
-from headwater.streams.log.quarantine import Quarantined
 from headwater.streams.reading.position_views import PositionView
 from headwater.streams.rows.column_casts import cast_array, cast_values
 from headwater.streams.rows.input_rows import Given, as_json
@@ -184,7 +184,7 @@ def connect(settings: Mapping[str, str], **more: str) -> Any:
         raise failure(error) from None
 
 
-def failure(error: Any) -> ServiceUnavailableError:
+def failure(error: object) -> ServiceUnavailableError:
     """Return an error of the client as one of ours, in one line."""
     return ServiceUnavailableError(f"PostgreSQL: {' '.join(str(error).split())[:500].rstrip('.')}.")
 
@@ -220,7 +220,7 @@ def read_blocks(settings: Mapping[str, str], snapshot: str, wanted: BlockRange) 
         connection.close()
 
 
-def taken_of(texts: pa.Table, columns: Iterable[CopiedColumn], constants: Mapping[str, Any]) -> Taken:
+def taken_of(texts: pa.Table, columns: Iterable[CopiedColumn], constants: Mapping[str, object]) -> Taken:
     """Return rows as those of a first copy: older than every change. A value that does not fit is quarantined."""
     found: dict[str, Any] = {}
     bad: dict[int, str] = {}

@@ -113,7 +113,7 @@ def _gone(table: TableHandle, version: int) -> dict[int, Numbers]:
     return gone
 
 
-def _addresses(fragment: Any) -> Numbers:
+def _addresses(fragment: lance.LanceFragment) -> Numbers:
     table = fragment.scanner(columns=[], with_row_address=True).to_table()
     return np.asarray(table.column(ROW_ADDRESS).to_numpy(), dtype=np.int64)
 

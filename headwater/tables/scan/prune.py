@@ -173,7 +173,7 @@ def _compared(op: str, literal: Any, part: NamedValue, kind: Any) -> int:
     return _ranged(op, literal, low, high)
 
 
-def _bucketed(op: str, literal: Any, part: NamedValue, kind: pa.DataType) -> int:
+def _bucketed(op: str, literal: object, part: NamedValue, kind: pa.DataType) -> int:
     """Compare by bucket: equal values have equal buckets, and a bucket has no order."""
     if op != "=" or isinstance(literal, (bool, decimal.Decimal)):
         return TRUE | FALSE

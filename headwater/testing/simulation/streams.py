@@ -25,8 +25,7 @@ from headwater.metastore.sessions import TransactionSession
 from headwater.streams.log.source_ledger import batches_with
 from headwater.streams.reading.position_views import counted
 from headwater.streams.table import StreamTable
-from headwater.testing.simulation.checker import FAILED, OK, UNKNOWN, Operation, check_snapshots
-from headwater.testing.simulation.commits import note_outcome
+from headwater.testing.simulation.commits import FAILED, OK, UNKNOWN, Operation, check_snapshots, note_outcome
 from headwater.testing.simulation.storage import Disk, StoredObject
 from headwater.testing.simulation.versions import no_rows
 

@@ -30,8 +30,7 @@ from headwater.namespace.versions.operations import NewVersion
 from headwater.protobuf import as_bytes, number, parse, pick, text
 from headwater.registries.metastore import MetastoreRegistry
 from headwater.store import KeyNotFoundError, create
-from headwater.testing.simulation.checker import FAILED, Operation, Value, check_lists, check_snapshots
-from headwater.testing.simulation.commits import note_outcome
+from headwater.testing.simulation.commits import FAILED, Operation, Value, check_lists, check_snapshots, note_outcome
 
 if TYPE_CHECKING:
     from headwater.testing.simulation.simulated_run import Member, SimulatedRun
