@@ -32,6 +32,7 @@ LAYERS = (
         "store",
         "turns",
         "retry",
+        "weak_methods",
         "references",
         "webhooks",
         "arguments",
