@@ -161,13 +161,19 @@ def run_pipeline(
         opened_engine(pipeline, catalog, spark, say, plan.steps) as session,
     ):
         failures: list[LanceNamespaceError] = []
+
+        def failed(about: str, error: LanceNamespaceError) -> None:
+            say(f"{about} failed: {error}")
+            failures.append(error)
+            record.errors.append(str(error))
+
         takes = tuple(step for step in plan.steps if step.do == TAKE)
         if takes:
             record.begin(say)
             sources, full_refresh = begin_again(pipeline, catalog, select, full_refresh)
             runner = runner_of(session, None, pipeline.engine.driver_rows)
             with LiveReaders(pipeline, catalog, runner, say) as readers:
-                record.reports += take_live(readers, sources, lambda about, error: failures.append(error), say)
+                record.reports += take_live(readers, sources, failed, say)
             _, plan = plan_pipeline(pipeline, select, full_refresh, again, takes=False)
             plan = replace(plan, steps=(*takes, *plan.steps))
         done = carry_out(pipeline, catalog, plan, session, say, tell, began=began, record=record)
