@@ -9,6 +9,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from typing import Any
 from urllib.parse import quote, unquote
 
 import msgspec
@@ -133,7 +134,8 @@ def tag_file(version: int, branch: str | None, size: int, time_ms: int, stamp: s
 
 
 MAIN = "main"
-MAX_REF_CHARS = 255
+MAX_REF_CHARS = 210
+"""Characters of a name in its file, where a slash takes up to five: Lance writes that first under a longer name."""
 MAX_VERSION = 2**63 - 1
 _TAG = re.compile(r"[\w.-]+", re.ASCII)
 
@@ -153,21 +155,24 @@ def branch_of(name: str | None) -> str | None:
     return None if name in (None, "", MAIN) else check_branch(name)
 
 
-def check_branch(name: object) -> str:
+def check_branch(name: Any) -> str:
     """Return a branch name; InvalidInput (13) unless it is tag-like names joined by '/', since it becomes a path."""
-    if not isinstance(name, str) or len(name) > MAX_REF_CHARS:
-        raise InvalidInputError(f"A branch name is a text of at most {MAX_REF_CHARS} characters.")
+    _check_length("branch", name)
     for segment in name.split("/"):
         _check_segment("branch", name, segment)
     return name
 
 
-def check_tag(name: object) -> str:
+def check_tag(name: Any) -> str:
     """Return a tag name; InvalidInput (13) unless it is letters, digits, '.', '-', '_': it becomes a file name."""
-    if not isinstance(name, str) or len(name) > MAX_REF_CHARS:
-        raise InvalidInputError(f"A tag name is a text of at most {MAX_REF_CHARS} characters.")
+    _check_length("tag", name)
     _check_segment("tag", name, name)
     return name
+
+
+def _check_length(kind: str, name: object) -> None:
+    if not isinstance(name, str) or len(name) + 4 * name.count("/") > MAX_REF_CHARS:
+        raise InvalidInputError(f"A {kind} name is a text of at most {MAX_REF_CHARS} characters; a slash counts five.")
 
 
 def _check_segment(kind: str, name: str, segment: str) -> None:

@@ -80,6 +80,7 @@ class _Running:
     """State that the steps of a run share.
 
     `failed`: takes the name and the error of a step that failed, and the run goes on; None: the run raises it.
+    `left_out`: the same for a step that takes from a source, which the other sources do not wait for.
     `is_ended`: returns True when the run is to end before its next step.
     """
 
@@ -90,23 +91,29 @@ class _Running:
     say: Say
     tell: Progress = NO_PROGRESS
     failed: Failed | None = None
+    left_out: Failed | None = None
     is_ended: Callable[[], bool] = lambda: False
     reports: list[Report] = field(default_factory=list)
 
-    def step(self, about: str, act: Callable[[], None]) -> bool:
+    def step(self, about: str, act: Callable[[], None], failed: Failed | None = None) -> bool:
         """Do a step, and note where it ran; False if it failed and the run goes on."""
+        failed = failed or self.failed
         self.say(about)
         before = len(self.reports)
         try:
             with naming_failures(), step_jobs(self.spark.spark, f"headwater: {about}", self.spark) as jobs:
                 act()
         except LanceNamespaceError as error:
-            if self.failed is None:
+            if failed is None:
                 raise
-            self.failed(about, error)
+            failed(about, error)
             return False
         self.reports[before:] = [replace(report, where=jobs.where) for report in self.reports[before:]]
         return True
+
+    def left_out_by(self, step: Step) -> Failed | None:
+        """Return what takes the error of a step that only concerns a source."""
+        return self.left_out if step.do in (CREATE, INGEST) else None
 
 
 def plan_pipeline(
@@ -162,16 +169,22 @@ def run_pipeline(
         opened_engine(pipeline, catalog, spark, say, plan.steps) as session,
     ):
         failures: list[LanceNamespaceError] = []
+
+        def failed(about: str, error: LanceNamespaceError) -> None:
+            say(f"{about} failed: {error}")
+            failures.append(error)
+            record.errors.append(str(error))
+
         takes = tuple(step for step in plan.steps if step.do == TAKE)
         if takes:
             record.begin(say)
             sources, full_refresh = begin_again(pipeline, catalog, select, full_refresh)
             runner = runner_of(session, None, pipeline.engine.driver_rows)
             with LiveReaders(pipeline, catalog, runner, say) as readers:
-                record.reports += take_live(readers, sources, lambda about, error: failures.append(error), say)
+                record.reports += take_live(readers, sources, failed, say)
             _, plan = plan_pipeline(pipeline, select, full_refresh, again, takes=False)
             plan = replace(plan, steps=(*takes, *plan.steps))
-        done = carry_out(pipeline, catalog, plan, session, say, tell, began=began, record=record)
+        done = carry_out(pipeline, catalog, plan, session, say, tell, None, failed, began=began, record=record)
         if failures:
             raise failures[0]
         return done
@@ -185,11 +198,13 @@ def carry_out(
     say: Say = lambda text: None,
     tell: Progress = NO_PROGRESS,
     failed: Failed | None = None,
+    left_out: Failed | None = None,
     is_ended: Callable[[], bool] = lambda: False,
     began: float | None = None,
     record: RunRecord | None = None,
 ) -> Run:
-    """Do the steps of a plan in a session. With `failed` a step that fails is reported to it, and the others go on.
+    """Do the steps of a plan in a session. With `failed` a step that fails is reported to it, and the others go on;
+    with `left_out` those that take from a source.
 
     `record`: gets the reports of the steps, also of a run that fails.
     """
@@ -198,7 +213,7 @@ def carry_out(
     record = RunRecord(pipeline, catalog, plan.id) if record is None else record
     run = {"pipeline": pipeline.name, "run": record.id, "plan": plan.id}
     runner = runner_of(spark, None if tell is NO_PROGRESS else tell, pipeline.engine.driver_rows)
-    running = _Running(pipeline, catalog, runner, run, say, tell, failed, is_ended, record.reports)
+    running = _Running(pipeline, catalog, runner, run, say, tell, failed, left_out, is_ended, record.reports)
     for name in plan.waiting:
         say(f"{name} waits: {WAITS}")
     for name, files in plan.undone.items():
@@ -249,10 +264,11 @@ def _carry_out(running: _Running, plan: Plan) -> None:
             if step.table == publishes[0]:
                 broken |= _publish(running, [name for name in publishes if name not in broken])
         elif step.do in STEPS and not running.step(
-            f"{step.do} {step.table}: {step.why}", partial(_step, running, step)
+            f"{step.do} {step.table}: {step.why}", partial(_step, running, step), running.left_out_by(step)
         ):
             if step.do == INGEST:
-                _ingest_apart(running, step)
+                if running.failed is not None:
+                    _ingest_apart(running, step)
             elif step.do in (CREATE, ALTER, REFRESH, EXPAND):
                 broken.add(step.table)
     if views:

@@ -268,7 +268,7 @@ def _rounds(
             with recorded(pipeline, catalog, plan.id if plan else "", say, begins, errors, known) as record:
                 record.reports += taken
                 if plan is not None and begins:
-                    ended = memory.failed, stop.is_set
+                    ended = memory.failed, None, stop.is_set
                     done = carry_out(pipeline, catalog, plan, spark, say, tell, *ended, record=record)
                     reports = done.reports
             if plan is not None and begins:

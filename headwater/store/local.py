@@ -40,7 +40,14 @@ class LocalStore:
     def __init__(self, root: str | os.PathLike[str]) -> None:
         self.root = os.path.abspath(root)
         self.abilities = Abilities(
-            self.root, self.link, self.move_folder, self.fill, self.prune, self.sweep, create_after=self.create_after
+            self.root,
+            self.link,
+            self.move_folder,
+            self.fill,
+            self.prune,
+            self.sweep,
+            create_after=self.create_after,
+            identity=self.identity,
         )
         self._known: set[str] = set()
         """Folders that were there when this store last wrote in them. They may be gone: the write then tells."""
@@ -77,6 +84,13 @@ class LocalStore:
         if os.path.lexists(self._path(key)):
             raise KeyExistsError(key)
         self._put(key, data, PutMode.CREATE, True, [self._path(other) for other in others])
+
+    def identity(self, key: str) -> object:
+        try:
+            status = os.stat(self._path(key))
+        except OSError:
+            return None
+        return status.st_ino, status.st_mtime_ns, status.st_size
 
     def put_all(self, items: Sequence[tuple[str, bytes]], durable: bool = True) -> None:
         for key, data in items:

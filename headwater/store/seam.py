@@ -86,6 +86,8 @@ class Abilities:
     create_after: Callable[[str, bytes, Sequence[str]], None] | None = None
     """(key, data, others): a durable put with CREATE of what refers to others, which were put without a sync. They
     survive a power cut from before the key is there."""
+    identity: Callable[[str], object] | None = None
+    """(key): a value that differs for another object put at the key, at no request; None if nothing is there."""
 
 
 class Store(Protocol):

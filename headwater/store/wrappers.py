@@ -38,6 +38,7 @@ class WrappedStore:
             sweep and (lambda before_ms: around("sweep", "", lambda: sweep(before_ms))),
             read and (lambda key, start, length: around("read", key, lambda: read(key, start, length))),
             after and (lambda key, data, others: around("put", key, lambda: after(key, data, others))),
+            inner.identity,
         )
 
     def around(self, verb: str, key: str, action: Callable[[], Answer]) -> Answer:
@@ -93,7 +94,7 @@ class PrefixedStore:
 
     def _forwarded(self, inner: Abilities) -> Abilities:
         at, link, move, fill, prune = self.prefix, inner.link, inner.move_folder, inner.fill, inner.prune
-        read, after = inner.read, inner.create_after
+        read, after, identity = inner.read, inner.create_after, inner.identity
         return Abilities(
             inner.path and os.path.join(inner.path, at.rstrip("/")),
             link and (lambda old, new, durable: link(at + old, at + new, durable)),
@@ -103,6 +104,7 @@ class PrefixedStore:
             inner.sweep,
             read and (lambda key, start, length: read(at + key, start, length)),
             after and (lambda key, data, others: after(at + key, data, [at + other for other in others])),
+            identity and (lambda key: identity(at + key)),
         )
 
     def get(self, key: str) -> bytes:

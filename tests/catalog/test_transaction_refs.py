@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -11,6 +11,7 @@ import lance
 import pytest
 
 from headwater import Catalog, MetastoreNamespace
+from headwater.config import init, resolve
 from headwater.errors import (
     ConcurrentModificationError,
     InvalidInputError,
@@ -79,6 +80,19 @@ def test_tags_and_branches_are_part_of_a_transaction_and_of_its_undo(catalog: Ca
     near.undo(near.history("a.t")[-2].txn)
     assert in_folder(near, "a.t") == ({**before[0], "later": 1}, ["old"])
     assert near.verify() == []
+
+
+@pytest.mark.parametrize("name", ["t" * 210, "/".join(["b"] * 35), "t" * 211, "t" * 251, "/".join(["b"] * 36)])
+def test_a_tag_or_branch_whose_name_fits_no_file_is_refused_and_others_are_there(tmp_path: Path, name: str) -> None:
+    for root in ("lake", "plain"):
+        if root == "plain":
+            init(resolve(str(tmp_path / root), {"impl": "dir"}))
+        table = Catalog(str(tmp_path / root)).create_table("t", [{"id": 1}])
+        fits = len(name) + 4 * name.count("/") <= 210
+        for refs in (table.branches,) if "/" in name else (table.tags, table.branches):
+            with nullcontext() if fits else pytest.raises(InvalidInputError, match="210 characters"):
+                refs.create(name, 1)
+            assert list(refs) == ([name] if fits else [])
 
 
 def test_tags_and_branches_can_stand_on_a_branch_that_their_transaction_makes(catalog: Catalog, near: Catalog) -> None:

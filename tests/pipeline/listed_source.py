@@ -24,12 +24,13 @@ Batch = dict[str, list[Row]]
 
 @dataclass
 class Listed:
-    """The rows of the source, and its history. `fails_at`: the number of the batch that cannot be read."""
+    """The rows of the source, and its history. `fails_at`: the batch that cannot be read; `why`: the reason."""
 
     batches: list[Batch] = field(default_factory=list)
     acknowledged: list[int] = field(default_factory=list)
     opened: list[int] = field(default_factory=list)
     fails_at: int | None = None
+    why: str = "The list cannot be read."
     partial_until: int = 0
     columns: dict[str, Any] = field(default_factory=lambda: dict(COLUMNS))
     kind = "listed"
@@ -53,7 +54,7 @@ class ListedReader:
 
     def take(self, wait_s: float) -> LiveBatch | None:
         if self.at == self.source.fails_at:
-            raise ServiceUnavailableError("The list cannot be read.")
+            raise ServiceUnavailableError(self.source.why)
         if self.is_caught_up:
             return None
         found = self.source.batches[self.at]

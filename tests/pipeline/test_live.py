@@ -10,7 +10,12 @@ import pyarrow as pa
 import pytest
 
 from headwater.catalog import Catalog
-from headwater.errors import ConcurrentModificationError, InvalidInputError, ServiceUnavailableError
+from headwater.errors import (
+    ConcurrentModificationError,
+    InvalidInputError,
+    LanceNamespaceError,
+    ServiceUnavailableError,
+)
 from headwater.pipeline import plan_pipeline, run_pipeline, watch_pipeline
 from headwater.pipeline.grammar import parse_pipeline
 from headwater.pipeline.live import live_runs
@@ -130,6 +135,24 @@ def test_a_source_that_fails_is_in_the_record_and_the_others_go_on(tmp_path: Pat
         assert catalog["raw.files"].serving.to_arrow().num_rows == 1
         (record,) = runs(catalog)
         assert (record["state"], record["error"]) == ("failed", "The list cannot be read.")
+
+
+def test_each_source_that_fails_is_in_the_record_also_of_a_run_that_then_fails_itself(tmp_path: Path) -> None:
+    (tmp_path / "in").mkdir()
+    (tmp_path / "in" / "1.json").write_bytes(b'{"id": "\xff"}\n')
+    other = '[[source]]\nname = "other"\nlisted = "other"\ninto = "o.{table}"\n'
+    lists = {"shop": Listed([pair(1)], fails_at=0), "other": Listed([pair(5)], fails_at=0, why="No such server.")}
+    said: list[str] = []
+    with listed(tmp_path, TEXT + other + FILES, **lists) as pipeline:
+        with pytest.raises(LanceNamespaceError):
+            run_pipeline(pipeline, say=said.append)
+        (record,) = runs(Catalog(str(tmp_path / "lake")))
+    first, second, of_the_file = record["error"].split("; ", 2)
+    assert (first, second, "1.json" in of_the_file) == ("The list cannot be read.", "No such server.", True)
+    assert [each for each in said if "failed" in each][:2] == [
+        "take shop failed: The list cannot be read.",
+        "take other failed: No such server.",
+    ]
 
 
 def test_a_resident_run_keeps_its_reader_and_opens_it_again_after_a_failure(tmp_path: Path) -> None:
@@ -279,6 +302,7 @@ def test_into_stands_for_tables_by_name_and_the_file_says_what_they_are() -> Non
     ("given", "said"),
     [
         ('connector = "postgras"', "'postgras' is no connector. Did you mean 'postgres'"),
+        ('connector = "mongodb"', "MongoDB is not read: its connector gives a document as one text"),
         ('password = "secret"', "write the password as a reference"),
         ('options = { "database.ssl.password" = "x" }', "write database.ssl.password as a reference"),
         ('options = { "snapshot.mode" = "never", "name" = "x" }', "name is given by Headwater"),

@@ -19,6 +19,7 @@ from headwater.errors import ConcurrentModificationError, InvalidInputError
 from headwater.metastore import Metastore, Transaction
 from headwater.pipeline import plan_pipeline, read_pipeline, run_pipeline, undo
 from headwater.pipeline.lineage import downstream, latest, open_lineage, upstream
+from headwater.pipeline.run_records import runs
 from tests.children import PROCESSES
 from tests.pipeline.shop import SPEND, Shop
 
@@ -349,3 +350,26 @@ def test_a_run_takes_all_files_of_a_table_with_lateness_as_one_batch_and_warns_o
     assert [each.too_late for each in done.reports] == [1, 1]
     warnings = [text for text in said if text.startswith("warning: raw.t: 1 of 2 rows")]
     assert [text.split(" were ")[1].split(":")[0] for text in warnings] == ["too late", "too late", "late"]
+
+
+def test_a_source_whose_file_cannot_be_taken_is_left_out_and_the_others_go_on(tmp_path: Path) -> None:
+    text = '[pipeline]\nname = "two"\ncatalog = "./lake"\nengine = "embedded"\n'
+    for name in ("a", "b"):
+        (tmp_path / name).mkdir()
+        text += f'[[source]]\nname = "{name}"\npath = "{name}/*.json"\ninto = "raw.{name}"\n'
+        text += f'[table."raw.{name}"]\nschema = "id BIGINT NOT NULL"\nkeys = ["id"]\n'
+    (tmp_path / "a" / "1.json").write_bytes(b'{"id": "\xff"}\n')
+    (tmp_path / "a" / "2.json").write_text('{"id": 2}\n')
+    (tmp_path / "b" / "1.json").write_text('{"id": 3}\n')
+    (tmp_path / "pipeline.toml").write_text(text)
+    lake = Catalog(str(tmp_path / "lake"))
+    for _ in range(2):
+        with pytest.raises(InvalidInputError, match=r"a/1\.json' is not UTF-8"):
+            run_pipeline(read_pipeline(tmp_path / "pipeline.toml"))
+        assert [row["id"] for row in lake["raw.b"].serving.to_arrow().to_pylist()] == [3]
+        assert lake["raw.a"].count() == 0  # a later file of the source waits for its turn
+        record = runs(lake)[0]
+        assert (record["state"], "1.json" in record["error"]) == ("failed", True)
+    (tmp_path / "a" / "1.json").write_text('{"id": 1}\n')
+    run_pipeline(read_pipeline(tmp_path / "pipeline.toml"))
+    assert sorted(row["id"] for row in lake["raw.a"].serving.to_arrow().to_pylist()) == [1, 2]

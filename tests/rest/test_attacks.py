@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import base64
 import json
+import socket
 from pathlib import Path
 from typing import Any
-from urllib.parse import quote
+from urllib.parse import quote, urlsplit
 
 import httpx
 import pytest
@@ -15,6 +16,7 @@ from hypothesis import strategies as st
 
 from headwater import DirectoryNamespace
 from headwater.rest.server import RunningServer
+from headwater.rest.settings import Settings
 from tests.rest.samples import PEOPLE, Serve, ipc
 
 
@@ -119,6 +121,18 @@ def test_a_manifest_path_never_leaves_its_table(serve: Serve, tmp_path: Path, vi
     assert answer.status_code in (400, 404, 406), answer.text
     assert (victim / "secret").read_text() == "do not read or delete"
     assert "do not read" not in answer.text
+
+
+@pytest.mark.parametrize("path", ["/v1/namespace/$/exists", "/v1/namespace/a/create"])
+def test_a_field_behind_a_body_is_no_header(serve: Serve, path: str) -> None:
+    server = serve(Settings(api_key="a long secret"))
+    head = f"POST {path} HTTP/1.1\r\nhost: 127.0.0.1\r\ntransfer-encoding: chunked\r\n\r\n2\r\n{{}}\r\n0\r\n"
+    at = urlsplit(server.url)
+    with socket.create_connection((at.hostname, at.port), timeout=30) as sent:
+        sent.sendall(f"{head}x-api-key: a long secret\r\nx-request-id: mine\r\n\r\n".encode())
+        answer = sent.recv(65536)
+    assert answer.startswith(b"HTTP/1.1 401"), answer
+    assert b"x-request-id: mine" not in answer
 
 
 @pytest.mark.parametrize(

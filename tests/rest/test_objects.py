@@ -267,6 +267,27 @@ def test_a_view_names_its_inputs_and_its_sql_to_those_who_may_see_them(world: Wo
     assert "hr.moved" in whole["view.inputs"]
 
 
+def test_a_child_table_names_its_parent_to_those_who_may_see_it(world: World) -> None:
+    Catalog(world.namespace).create_stream_table("prod.parts", ROWS.schema, keys="id").upsert(OTHERS)
+    told = {"from": "hr.moved", "function": "features:parts", "inputs": ["salary"], "version": "1", "keys": ["id"]}
+    with world.namespace.metastore.transaction("made of") as tx:
+        version = tx.versions(("prod", "parts"))[-1]
+        own = {"table_function": json.dumps({**told, "child_id": ["name"], "checks": []})}
+        tx.update_table_version(("prod", "parts"), version.name, {**version.properties, **own})
+    asked: dict[str, dict[str, Any]] = {
+        "table/prod$parts/stream/describe": {"fields": ["definition"]},
+        "object/prod$parts/objects": {},
+        "find": {"locator": "prod|parts|1"},
+    }
+    for path, body in asked.items():
+        scoped, whole = (
+            world.http.post(f"/headwater/v1/{path}", json=body, headers=world.key("viewer", *scope)).text
+            for scope in (("prod",), ())
+        )
+        assert ("hr.moved" in scoped, "salary" in scoped) == (False, False), path
+        assert "hr.moved" in whole, path
+
+
 def test_what_only_a_snapshot_keeps_is_not_for_a_new_holder_of_its_name(tmp_path: Path) -> None:
     """A collection has forgotten the table and its namespace: those that it was in then are asked for."""
     namespace = MetastoreNamespace(root=str(tmp_path / "lake"))

@@ -25,6 +25,7 @@ from headwater.errors import (
     ServiceUnavailableError,
     TransactionNotFoundError,
 )
+from headwater.metastore.commit.last_slot import LastSlot
 from headwater.metastore.commit.root_kinds import check_not_lost, is_metastore
 from headwater.metastore.commit.slot_rebuild import beside, gap, published_slot, rebuild, unreadable
 from headwater.metastore.records.deltas import Segments
@@ -152,6 +153,7 @@ class Log:
         self._folding = False
         self._seen: deque[str] = deque(maxlen=SEEN)
         """The transactions of the last slots that were folded here."""
+        self._last = LastSlot(store)
 
     # Reading
 
@@ -231,6 +233,8 @@ class Log:
             while True:
                 first = self.index.slot + 1
                 found = [seen[1]] if seen[0] == first else self._read(first, ahead)
+                if found:
+                    self._last.check(self.index.slot, self._seen)
                 whole = not found or all(self._fold_bytes(number, data) for number, data in enumerate(found, first))
                 if whole and len(found) < ahead:
                     if self.segments.pending:
@@ -312,6 +316,7 @@ class Log:
         finally:
             self._folding = False
         self._seen.extend(txn.id for txn in slot.transactions)
+        self._last.saw(number)
         if sealed is not None:
             self.sealed = number
         if sealed:
@@ -370,6 +375,7 @@ class Log:
 
     def claim(self, number: int, slot: Slot, unsynced: Sequence[str] = ()) -> Claim:
         """Take a slot, durably, with the files that it refers to. A lost answer is looked into, never guessed."""
+        self._last.check(number - 1, self._seen)
         data, tries = seal(SLOT, encode(slot)), count()
 
         def take(key: str) -> Claim:

@@ -178,7 +178,7 @@ CONNECTORS: Mapping[str, Connector] = {
     ),
     "oracle": Connector("io.debezium.connector.oracle.OracleConnector", 1521, ("_scn",)),
 }
-"""The connectors whose envelopes have columns of rows. Of MongoDB, a row is one text of JSON."""
+"""The connectors whose envelopes have columns of rows."""
 ALIASES = {"mariadb": "mysql"}
 KEYS = (
     "connector",
@@ -252,6 +252,10 @@ def parse_debezium(where: str, value: object, into: str) -> DebeziumSpec:
     check_names(values, KEYS, where)
     connector = as_text(values.get("connector"), f"{where} connector")
     connector = ALIASES.get(connector, connector)
+    if connector == "mongodb":
+        raise InvalidInputError(
+            f"{where}: MongoDB is not read: its connector gives a document as one text of JSON, without columns."
+        )
     if connector not in CONNECTORS:
         known = [*CONNECTORS, *ALIASES]
         raise InvalidInputError(

@@ -27,6 +27,7 @@ from headwater.rest.auth.access import EVERYTHING, Caller, Need, allows, needs
 from headwater.rest.call import Call
 from headwater.rest.routes import Permission
 from headwater.streams.layout import LINEAGE, QUARANTINE, sibling
+from headwater.streams.table_functions import MADE_OF, TABLE_FUNCTION
 from headwater.verbs.object_verbs import DescribedObject
 
 MEANS_DROPPED = frozenset({"Undrop", "DescribeHistory"})
@@ -201,7 +202,15 @@ class Projection:
                 made = msgspec.json.decode(text)
                 made["tables"] = {name: at for name, at in made["tables"].items() if self._tells_name(name)}
                 told[VIEW_INPUTS] = msgspec.json.encode(made).decode()
+        if not self.is_whole and TABLE_FUNCTION in told and not self._tells_parent(told[TABLE_FUNCTION]):
+            told = {name: value for name, value in told.items() if name not in (TABLE_FUNCTION, MADE_OF)}
         return told
+
+    def _tells_parent(self, function: str) -> bool:
+        """Return True if the caller may be told of the table whose rows a function of a child table takes."""
+        with contextlib.suppress(msgspec.MsgspecError, TypeError, AttributeError):
+            return self._tells_name(str(msgspec.json.decode(function).get("from")))
+        return False
 
 
 SCAN = 1000
