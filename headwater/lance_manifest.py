@@ -112,19 +112,19 @@ def committed_ms(data: bytes) -> int | None:
         return None
 
 
-def change_made(data: bytes, table: str = "") -> str | None:
-    """Return the change that made a version in words, such as `append 3 rows to prod.users`.
+def change_made(data: bytes, table: str) -> tuple[str | None, str | None]:
+    """Return the change that made a version in words, such as `append 3 rows`, and with the name of its table.
 
-    Without a table there is no name and no predicate in it: whoever may list versions may read it.
+    In the first is no name and no predicate: whoever may list versions may read it.
     None if the manifest does not hold its transaction, or one of an unknown kind.
     """
     try:
         found = pick(manifest_message(data), TRANSACTION_SECTION)
         fields = parse(section(data, as_number(found[-1]))) if found else ()
         kind, message = next(((kind, as_bytes(value)) for kind, value, _ in fields if kind >= _APPEND), (0, b""))
-        return _operation_words(kind, message, table)
+        return _operation_words(kind, message, ""), _operation_words(kind, message, table)
     except ValueError:
-        return None
+        return None, None
 
 
 def _operation_words(kind: int, message: bytes, table: str) -> str | None:

@@ -66,6 +66,8 @@ class Version:
     """The change that made it, in words; None in records of before it was kept, or if its manifest does not tell."""
     message: str | None = field(default=None, compare=False)
     """The same with the name of its table, for the message of its commit. Records do not hold it."""
+    unsynced_files: tuple[str, ...] = field(default=(), compare=False)
+    """Files that the commit of its record syncs, in a registry with that capability. Records do not hold them."""
 
     @property
     def table(self) -> ObjectId:

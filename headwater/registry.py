@@ -47,6 +47,7 @@ class Capabilities:
     `current_state`: returns the state of a look-up if it is in memory; a server keeps answers while it is current.
     `markers`: marker files tell other readers of the storage that a table is declared; None: only the record does.
     `keeps_dropped`: the files of a dropped table stay until a collection.
+    `syncs_files`: a commit makes the `unsynced_files` of its versions durable together with their records.
     """
 
     namespaces: bool
@@ -59,6 +60,7 @@ class Capabilities:
     current_state: Callable[[ObjectId], object | None] | None = None
     pinned: Callable[[str], Mapping[int, str]] | None = None
     """(location): the versions of a dataset that named snapshots need, each with the name of one."""
+    syncs_files: bool = False
     folders_are_tables: bool = False
     """A table exists if its folder does, whatever is in it (lance-catalog-early.md, "Table Existence")."""
 

@@ -439,7 +439,10 @@ class Catalog(ObjectLookup):
         """Create the namespaces above a new table, and return its id."""
         id = self._id(name)
         if id.level > 1:
-            self.create_namespace(id.parent.names, exist_ok=True)
+            try:
+                self._made.namespace_exists(build(api.NamespaceExistsRequest, id=list(id.parent.names)))
+            except LanceNamespaceError:
+                self.create_namespace(id.parent.names, exist_ok=True)
         return id
 
     def _id(self, name: Name) -> ObjectId:

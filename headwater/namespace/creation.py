@@ -7,7 +7,8 @@ creators of one name never mix. Whoever loses takes its own files back and nothi
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, ClassVar, Protocol
 
 import pyarrow as pa
@@ -30,6 +31,9 @@ from headwater.tables.write.arrow import Counted, with_metadata
 from headwater.tables.write.input_rows import fit_new
 
 Created = tuple[Table, int | None]
+SYNCED_WITH_RECORD = 1 << 20
+"""Data files of so many bytes are synced together with the record of their version. Larger ones are synced before,
+so that commits of others in the same slot do not wait for them."""
 
 
 class FirstVersion(Protocol):
@@ -42,8 +46,8 @@ class FirstVersion(Protocol):
     def prepare(self, handle: TableHandle) -> None:
         """Called before the data files are written."""
 
-    def take(self, handle: TableHandle, keys: Sequence[str]) -> Take:
-        """Take version 1 while pylance waits. `keys`: the data files, which are durable by then."""
+    def take(self, handle: TableHandle, keys: Sequence[str], size: int) -> Take:
+        """Take version 1 while pylance waits, and make the data files durable. `size`: their bytes."""
 
     def name(self) -> Table:
         """Return the table under its name, after version 1 is taken."""
@@ -61,7 +65,7 @@ class StoredVersion:
     def prepare(self, handle: TableHandle) -> None:
         pass
 
-    def take(self, handle: TableHandle, keys: Sequence[str]) -> Take:
+    def take(self, handle: TableHandle, keys: Sequence[str], size: int) -> Take:
         return claiming(self.operations.store, handle, self.table.location, keys)
 
     def name(self) -> Table:
@@ -108,17 +112,23 @@ class RecordedVersion:
         if self.versions.managed is not None and handle.client is not None:
             self.versions.managed.set_aside(self.versions.line(self.table))
 
-    def take(self, handle: TableHandle, keys: Sequence[str]) -> Take:
-        return recording(self.operations.store, self.table.location, keys, self._record)
+    def take(self, handle: TableHandle, keys: Sequence[str], size: int) -> Take:
+        syncs = self.operations.registry.capabilities.syncs_files and not self.versions.in_transaction
+        later = keys if syncs and size <= SYNCED_WITH_RECORD else ()
+        early = () if later else keys
+        return recording(self.operations.store, self.table.location, early, partial(self._record, later, syncs))
 
-    def _record(self, asked: Mapping[str, Any]) -> str:
+    def _record(self, later: Sequence[str], syncs: bool, asked: Mapping[str, Any]) -> str:
         operations, versions, table = self.operations, self.versions, self.table
         new = NewVersion(
             1, asked["manifest_path"], asked.get("manifest_size"), naming_scheme=asked.get("naming_scheme")
         )
         staged = versions.read_all([(table, new)])[0]
-        operations.store.sync([staged.line.key(staged.version.manifest_path)])
-        plan = plan_first_version(table, staged.version, self.mode, self.declared)
+        manifest = staged.line.key(staged.version.manifest_path)
+        if not syncs:
+            operations.store.sync([manifest])
+        version = replace(staged.version, unsynced_files=(*later, manifest)) if syncs else staged.version
+        plan = plan_first_version(table, version, self.mode, self.declared)
         managed = require_managed(versions)
         with managed.keeping(staged, versions.clock):
             owned = operations.run([table.id, table.id.parent], plan, seen=False, newest=True)
@@ -235,7 +245,8 @@ class Creation:
             return has_version(store, table.location)
 
         try:
-            once = OneCommit(handle, 1, first.take(handle, keys))
+            size = sum(file.file_size_bytes or 0 for each in operation.fragments for file in each.files)
+            once = OneCommit(handle, 1, first.take(handle, keys, size))
             commit_exactly(once, handle, handle.uri, transaction, exists, max_retries=0)
         except first.lost as lost:
             return self._lost(handle, lost.table if isinstance(lost, NameLostError) else table, mode, operation)

@@ -30,13 +30,13 @@ def namespace(tmp_path: Path) -> MetastoreNamespace:
 def walks(monkeypatch: pytest.MonkeyPatch) -> list[object]:
     """The ids that were looked up in the index."""
     walked: list[object] = []
-    real = Snapshot.get_with_stream
+    real = Snapshot.find_with_stream
 
-    def get_with_stream(self: Snapshot, path: object, *options: object) -> object:
+    def find_with_stream(self: Snapshot, path: object, *options: object) -> object:
         walked.append(path)
         return real(self, path, *options)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(Snapshot, "get_with_stream", get_with_stream)
+    monkeypatch.setattr(Snapshot, "find_with_stream", find_with_stream)
     return walked
 
 

@@ -102,7 +102,7 @@ def test_the_active_version_is_not_dropped(store: Metastore) -> None:
     [
         lambda tx: tx.append_delta(T, ["f"]),
         lambda tx: tx.append_delta(T, ["f"], format="lance", position=1),
-        lambda tx: (tx.get_with_stream(T, "lance"), tx.create_namespace(["b"])),
+        lambda tx: (tx.find_with_stream(T, "lance"), tx.create_namespace(["b"])),
         lambda tx: tx.update_stream(T, "delta", {"k": 1}),
     ],
     ids=["an append", "a Lance version", "a look-up", "a record"],

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import errno
 import os
 from pathlib import Path
+from typing import Any
 
+import pyarrow as pa
 import pytest
 
+from headwater import Catalog
 from headwater.errors import LanceNamespaceError
-from headwater.metastore import Metastore
+from headwater.metastore import Metastore, Transaction
+from headwater.namespace import creation
 from headwater.store import LocalStore, PrefixedStore, create
 from headwater.streams.log.landing import UPSERT, Landing
 from headwater.streams.rows.input_rows import given
@@ -93,3 +98,47 @@ def test_the_files_of_a_transaction_that_others_go_on_with_are_synced_with_it(tm
             assert {file, os.path.dirname(file)} <= set(notes)
             notes.clear()
         assert file not in notes
+
+
+@pytest.mark.parametrize("most", [1 << 20, 0], ids=["small", "large"])
+def test_the_files_of_a_new_table_are_synced_beside_its_slot_unless_they_are_large(
+    tmp_path: Path, notes: list[str], monkeypatch: pytest.MonkeyPatch, most: int
+) -> None:
+    monkeypatch.setattr(creation, "SYNCED_WITH_RECORD", most)
+    catalog = Catalog(str(tmp_path))
+    catalog.create_namespace("ns")
+    early: list[str] = []
+    begin = Metastore.transaction
+
+    def transaction(self: Metastore, *options: Any, **more: Any) -> Transaction:
+        early[:] = notes
+        return begin(self, *options, **more)
+
+    monkeypatch.setattr(Metastore, "transaction", transaction)
+    notes.clear()
+    catalog.create_table("ns.t", pa.table({"id": [1]}))
+    (data,) = (str(path) for path in tmp_path.rglob("*.lance") if path.is_file())
+    (folder,) = (path for path in tmp_path.rglob("_versions"))
+    before = before_link(notes)
+    assert {data, os.path.dirname(data), str(folder)} <= before
+    assert any(note.startswith(f"{folder}/") for note in before)
+    assert (data in early) == (most == 0)
+    assert str(folder) not in early
+
+
+def test_a_table_whose_files_cannot_be_synced_is_not_created(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    catalog = Catalog(str(tmp_path))
+    catalog.create_namespace("ns")
+    sync = os.fsync
+
+    def fails(descriptor: int) -> None:
+        if os.readlink(f"/proc/self/fd/{descriptor}").endswith(".lance"):
+            raise OSError(errno.EIO, "the disk is broken")
+        sync(descriptor)
+
+    with monkeypatch.context() as broken:
+        broken.setattr(os, "fsync", fails)
+        with pytest.raises(LanceNamespaceError, match="the disk is broken"):
+            catalog.create_table("ns.t", pa.table({"id": [1]}))
+    assert "ns.t" not in catalog
+    assert catalog.create_table("ns.t", pa.table({"id": [1]})).count() == 1

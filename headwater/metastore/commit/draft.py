@@ -149,8 +149,8 @@ class AppendedDelta:
     properties: dict[str, Any]
     wanted: int | None = None
     position: int | None = None
-    unsynced: bool = False
-    """True if its files are to be synced before the slot that names them has its own name."""
+    unsynced_files: tuple[str, ...] = ()
+    """Files to sync before the slot that refers to them has its name."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -201,7 +201,7 @@ class Draft:
     @property
     def unsynced(self) -> list[str]:
         """The files that a power cut may still take."""
-        return [file.path for append in self.appends if append.unsynced for file in append.files]
+        return [file for append in self.appends for file in append.unsynced_files]
 
     def copy(self) -> Draft:
         """Return a copy, for a savepoint."""

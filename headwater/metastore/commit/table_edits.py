@@ -37,6 +37,7 @@ class TableEdits(ObjectEdits):
         version: str = FIRST_VERSION,
         formats: Sequence[str] = (DELTA_FORMAT,),
         id: str | None = None,
+        stream_properties: Mapping[str, object] | None = None,
     ) -> Object:
         """Create a table with its first table version and one stream for each format.
 
@@ -44,7 +45,7 @@ class TableEdits(ObjectEdits):
         """
         table_parts.check_parts(version, formats)
         table = self._create(path, "table", properties, id)
-        self._create_version(table, version, {}, formats)
+        self._create_version(table, version, {}, formats, own_properties(stream_properties))
         return object_of(table)
 
     # Table versions
@@ -181,15 +182,15 @@ class TableEdits(ObjectEdits):
         position: int | None = None,
         stream: str | None = None,
         partition_id: str | None = None,
-        unsynced: bool = False,
+        unsynced_files: Sequence[str] = (),
     ) -> AppendedDelta:
         """Append to a table's stream. The position is assigned at commit, so appends never conflict with each other;
         several in one transaction follow each other without a gap. The answer has the position once it is committed.
 
         `stream` is the id of one of several streams, `partition_id` an id of the caller's own for the partition.
         With `position` (a stream of format `lance`, whose positions are Lance versions) the delta stands exactly
-        there, or Conflict (14) is raised at commit because that position is taken. The files are durable already,
-        unless they are told to be `unsynced`: then the commit syncs them.
+        there, or Conflict (14) is raised at commit because that position is taken. The commit syncs `unsynced_files`;
+        all other files are durable already.
         """
         _, table, item = self._stream(path, format, version, stream)
         if position is not None:
@@ -207,7 +208,7 @@ class TableEdits(ObjectEdits):
             data_files(files),
             own_properties(properties),
             position,
-            unsynced=unsynced,
+            unsynced_files=tuple(unsynced_files),
         )
         self.draft.appends.append(append)
         return append
@@ -234,11 +235,17 @@ class TableEdits(ObjectEdits):
     # Finding
 
     def _create_version(
-        self, table: Place, version: str, properties: dict[str, object], formats: Sequence[str]
+        self,
+        table: Place,
+        version: str,
+        properties: dict[str, object],
+        formats: Sequence[str],
+        of_streams: dict[str, object] | None = None,
     ) -> Item:
         item = table_parts.create_part(self.draft, table, table.item, "table_version", (version,), properties)
         for format in formats:
-            table_parts.create_part(self.draft, table, item, "stream", table_parts.stream_parts(format), {})
+            parts = table_parts.stream_parts(format)
+            table_parts.create_part(self.draft, table, item, "stream", parts, dict(of_streams or {}))
         return item
 
     def _update(self, table: Place, item: Item, properties: Mapping[str, object]) -> Object:

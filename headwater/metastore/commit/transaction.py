@@ -180,7 +180,7 @@ class Transaction(TableEdits):
         if unsynced:
             self._log.store.sync(unsynced)
             for append in self.draft.appends:
-                append.unsynced = False
+                append.unsynced_files = ()
         return saved(self.header, self.draft)
 
     @property

@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import re
 from dataclasses import dataclass
+from functools import lru_cache
 
 from headwater.errors import InvalidInputError
 from headwater.store.seam import OWN_FOLDER
@@ -206,6 +207,7 @@ def escape(part: str) -> str:
     return part.replace("\\", "\\\\").replace("|", "\\|")
 
 
+@lru_cache(maxsize=1 << 12)
 def digest(canonical_string: str) -> str:
     """The name of a Name Resolution Directory: the SHA-1 hex digest of the Canonical String."""
     return hashlib.sha1(canonical_string.encode(), usedforsecurity=False).hexdigest()

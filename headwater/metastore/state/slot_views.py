@@ -268,12 +268,20 @@ def resolve(view: SlotView, id: ObjectId) -> Place:
 
     What was found once is remembered by the view for as long as it holds: many tables share a namespace, and one
     operation asks for its table many times."""
+    found = seek(view, id)
+    if isinstance(found, int):
+        raise not_found(id, found)
+    return found
+
+
+def seek(view: SlotView, id: ObjectId) -> Place | int:
+    """Return the object of an id, or the level of the first name that is missing: an error costs more than a look."""
     places = view.places
     known = places.get(id.names)
-    return _resolve(view, places, id) if known is None else known
+    return _seek(view, places, id) if known is None else known
 
 
-def _resolve(view: SlotView, places: dict[tuple[str, ...], Place], id: ObjectId) -> Place:
+def _seek(view: SlotView, places: dict[tuple[str, ...], Place], id: ObjectId) -> Place | int:
     place = ROOT
     for level, name in enumerate(id.names, 1):
         names = id.names[:level]
@@ -281,7 +289,7 @@ def _resolve(view: SlotView, places: dict[tuple[str, ...], Place], id: ObjectId)
         if found is None:
             found = step(view, place, name) if place.item.node.kind == "namespace" else None
             if found is None:
-                raise not_found(id, level)
+                return level
             if len(places) >= REMEMBERED:
                 places.clear()
             places[names] = found

@@ -6,7 +6,6 @@ from abc import ABC, abstractmethod
 from collections.abc import Collection, Iterable, Sequence
 
 from headwater.errors import (
-    NamespaceNotFoundError,
     TableNotFoundError,
     TableVersionNotFoundError,
     TransactionNotFoundError,
@@ -65,6 +64,7 @@ from headwater.metastore.state.slot_views import (
     resolve_namespace,
     resolve_table,
     root_properties,
+    seek,
 )
 from headwater.names import ObjectId, object_id
 
@@ -188,8 +188,8 @@ class Reading(ABC):
             view, table, item = self._stream(path, format, version, id)
             return self._part(view, table, item)
 
-    def get_with_stream(self, path: Path, format: str, newest: bool = False) -> ObjectRecord:
-        """Return an object, and if it is a table the record of its stream of a format; one look-up for both.
+    def find_with_stream(self, path: Path, format: str, newest: bool = False) -> ObjectRecord | None:
+        """Return an object, and if it is a table the record of its stream of a format; None if it does not exist.
 
         The record of a stream that the active version lacks has no properties. `newest`: with the last delta.
         """
@@ -197,7 +197,9 @@ class Reading(ABC):
             self._before_deltas(path, format)
         with self._log.lock:
             view = self._ready()
-            place = resolve(view, object_id(path))
+            place = seek(view, object_id(path))
+            if isinstance(place, int):
+                return None
             node, revision = place.item
             view.depend_on(node.key)
             record = newest_delta = version = None
@@ -428,8 +430,4 @@ class Snapshot(Reading):
 
 
 def exists(view: SlotView, path: Path) -> bool:
-    try:
-        resolve(view, object_id(path))
-    except (NamespaceNotFoundError, TableNotFoundError):
-        return False
-    return True
+    return not isinstance(seek(view, object_id(path)), int)

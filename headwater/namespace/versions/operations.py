@@ -361,7 +361,7 @@ class TableVersions:
         check_manifest(data, asked.manifest_path, table_uri(self.root_uri, line.table.location))
         id = line.table.id.child(str(asked.version))
         time = committed_ms(data) or self.clock.now_ms()
-        words = change_made(data), change_made(data, format_name(line.table.id.names))
+        words = change_made(data, format_name(line.table.id.names))
         found = (len(data), entry.etag, scheme, time, dict(asked.metadata), manifest_digest(data), *words)
         version = Version(id, path, *found)
         if version.digest is not None:

@@ -62,6 +62,8 @@ class TransactionChanges:
         self._added: dict[ObjectId, list[Version]] = defaultdict(list)
         self._removed: dict[ObjectId, list[int]] = defaultdict(list)
         self._followed: set[ObjectId] = set()
+        self._created: dict[ObjectId, Table] = {}
+        """Tables that this commit makes and has not changed since: nothing more is to be looked up for a version."""
         self._required: Table | None = None
         """The table that the last change required, as it is in the transaction."""
 
@@ -88,6 +90,7 @@ class TransactionChanges:
             case Move(old, new):
                 self._require(find(self.tx, old.id) == old, old.id, "it changed")
                 self._require(find(self.tx, new.id) is None, new.id, "it exists now")
+                self._created.clear()
                 if isinstance(old, Table) and self._has_stream(old.id, DELTA_FORMAT):
                     rename_stream(self.tx, old.id.names, new.id.names)
                 else:
@@ -114,8 +117,9 @@ class TransactionChanges:
         if isinstance(item, Namespace):
             self.tx.create_namespace(item.id, item.properties)
         elif isinstance(item, Table):
-            self.tx.create_table(item.id, item.properties, formats=(LANCE_FORMAT,))
-            self.tx.update_stream(item.id, LANCE_FORMAT, {LOCATION: item.location})
+            place = {LOCATION: item.location}
+            self.tx.create_table(item.id, item.properties, formats=(LANCE_FORMAT,), stream_properties=place)
+            self._created[item.id] = item
 
     def _replace(self, old: CatalogObject, item: CatalogObject) -> None:
         if isinstance(old, Namespace) and isinstance(item, Namespace) and item.id.is_root:
@@ -135,6 +139,7 @@ class TransactionChanges:
     def _remove(self, item: CatalogObject, keep_data: bool) -> None:
         if item.id in self._followed:
             return  # its stream table was dropped before it in this commit, and took it along
+        self._created.clear()
         self._require(find(self.tx, item.id) == item, item.id, "it changed")
         for version in self.tx.versions(item.id) if isinstance(item, Table) else ():
             self._keep_data(item.id, version.id, keep_data)
@@ -164,6 +169,9 @@ class TransactionChanges:
         return self._added[table][-1].number if self._added[table] else newest_version(self.tx, table)
 
     def _add_version(self, version: Version, required: Table | None) -> None:
+        if version.table in self._created and not self._added[version.table]:
+            self._append(self._created[version.table], version, 0)
+            return
         table = required if required is not None and required.id == version.table else find(self.tx, version.table)
         if not isinstance(table, Table):
             raise ConcurrentModificationError(f"{version.table} was dropped by another writer.")
@@ -175,12 +183,19 @@ class TransactionChanges:
             self.tx.create_stream(table.id, LANCE_FORMAT)
         if table.id in self._removed:
             self._forget_versions(table.id)
-        self._append(table, version)
-        self._added[table.id].append(version)
+        self._append(table, version, self._settled(table))
 
-    def _append(self, table: Table, version: Version) -> None:
-        file, properties = record_of(table.location, version, self._settled(table))
-        self.tx.append_delta(table.id, [file], format=LANCE_FORMAT, properties=properties, position=version.number)
+    def _append(self, table: Table, version: Version, settled: int) -> None:
+        file, properties = record_of(table.location, version, settled)
+        self.tx.append_delta(
+            table.id,
+            [file],
+            format=LANCE_FORMAT,
+            properties=properties,
+            position=version.number,
+            unsynced_files=version.unsynced_files,
+        )
+        self._added[table.id].append(version)
 
     def _settled(self, table: Table) -> int:
         newest = self.tx.newest_delta(table.id, format=LANCE_FORMAT, named=False)

@@ -45,11 +45,8 @@ def find(reader: Reading, id: ObjectId) -> CatalogObject | None:
 
 def find_named(reader: Reading, id: ObjectId, newest: bool) -> tuple[str, Namespace | Table] | None:
     """Return the namespace or table of an id, with its key; with `newest`, also what is known of its versions."""
-    try:
-        facts = reader.get_with_stream(id, LANCE_FORMAT, newest)
-    except NOT_FOUND:
-        return None
-    return facts.key, _named(facts)
+    facts = reader.find_with_stream(id, LANCE_FORMAT, newest)
+    return None if facts is None else (facts.key, _named(facts))
 
 
 class Line(NamedTuple):
@@ -68,9 +65,10 @@ def _find(reader: Reading, id: ObjectId, lines: dict[ObjectId, Line | None]) -> 
     if id.is_root:
         return None
     line = _line(reader, id.parent, lines) if is_number(id.name) else None
+    if line is None:
+        facts = reader.find_with_stream(id, LANCE_FORMAT)
+        return None if facts is None else _named(facts)
     try:
-        if line is None:
-            return _named(reader.get_with_stream(id, LANCE_FORMAT))
         return version_of(line.table, _delta(reader, line.table.id, int(id.name)), line.settled)
     except NOT_FOUND:
         return None
@@ -91,12 +89,14 @@ def _line(reader: Reading, id: ObjectId, lines: dict[ObjectId, Line | None]) -> 
 
 
 def _looked_up_line(reader: Reading, id: ObjectId) -> Line | None:
+    facts = reader.find_with_stream(id, LANCE_FORMAT)
+    found = None if facts is None else _named(facts)
+    if not isinstance(found, Table):
+        return None
     try:
-        found = _named(reader.get_with_stream(id, LANCE_FORMAT))
-        newest = reader.newest_delta(found.id, format=LANCE_FORMAT, named=False) if isinstance(found, Table) else None
+        return Line(found, settled(reader.newest_delta(found.id, format=LANCE_FORMAT, named=False)))
     except NOT_FOUND:
         return None
-    return Line(found, settled(newest)) if isinstance(found, Table) else None
 
 
 def _named(facts: ObjectRecord) -> Namespace | Table:
@@ -120,7 +120,8 @@ def catalog_object(reader: Reading, found: Object) -> Namespace | Table:
 
 
 def table_of(reader: Reading, found: Object) -> Table:
-    made = _named(reader.get_with_stream(found.path, LANCE_FORMAT))
+    facts = reader.find_with_stream(found.path, LANCE_FORMAT)
+    made = None if facts is None else _named(facts)
     assert isinstance(made, Table)
     return made
 

@@ -133,6 +133,7 @@ class MetastoreRegistry(Registry):
             register_anywhere=True,
             keeps_dropped=True,
             rename_namespaces=True,
+            syncs_files=metastore.store.abilities.create_after is not None,
             current_state=(lambda id: metastore.slot) if fast else None,
             pinned=metastore.pinned_versions,
         )

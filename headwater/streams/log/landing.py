@@ -245,7 +245,7 @@ class Landing:
                     partition,
                     version=stream.version,
                     properties=properties,
-                    unsynced=self._unsynced,
+                    unsynced_files=[file.path] if self._unsynced else (),
                 )
             )
         return made

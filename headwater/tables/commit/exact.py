@@ -137,12 +137,13 @@ def recording(store: Store, folder: str, files: Sequence[str], record: Callable[
 
     `record` is called after the new data files are durable. If it fails, the staged manifest is deleted.
     """
-    synced = SYNCING.submit(store.sync, files)
+    synced = SYNCING.submit(store.sync, files) if files else None
 
     def take(request: object) -> object:
         asked = told(request)
         try:
-            synced.result()
+            if synced is not None:
+                synced.result()
             path = record(asked)
         except Exception:
             store.delete(staged_key(folder, asked))
