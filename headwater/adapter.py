@@ -211,7 +211,7 @@ class AdaptedNamespace(LanceNamespace):
         return self.adapted.namespace_id()
 
     def abilities(self) -> CatalogAbilities:
-        """The abilities of the plain interface."""
+        """Return the abilities of the plain interface."""
         return CatalogAbilities()
 
     def ask(self, operation: str, *asked: object) -> Any:

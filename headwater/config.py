@@ -70,8 +70,8 @@ class Resolved:
 
 
 def connect(impl: str, properties: Mapping[str, object] | None = None, clock: Clock | None = None) -> LanceNamespace:
-    """A catalog by kind: `metastore` or `dir` (in a directory or object store), `rest` (a Lance REST server), or a back
-    end of others by its name (`glue`) or class.
+    """Return a catalog by kind: `metastore` or `dir` (in a directory or object store), `rest` (a Lance REST server), or
+    a back end of others by its name (`glue`) or class.
 
     `clock` is another than the system's, for what is to be replayed from a seed; a server has its own.
     """
@@ -87,7 +87,7 @@ def connect(impl: str, properties: Mapping[str, object] | None = None, clock: Cl
 
 
 def open_catalog(target: Target | None = None, properties: Mapping[str, object] | None = None) -> LanceNamespace:
-    """A catalog by a path, a URI or the name of a profile; with nothing given, the profile `default`.
+    """Return a catalog by a path, a URI or the name of a profile; with nothing given, the profile `default`.
 
     It is of the kind that is there, and a new one is a metastore, unless `impl` says another.
     """
@@ -95,7 +95,7 @@ def open_catalog(target: Target | None = None, properties: Mapping[str, object] 
 
 
 def open_resolved(found: Resolved) -> LanceNamespace:
-    """The catalog that a path, a URI or a profile stands for."""
+    """Return the catalog that a path, a URI or a profile stands for."""
     return connect(kind_of(found, look(found)), found.properties)
 
 
@@ -185,7 +185,7 @@ def _open_beside(kind: str, properties: Mapping[str, object]) -> LanceNamespace:
 
 
 def metastore_at(found: Resolved) -> Metastore | None:
-    """The metastore at a root, for look-ups that need no Lance; None where a catalog of another kind is."""
+    """Return the metastore at a root, for look-ups that need no Lance; None where a catalog of another kind is."""
     there, root = look(found), _root(found)
     if root is None or kind_of(found, there) not in METASTORE:
         return None
@@ -195,8 +195,8 @@ def metastore_at(found: Resolved) -> Metastore | None:
 
 
 def directory_at(found: Resolved) -> DirectoryNames | None:
-    """The names and versions of a directory catalog, for look-ups without the protocol's package; None where another
-    kind of catalog is."""
+    """Return the names and versions of a directory catalog, for look-ups without the protocol's package; None where
+    another kind of catalog is."""
     there = look(found)
     if kind_of(found, there) not in DIRECTORY:
         return None
@@ -250,13 +250,13 @@ class Opening:
         self.namespace = _open_beside(kind_of(self._resolved, self._there), self._resolved.properties)
 
     def reading(self) -> LanceNamespace:
-        """The catalog, if there is one; NamespaceNotFound (1) that names what the user may have meant, if not."""
+        """Return the catalog; NamespaceNotFound (1), with what the user may have meant, if there is none."""
         if not self._is_served and (there := self._looked()) in (RootKind.MISSING, RootKind.OTHER):
             raise _missing(self._resolved, there)
         return self.namespace
 
     def writing(self) -> LanceNamespace:
-        """The catalog for a call that makes what is not there; 13 beside other things that are no catalog."""
+        """Return the catalog for a call that makes what is not there; 13 beside other things that are no catalog."""
         if self._is_served:
             return self.namespace
         there = self._looked()
@@ -327,7 +327,7 @@ def _near(shown: str, root: str) -> list[str]:
 
 
 def load_profile(name: str, given: Mapping[str, object] | None = None) -> dict[str, object] | None:
-    """The properties of a profile from the file and the environment, which wins; None if neither knows it.
+    """Return the properties of a profile from the file and the environment, which wins; None if neither knows it.
 
     `given` is what the call adds: keys in it, or in the environment, go nowhere that a file nobody named says.
     """
@@ -341,8 +341,8 @@ def load_profile(name: str, given: Mapping[str, object] | None = None) -> dict[s
 
 
 def default_target() -> str | None:
-    """The catalog that is meant when none is named: HEADWATER_CATALOG, `default = "profile"` in the file, the profile
-    `default`, or the only profile there is."""
+    """Return the catalog that is meant when none is named: HEADWATER_CATALOG, `default = "profile"` in the file, the
+    profile `default`, or the only profile there is."""
     named = os.environ.get(CATALOG_VARIABLE)
     if named:
         return named

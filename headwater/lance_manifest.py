@@ -80,12 +80,12 @@ def manifest_digest(data: bytes) -> str:
 
 
 def manifest_message(data: bytes) -> bytes:
-    """The manifest proper, of the bytes of a manifest file. ValueError: there is none."""
+    """Return the manifest proper, of the bytes of a manifest file. ValueError: there is none."""
     return section(data, footer(data)[0])
 
 
 def section(data: bytes, position: int) -> bytes:
-    """The section of a manifest file that begins at a position, without its length."""
+    """Return the section of a manifest file that begins at a position, without its length."""
     (length,) = LENGTH.unpack_from(data, min(position, len(data) - LENGTH.size))
     begin = position + LENGTH.size
     if begin + length > len(data) - FOOTER.size:
@@ -163,7 +163,7 @@ def _short(text: str) -> str:
 
 
 def columns_of(data: bytes) -> dict[str, str]:
-    """The columns of a manifest file's schema and their comments. ValueError: this is no manifest."""
+    """Return the columns of a manifest file's schema and their comments. ValueError: this is no manifest."""
     return dict(_column(as_bytes(value)) for value in pick(manifest_message(data), SCHEMA))
 
 
@@ -219,7 +219,7 @@ def has_mem_wal(data: bytes) -> bool:
 
 
 def read_contents(data: bytes) -> Contents:
-    """All that a manifest names. ValueError: it is no manifest that is wholly understood.
+    """Return all that a manifest names. ValueError: it is no manifest that is wholly understood.
 
     A file that lies under another base path is named as well: whoever asks what may be deleted must see it.
     """

@@ -79,7 +79,7 @@ class ObjectId:
         return self.format(delimiter) or delimiter
 
     def __str__(self) -> str:
-        """As messages and people write it: `prod.users`, `prod."a.b"`."""
+        """Return the name as people write it: `prod.users`, `prod."a.b"`."""
         return format_name(self.names) or "the root namespace"
 
 
@@ -224,7 +224,7 @@ def _plain(text: str, at: int) -> tuple[str, int]:
 
 
 def _quoted(text: str, at: int) -> tuple[str, int]:
-    """A quoted name, in which a quote is written twice, and where it ends."""
+    """Return a quoted name, in which a quote is written twice, and where it ends."""
     name, at = "", at + 1
     while True:
         end = text.find(QUOTE, at)

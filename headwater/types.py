@@ -64,7 +64,7 @@ _TEXT = re.compile(r"(string|char|varchar)\b.*", re.DOTALL)
 
 
 def _leaf(arrow: DataType) -> DataType:
-    """The type without nesting whose values the JVM reads in place of those of `arrow`."""
+    """Return the type without nesting whose values the JVM reads in place of those of `arrow`."""
     if arrow in _WIDENED:
         return _WIDENED[arrow]
     if pa.types.is_timestamp(arrow):

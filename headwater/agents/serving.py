@@ -201,7 +201,7 @@ def _text_result(text: str, is_error: bool = False) -> types.CallToolResult:
 
 
 async def _run(pool: Pool, name: str, arguments: object, seconds: float) -> str:
-    """One call in a worker, which is ended when the time is over or nobody waits for it any more."""
+    """Return one call in a worker, which is ended when the time is over or nobody waits for it any more."""
     tool = TOOLS.get(name)
     if tool is None:
         raise InvalidInputError(f"There is no tool {name[:80]!r}: {', '.join(TOOLS)}.")

@@ -324,8 +324,9 @@ class Catalog(ObjectLookup):
 
     def diff(self, a: Moment, b: Moment) -> Diff:
         """Return the differences between two states: each a commit, a time with a zone or a named snapshot."""
-        request = verbs.DescribeDifference(before=format_moment(a), after=format_moment(b))
-        difference: Diff = self._transport.call(request)
+        difference: Diff = self._transport.call(
+            verbs.DescribeDifference(before=format_moment(a), after=format_moment(b))
+        )
         return difference
 
     def undrop(self, name: Name) -> None:
@@ -421,10 +422,9 @@ class Catalog(ObjectLookup):
 
     def _branches(self, parent: ObjectId, indent: str) -> Iterator[str]:
         folders = self.namespaces(parent.names)
-        tables = self.tables(parent.names)
-        for position, name in enumerate((*folders, *tables), start=1):
-            last = position == len(folders) + len(tables)
-            is_folder = position <= len(folders)
+        names = [*folders, *self.tables(parent.names)]
+        for place, name in enumerate(names, start=1):
+            last, is_folder = place == len(names), place <= len(folders)
             yield f"{indent}{'└── ' if last else '├── '}{name}{'/' if is_folder else ''}"
             if is_folder:
                 yield from self._branches(parent.child(name), indent + ("    " if last else "│   "))

@@ -166,7 +166,7 @@ class CatalogTable(Frames):
         columns: Sequence[str] | None = None,
         **options: Any,
     ) -> TableSearch:
-        """The `k` rows nearest to a vector (with `_distance`), or best for a text (with `_score`), best first.
+        """Return the `k` rows nearest to a vector (with `_distance`), or best for a text (with `_score`), best first.
 
         With both, the two searches are joined by their ranks (`_relevance`). `query` is the one or the other. More can
         be said step by step: `search(vector).where("price < 10").limit(3).to_pandas()`.

@@ -89,7 +89,7 @@ def meant(args: argparse.Namespace, error: LanceNamespaceError) -> str:
 
 
 def _complain(args: argparse.Namespace, text: str, code: int) -> None:
-    """One line on stderr; the sentence for people, an object for programs."""
+    """Print an error as one line on stderr: a sentence for people, an object for programs."""
     if getattr(args, "json", False):
         line = msgspec.json.encode({"error": text, "code": code}).decode()
     else:

@@ -140,7 +140,7 @@ def unpacked_bytes(array: Array) -> int:
 
 
 def _repeated(values: Array, count: int, indices: Array | None = None) -> int:
-    """The size of `count` of the values: of those that `indices` name, or of the largest."""
+    """Return the size of `count` of the values: of those that `indices` name, or of the largest."""
     if len(values) == 0 or count == 0:
         return 0
     if not _has_lengths(values.type):

@@ -268,7 +268,7 @@ class ParquetRows:
 
     @cached_property
     def _types(self) -> list[tuple[Any, int, bool]]:
-        """Of each leaf: its Arrow type, the slots that one NULL takes, and whether it is inside of a list."""
+        """Return of each leaf its Arrow type, the slots that one NULL takes, and whether it is inside of a list."""
         found = [leaf for field in self.schema for leaf in _leaf_types(field.type, 1, False)]
         if len(found) == len(self._leaves):
             return found

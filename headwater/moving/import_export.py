@@ -126,7 +126,7 @@ class _Export:
 
 
 def _walk(catalog: Catalog, parent: ObjectId) -> Iterator[tuple[ObjectId, bool]]:
-    """Every namespace and table, a namespace before what is in it."""
+    """Yield every namespace and table, a namespace before what is in it."""
     for name in catalog.tables(parent.names):
         yield parent.child(name), False
     for name in catalog.namespaces(parent.names):
@@ -144,7 +144,7 @@ def _record(namespace: RegisteredNamespace, id: ObjectId) -> Table:
 
 
 def _recorded(namespace: RegisteredNamespace, table: Table) -> set[int]:
-    """The versions of a table; all of them have their final manifests now."""
+    """Return the versions of a table; all of them have their final manifests now."""
     line = namespace.versions.line(table)
     found = namespace.versions.keeper(line).page(line, None, None, descending=False)
     numbers = {item.number for item in found}
@@ -155,7 +155,7 @@ def _recorded(namespace: RegisteredNamespace, table: Table) -> set[int]:
 
 
 def _in_order(store: Store, location: str, versions: set[int]) -> list[str]:
-    """The files of a table without those of no version, manifests last: what can be seen can be read."""
+    """Return the files of a table without those of no version, manifests last: what can be seen can be read."""
     files: list[str] = []
     manifests: list[tuple[int, str]] = []
     for entry in store.list(f"{location}/"):

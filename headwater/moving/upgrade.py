@@ -139,7 +139,7 @@ def _name_problems(item: CatalogObject, known: set[ObjectId]) -> Iterator[str]:
 
 
 def _shared(tables: Sequence[Table]) -> Iterator[str]:
-    """Tables at or inside another one's location: a metastore could not tell whose a version is."""
+    """Yield tables at or inside another one's location: a metastore could not tell whose a version is."""
     placed = sorted((tuple(table.location.strip("/").split("/")), table.id) for table in tables)
     for (around, first), (inside, second) in pairwise(placed):
         if inside[: len(around)] == around:

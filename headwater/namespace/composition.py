@@ -70,7 +70,7 @@ class ComposedNamespace(LanceNamespace):
         return None
 
     def refs_in(self, table: Table) -> Iterable[Ref]:
-        """The tags and branches of a table."""
+        """Return the tags and branches of a table."""
         return read_refs(self.store, table.location)
 
     def check_rows(self, id: ObjectId) -> None:

@@ -196,7 +196,7 @@ class Creation:
         return StoredVersion(self.operations, table, mode)
 
     def fill(self, declared: Table, reader: pa.RecordBatchReader) -> Created:
-        """The first rows of a table that is only declared: errors 5 and 14 if it is not that any more, 20."""
+        """Return the first rows of a table that is only declared: errors 5 and 14 if it is not that any more, 20."""
         return self.create_table(declared.id, CreateMode.CREATE, {}, reader, {}, declared)
 
     def _create_over(

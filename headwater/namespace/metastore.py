@@ -274,7 +274,8 @@ class MetastoreNamespace(RegisteredNamespace):
         return ObjectId(tuple(found.path))
 
     def within(self, tx: Transaction, postponed: Iterable[Postponed] = ()) -> MetastoreNamespace:
-        """The catalog inside an open transaction: it reads its own writes, and nobody else does before it commits."""
+        """Return the catalog inside an open transaction: it reads its own writes, and nobody else does before it
+        commits."""
 
         def stage(rows: NewRows) -> None:
             living = inside()
@@ -286,7 +287,7 @@ class MetastoreNamespace(RegisteredNamespace):
         return made
 
     def at(self, moment: Any) -> MetastoreNamespace:
-        """The catalog as it was at a slot or a time: names, properties, schemas and rows. It cannot be changed."""
+        """Return the catalog as it was at a slot or a time, read-only: names, properties, schemas and rows."""
         return self._over(PastSession(self.metastore.at(moment)))
 
     def abilities(self) -> CatalogAbilities:
@@ -313,7 +314,7 @@ class MetastoreNamespace(RegisteredNamespace):
         return self.session.state(refresh).identify(names, dropped)
 
     def by(self, author: str) -> MetastoreNamespace:
-        """The same catalog in the name of an author, whom the log names."""
+        """Return the same catalog in the name of an author, whom the log names."""
         return self._over(self.session, self.metastore.by(author), alike=True)
 
     def table_version(self, id: ObjectId, version: str) -> MetastoreNamespace:
@@ -403,7 +404,7 @@ class MetastoreNamespace(RegisteredNamespace):
         return self.metastore.collect(keep, grace, dry_run)
 
     def verify(self) -> list[VersionProblem]:
-        """Everything on which the catalog, its storage and the published layout disagree. Nothing is changed.
+        """Return everything on which the catalog, its storage and the published layout disagree. Nothing is changed.
 
         The folder of a dropped table that can still be brought back, or that a named snapshot needs, is where it
         should be.

@@ -100,7 +100,7 @@ class Mirror:
         return bool(known.get(RECORD))
 
     def state(self, tx: Transaction | None = None) -> MirrorState:
-        """Of the present, or as a transaction is going to leave it."""
+        """Return the state of the mirror, now or after an open transaction."""
         on = self._is_on(tx)
         newest = freshness_of(self.store).newest() if on else None
         shown = None if newest is None else self._slot(self._table.load(newest, None)[0])
@@ -155,7 +155,7 @@ class Mirror:
                 self._retire()
 
     def nudge(self) -> None:
-        """There is something new. Costs nothing: a thread sees to it, soon."""
+        """Wake the thread of the mirror: the catalog has changed. Returns at once."""
         with self._lock:
             self._nudged = True
             if self._thread is None and not self._ending.is_set():
@@ -209,7 +209,7 @@ class Mirror:
         return None if noted is None or snapshot.settings.reader_flags else int(noted)
 
     def _write(self, base: ManifestSnapshot) -> int:
-        """One commit exactly on top of what was loaded, with the names of a slot that is newer, or none."""
+        """Commit the names of a newer slot exactly on top of what was loaded, or nothing."""
         now, shown = self._metastore.now(), self._slot(base)
         if shown is None or shown < now.slot:
             self._commit(base, now)

@@ -35,7 +35,7 @@ class NameLists(ABC):
         return self._page_created(id, token, limit)
 
     def list_all_tables(self, token: str | None, limit: int | None, delimiter: str, include_declared: bool) -> Names:
-        """Every table of the catalog by its full identifier, a page at a time."""
+        """Return every table of the catalog by its full identifier, a page at a time."""
         count, start = check_limit(limit), after(token) if token else ""
         tables = [item for item in self.registry.descendants(ROOT) if isinstance(item, Table)]
         flat = not self.registry.capabilities.namespaces
@@ -60,7 +60,7 @@ class NameLists(ABC):
         return names[:count], token_after(names[count - 1])
 
     def _children(self, id: ObjectId, kind: Kind, start: str, limit: int | None) -> list[str]:
-        """Names that can be asked for: other writers' rows and folders may have names that cannot."""
+        """Return names that can be asked for: other writers' rows and folders may have names that cannot."""
         found: list[str] = []
         while True:
             names = self.registry.children(id, kind, start, limit)
@@ -70,7 +70,7 @@ class NameLists(ABC):
             start = names[-1]
 
     def _page_created(self, id: ObjectId, token: str | None, limit: int | None) -> Names:
-        """A page without the tables that are only declared: pages of all tables until it is full."""
+        """Return a page without the tables that are only declared: pages of all tables until it is full."""
         count, found = check_limit(limit), list[str]()
         while True:
             names, token = self._page(id, Kind.TABLE, token, 1000 if count is None else max(count, 100))

@@ -255,7 +255,7 @@ class Operations(NameLists):
         return retry(self.clock, ATTEMPTS, lambda: plan(self.registry.find(asked, seen, newest)), commit)
 
     def _commit(self, changes: Sequence[Change]) -> None:
-        """All of the changes or none; one that came second is counted."""
+        """Commit all of the changes or none, and count a conflict."""
         for change in changes:
             if isinstance(change, Add) and isinstance(change.object, Table | Namespace):
                 check_new_name(change.object.id.name)

@@ -67,7 +67,7 @@ class DropBehavior(Enum):
 
 
 def choose(kind: type[Choice], text: str | None, default: Choice) -> Choice:
-    """A mode by its name: any case, PascalCase or snake_case."""
+    """Return a mode by its name: any case, PascalCase or snake_case."""
     if text is None:
         return default
     wanted = text.replace("_", "").lower()
@@ -87,7 +87,7 @@ def namespace_of(facts: Facts, id: ObjectId) -> Namespace:
 
 
 def table_of(facts: Facts, id: ObjectId) -> Table:
-    """The table, or TableNotFound (4), or NamespaceNotFound (1) when its parent is missing."""
+    """Return the table, or TableNotFound (4), or NamespaceNotFound (1) when its parent is missing."""
     require_table_id(id)
     found = facts.get(id)
     if isinstance(found, Table):
@@ -137,7 +137,7 @@ def plan_alter_namespace(
 
 
 def altered(found: Namespace, properties: Mapping[str, str], removed: Collection[str]) -> Namespace:
-    """The namespace with some properties set and some removed: error 13."""
+    """Return the namespace with some properties set and some removed: error 13."""
     both = sorted(properties.keys() & set(removed))
     if both:
         raise InvalidInputError(f"The properties {', '.join(both)} cannot be set and removed at once.")
@@ -317,7 +317,7 @@ def plan_first_version(table: Table, version: Version, mode: CreateMode, declare
 
 
 def same_table(facts: Facts, table: Table) -> Table:
-    """The table as it is now, or ConcurrentModification (14) when it is not the one that was found."""
+    """Return the table as it is now, or ConcurrentModification (14) when it is not the one that was found."""
     found = facts.get(table.id)
     if not isinstance(found, Table) or found.location != table.location:
         raise ConcurrentModificationError(f"{table.id} was dropped or made anew by another writer: look again.")

@@ -43,7 +43,7 @@ Check = Callable[[ComposedNamespace, Any], None]
 
 
 def reads(kind: str, work: Work, *checks: Check) -> Callable[..., Any]:
-    """A method: the request is parsed and checked, the table found, the work done.
+    """Return a method: the request is parsed and checked, the table found, the work done.
 
     `kind`: the name of the request's model in `lance_namespace`.
     """

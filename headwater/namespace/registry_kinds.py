@@ -86,7 +86,7 @@ class MetastoreProperties:
 
 
 def parse_metastore_properties(properties: Mapping[str, object]) -> MetastoreProperties:
-    """As `parse_properties`, of the fewer properties a metastore has."""
+    """Parse the properties of a metastore, which are fewer than those of a directory."""
     known = ("root", "path", "delimiter", "author", "storage.*")
     for key in properties:
         if key not in known and not key.startswith("storage."):
@@ -98,7 +98,7 @@ def parse_metastore_properties(properties: Mapping[str, object]) -> MetastorePro
 
 
 def _user() -> str:
-    """The name of the user of the process; none where the system knows none."""
+    """Return the name of the user of the process; none where the system knows none."""
     try:
         return getpass.getuser()
     except (KeyError, OSError, ImportError):
@@ -120,7 +120,7 @@ def _check(parsed: DirectoryProperties) -> None:
 
 
 def _root(properties: Mapping[str, object]) -> str:
-    """The root as an absolute path without a trailing slash, or a URI. `path` is the early name of `root`."""
+    """Return the root as an absolute path without a trailing slash, or a URI. `path` is the early name of `root`."""
     given = [str(properties[key]) for key in ("root", "path") if properties.get(key)]
     if not given:
         raise InvalidInputError("A catalog needs the property root: a path, or a URI such as s3://bucket/lake.")
@@ -130,13 +130,13 @@ def _root(properties: Mapping[str, object]) -> str:
 
 
 def _lower(uri: str) -> str:
-    """A URI with its scheme in lower case, in which all schemes are one (RFC 3986)."""
+    """Return a URI with its scheme in lower case, in which all schemes are one (RFC 3986)."""
     scheme, rest = uri.split("://", 1)
     return f"{scheme.lower()}://{rest}"
 
 
 def _folder(path: str) -> str:
-    """The path, unless it, or what it would lie in, is there and is no folder."""
+    """Return the path, unless it, or what it would lie in, is there and is no folder."""
     there = path
     while not os.path.lexists(there):
         there = os.path.dirname(there)
@@ -176,7 +176,7 @@ def open_names(properties: DirectoryProperties, clock: Clock) -> DirectoryNames:
 
 
 def open_directory(properties: DirectoryProperties) -> Store:
-    """The store of a directory catalog; 13 and 19 where the root is something else."""
+    """Return the store of a directory catalog; 13 and 19 where the root is something else."""
     store = open_store(properties.root, dict(properties.storage))
     if store.abilities.path is not None:  # elsewhere the first look-up finds out: opening asks no server
         check_directory(store)

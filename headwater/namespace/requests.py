@@ -60,7 +60,7 @@ class PageRequest(BaseModel, defer_build=True):
 
 
 def format_moment(moment: object) -> int | str:
-    """A slot, a time with a zone or the name of a snapshot, as a request says it; 13 for anything else."""
+    """Return a slot, a time with a zone or the name of a snapshot, as a request says it; 13 for anything else."""
     if isinstance(moment, str):
         return f"{SNAPSHOT}{moment}"
     if isinstance(moment, float):
@@ -117,7 +117,7 @@ def _within(operation: dict[str, object]) -> dict[str, object]:
 
 
 def parse_request(kind: type[Request], request: Any) -> Request:
-    """The request as its model, or InvalidInput (13)."""
+    """Return the request as its model, or InvalidInput (13)."""
     if isinstance(request, kind):
         return request
     values = request.model_dump() if hasattr(request, "model_dump") else request

@@ -110,7 +110,7 @@ def _hashable(value: object) -> Any:
 
 
 def _result(pipeline: Pipeline, test: ViewTest, run: RunSql) -> pa.Table:
-    """The rows of the view, and before it of the views that it reads and that the test gives no rows of."""
+    """Return the rows of the view, and before it of the views that it reads and that the test gives no rows of."""
     specs = {spec.name: spec for spec in pipeline.tables}
     tables = {name: _typed_rows(specs.get(name), name, rows) for name, rows in test.given.items()}
     names = {*specs, *tables, *(view.name for view in pipeline.views)}
@@ -146,7 +146,7 @@ def _typed_rows(spec: TableSpec | None, name: str, rows: Sequence[Mapping[str, o
 
 
 def _typed(rows: Sequence[Mapping[str, Any]], types: Mapping[str, Any], where: str) -> pa.Table:
-    """Rows of a file as a table; a column that a row lacks is NULL in it."""
+    """Return rows of a file as a table; a column that a row lacks is NULL in it."""
     arrays = []
     for row in rows:
         for name in row:

@@ -262,7 +262,7 @@ def half_done(done: Sequence[Report], name: str, told: str = "") -> Iterator[Non
 
 
 def fed_by(lake: Catalog, source: str | None, file: str | None) -> list[str]:
-    """The stream tables that have something from a source, or from one of its files."""
+    """Return the stream tables that have something from a source, or from one of its files."""
     if source is None:
         raise InvalidInputError("Say which stream table, or which source.")
     files = names_of(file) if file is not None else None

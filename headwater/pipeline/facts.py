@@ -46,7 +46,7 @@ ENVELOPE = {
 
 
 def infer_columns(data: object, keys: Sequence[str], sequence: Sequence[str]) -> pa.Schema:
-    """The schema of the first rows of a source. A column without any value has no type yet, and comes later."""
+    """Return the schema of the first rows of a source. A column without any value has no type yet, and comes later."""
     rows = given(data)
     fields = []
     for name, values in rows.columns.items():
@@ -61,7 +61,7 @@ def infer_columns(data: object, keys: Sequence[str], sequence: Sequence[str]) ->
 
 
 def _roomy(kind: pa.DataType) -> pa.DataType:
-    """The type of values of Python: decimals tell how many digits they have, not how many there may be."""
+    """Return the type of values of Python: decimals tell how many digits they have, not how many there may be."""
     return pa.decimal128(DIGITS, kind.scale) if pa.types.is_decimal(kind) and kind.precision <= DIGITS else kind
 
 
@@ -84,7 +84,7 @@ GOVERNED = ("lateness", "contract", "history", TABLE_FUNCTION)
 
 
 def gather(catalog: Catalog, pipeline: Pipeline, there: bool, identities: Mapping[Derived, str]) -> Facts:
-    """The facts for a pipeline. `there`: whether there is a catalog at all. `identities`: of its functions."""
+    """Return the facts for a pipeline. `there`: whether there is a catalog at all. `identities`: of its functions."""
     specs = {table.name: table for table in pipeline.tables}
     names = [*specs, *(view.name for view in pipeline.views)]
     for view in pipeline.views:
@@ -106,7 +106,7 @@ def gather(catalog: Catalog, pipeline: Pipeline, there: bool, identities: Mappin
 
 
 def inferred(pipeline: Pipeline, spec: TableSpec, storage: Mapping[str, str]) -> pa.Schema | None:
-    """The columns of the first file of a table's sources that has rows with values."""
+    """Return the columns of the first file of a table's sources that has rows with values."""
     there = False
     for source in pipeline.sources:
         if source.into != spec.name or source.live is not None:
@@ -129,7 +129,7 @@ def first_rows(file: SourceFile, format: str) -> Any:
 
 
 def changed_rows(lines: str) -> list[Any]:
-    """The rows of Debezium's messages, as far as they can be read."""
+    """Return the rows of Debezium's messages, as far as they can be read."""
     found = [parse(message) for message in messages(lines, PLAIN) if not hasattr(message, "text")]
     return [row for change in found if isinstance(change, DebeziumChange) if (row := change.after or change.before)]
 
@@ -223,13 +223,13 @@ def table_fact(table: Any, spec: TableSpec | None, id: str, identities: Mapping[
 
 
 def _stale(table: CatalogStream, spec: TableSpec | None, identities: Mapping[Derived, str]) -> int:
-    """Rows that a backfill would compute: of a table of the file by its functions as they are now."""
+    """Return rows that a backfill would compute: of a table of the file by its functions as they are now."""
     is_same = spec is not None and derived_of(spec.properties) == table.definition.derived
     return max(table.stale(is_same, identities.__getitem__).values(), default=0)
 
 
 def indexed(table: CatalogStream) -> tuple[KnownIndex, ...]:
-    """The indices of the columns of a published table."""
+    """Return the indices of a published table, by column."""
     found = table.serving.indices.items()
     return tuple(
         KnownIndex(column, index_type(str(index.index_type)), name) for name, index in found for column in index.columns
@@ -257,7 +257,7 @@ def differences(definition: Definition, spec: TableSpec) -> tuple[str, ...]:
 
 
 def wanted_properties(definition: Definition, spec: TableSpec) -> dict[str, str | None]:
-    """The properties to set, and with None to take away, so that the table is as the file says."""
+    """Return the properties to set, and with None to take away, so that the table is as the file says."""
     governed = [name for name in definition.properties if name in GOVERNED or name.startswith(DERIVED)]
     known = definition.properties
     gone: dict[str, str | None] = {name: None for name in governed if name not in spec.properties}
@@ -277,7 +277,7 @@ def _is_same(name: str, known: str | None, text: str) -> bool:
 
 
 def file_facts(pipeline: Pipeline, source: Source, table: Any, storage: Mapping[str, str]) -> list[FileFact]:
-    """The files of a source, and which of them are in its table. A glob that finds none has nothing new."""
+    """Return the files of a source, and which of them are in its table. A glob that finds none has nothing new."""
     taken = table.files(source.name) if table is not None else {}
     undone = table.files(source.name, undone=True) if table is not None else {}
     return [
@@ -294,7 +294,7 @@ def located(pipeline: Pipeline, source: Source) -> str:
 
 
 def storage_of(catalog: Catalog) -> Mapping[str, str]:
-    """The options of the catalog's storage, which open the object stores of sources too."""
+    """Return the options of the catalog's storage, which open the object stores of sources too."""
     return dict(metastore_of(catalog.namespace).properties.storage)
 
 

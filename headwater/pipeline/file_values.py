@@ -23,7 +23,7 @@ _VARIABLE = re.compile(r"\$\{([A-Za-z_]\w*)\}", re.ASCII)
 
 
 def overlaid(values: Mapping[str, object], env: str | None, sections: Sequence[str]) -> dict[str, Any]:
-    """The file with an overlay of it, [env.NAME], laid over; sources are named in it: [env.NAME.source.orders]."""
+    """Return the file with its overlay [env.NAME] laid over, which names sources: [env.NAME.source.orders]."""
     overlays = section_of(values, ENV)
     found = {name: value for name, value in values.items() if name != ENV}
     for name, each in overlays.items():
@@ -55,7 +55,7 @@ def merged(below: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
 def filled_in(
     values: Mapping[str, object], environment: Mapping[str, str], sql: Mapping[str, Sequence[str]]
 ) -> dict[str, object]:
-    """The values with the variables of the environment that texts name, but for SQL and the rows of tests.
+    """Return the values with the variables of the environment that texts name, but for SQL and the rows of tests.
 
     `sql`: the names of each section whose texts are SQL.
     """

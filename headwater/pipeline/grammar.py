@@ -177,7 +177,7 @@ class Pipeline:
 
 
 def read_pipeline(path: str | Path, env: str | None = None) -> Pipeline:
-    """The pipeline of a file, with its overlay `env`; InvalidInput (13) says what is wrong in it."""
+    """Return the pipeline of a file, with its overlay `env`; InvalidInput (13) says what is wrong in it."""
     file = Path(path)
     try:
         text = file.read_text(encoding="utf-8")
@@ -199,7 +199,7 @@ def parse_pipeline(
     env: str | None = None,
     environment: Mapping[str, str] | None = None,
 ) -> Pipeline:
-    """The pipeline of a text. `environment`: the values of `${NAME}`."""
+    """Return the pipeline of a text. `environment`: the values of `${NAME}`."""
     try:
         values = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
@@ -257,7 +257,7 @@ def _hooks(head: Mapping[str, object]) -> Hooks:
 
 
 def _tables(section: Mapping[str, object], fed: Sequence[str]) -> dict[str, TableSpec]:
-    """The tables of a file, also those that only a source names: what [table] says itself is said of each."""
+    """Return the tables of a file, also those that only a source names: what [table] says itself is said of each."""
     defaults = {name: value for name, value in section.items() if name in TABLE}
     check_names(defaults, DEFAULTS, "[table]")
     own = {name: each for name, each in section.items() if name not in TABLE}

@@ -111,7 +111,7 @@ class Report:
 
 
 def late_warnings(report: Report) -> list[str]:
-    """A warning for each table that had many late or too late rows."""
+    """Return a warning for each table that had many late or too late rows."""
     found = [text for part in report.parts for text in late_warnings(part)]
     passed = report.late - report.too_late if report.job == "publish" else 0
     for count, what in (
@@ -293,7 +293,7 @@ def backfill(
 
 
 def summed(job: str, parts: Sequence[Report], began: float) -> Report:
-    """One report of several tables."""
+    """Return one report of several tables."""
     seconds = time.perf_counter() - began
     if len(parts) == 1:
         return replace(parts[0], job=job, seconds=seconds)
@@ -303,7 +303,7 @@ def summed(job: str, parts: Sequence[Report], began: float) -> Report:
 
 
 def open_lake(spark: object, catalog: str | Catalog) -> Catalog:
-    """A catalog that is open, or one by the name that the session was configured with."""
+    """Return a catalog that is open, or one by the name that the session was configured with."""
     if isinstance(catalog, Catalog):
         return catalog
     if spark is None:
@@ -319,7 +319,7 @@ def check_here(catalog: Catalog) -> None:
 
 
 def stream_of(catalog: Catalog, name: str) -> CatalogStream:
-    """A stream table whose files can be reached; errors 0, 4, 13."""
+    """Return a stream table whose files can be reached; errors 0, 4, 13."""
     check_here(catalog)
     stream = log_of(catalog, name)
     assert isinstance(stream, CatalogStream)
@@ -327,7 +327,7 @@ def stream_of(catalog: Catalog, name: str) -> CatalogStream:
 
 
 def log_of(catalog: Catalog, name: str) -> CatalogStream | RemoteStream:
-    """A stream table, here or of a server."""
+    """Return a stream table, here or of a server."""
     table: object = catalog[name]
     if not isinstance(table, (CatalogStream, RemoteStream)):
         raise InvalidInputError(f"{name} is a plain table and has no change log: write to it as to any Lance table.")
@@ -341,7 +341,8 @@ def is_served(lake: Catalog) -> bool:
 def sorted_out(
     stream: StreamTable | RemoteStream, files: Sequence[SourceFile], source: str, again: bool
 ) -> tuple[list[SourceFile], int, int]:
-    """The files that are to be taken, how many were taken before, and how many were undone; those only if `again`."""
+    """Return the files that are to be taken, how many were taken before, and how many were undone; those only if
+    `again`."""
     taken = stream.files(source)
     undone = {} if again else stream.files(source, undone=True)
     left = [file for file in files if not is_taken(taken, file)]
@@ -384,7 +385,8 @@ engine_session = when_used("headwater.spark.engine_session")
 
 
 def open_catalog(pipeline: Pipeline) -> tuple[Catalog, bool]:
-    """The catalog of a pipeline, and whether it is there: a profile, or a metastore at a path relative to the file."""
+    """Return the catalog of a pipeline, and whether it is there: a profile, or a metastore at a path relative to the
+    file."""
     name = pipeline.catalog
     if "://" not in name and load_profile(name) is None:
         name = str(pipeline.folder / Path(name).expanduser())

@@ -44,7 +44,7 @@ class Policy:
 
 
 def policy_of(properties: Mapping[str, str], name: str) -> Policy:
-    """A policy from the properties that count for a table; 13 names one that is not understood. Pure."""
+    """Return a policy from the properties that count for a table; 13 names one that is not understood. Pure."""
     told = {key.removeprefix(PREFIX): text for key, text in properties.items() if key.startswith(PREFIX)}
     for key in told.keys() - {"compact", "collect", "index", "keep_days"}:
         raise InvalidInputError(f"{name} has a property {PREFIX}{key}, which is no part of a policy.")
@@ -65,7 +65,7 @@ def _is(told: Mapping[str, str], key: str, name: str) -> bool:
 
 
 def properties_for(catalog: Catalog, name: str) -> dict[str, str]:
-    """The properties that count for a table: its own, and before them those of the namespaces above it."""
+    """Return the properties that count for a table: its own, and before them those of the namespaces above it."""
     found: dict[str, str] = {}
     names = parse_name(name)
     for depth in range(1, len(names)):

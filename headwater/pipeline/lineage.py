@@ -99,7 +99,7 @@ def latest(catalog: Catalog, name: str) -> VersionOrigin | None:
 
 
 def upstream(catalog: Catalog, name: str, above: Sequence[str] = ()) -> LineageNode:
-    """A table, the tables it was made of, theirs, and so on."""
+    """Return a table, the tables it was made of, theirs, and so on."""
     catalog[name]
     origin = latest(catalog, name)
     inputs = [each for each in (origin.inputs if origin is not None else {}) if each not in above]
@@ -108,7 +108,7 @@ def upstream(catalog: Catalog, name: str, above: Sequence[str] = ()) -> LineageN
 
 
 def downstream(catalog: Catalog, name: str, above: Sequence[str] = ()) -> LineageNode:
-    """A table, the tables that were made of it, of those, and so on."""
+    """Return a table, the tables that were made of it, of those, and so on."""
     catalog[name]
     made = {each: origin for each in catalog if (origin := latest(catalog, each)) is not None and each not in above}
     below = [each for each, origin in made.items() if name in origin.inputs]
@@ -116,7 +116,7 @@ def downstream(catalog: Catalog, name: str, above: Sequence[str] = ()) -> Lineag
 
 
 def drawing(node: LineageNode, way: str = UPSTREAM, indent: str = "") -> Iterator[str]:
-    """A tree of names for people, a line each."""
+    """Yield a tree of names for people, a line each."""
     origin = node.origin
     at = f"  version {origin.version}, position {origin.position}" if origin is not None else ""
     yield f"{indent}{node.table}{at}"
@@ -135,7 +135,7 @@ def drawing(node: LineageNode, way: str = UPSTREAM, indent: str = "") -> Iterato
 
 
 def open_lineage(catalog: Catalog, names: Sequence[str] = (), namespace: str = "headwater") -> list[dict[str, Any]]:
-    """An OpenLineage run event for each published version of these tables (of all, when none is named)."""
+    """Return an OpenLineage run event for each published version of these tables (of all, when none is named)."""
     events = []
     for name in names or tuple(catalog):
         table = catalog[name]
@@ -171,7 +171,8 @@ def _event(origin: VersionOrigin, table: CatalogStream, namespace: str) -> dict[
 
 
 def _run(origin: VersionOrigin, namespace: str) -> dict[str, object]:
-    """The run that made a version: one of its own, below that of the pipeline, which makes versions of many tables."""
+    """Return the run that made a version: one of its own, below that of the pipeline, which makes versions of many
+    tables."""
     whole = origin.run.get("run")
     name = f"{whole or namespace}/{origin.table}/{origin.version}/{origin.time_ms}"
     own: dict[str, object] = {"runId": str(uuid.uuid5(uuid.NAMESPACE_URL, name))}
@@ -188,7 +189,7 @@ def _run(origin: VersionOrigin, namespace: str) -> dict[str, object]:
 
 
 def _file(address: str) -> dict[str, str]:
-    """A file as OpenLineage names it: by its bucket and its key, or by its path."""
+    """Return a file as OpenLineage names it: by its bucket and its key, or by its path."""
     scheme, found, rest = address.partition("://")
     if not found or scheme == "file":
         return {"namespace": "file", "name": rest or address}

@@ -155,7 +155,7 @@ class Plan:
 def make_plan(
     pipeline: Pipeline, facts: Facts, select: Sequence[str] = (), full_refresh: Sequence[str] = (), again: bool = False
 ) -> Plan:
-    """The plan of a run: of all tables and views, or of those selected; those refreshed are made anew.
+    """Return the plan of a run: of all tables and views, or of those selected; those refreshed are made anew.
 
     With `again` files that were undone are taken again.
     """
@@ -238,7 +238,7 @@ def families(pipeline: Pipeline, names: set[str]) -> set[str]:
 
 
 def _expand_steps(facts: Facts, name: str, function: TableFunction, before: Sequence[Step]) -> list[Step]:
-    """A step that makes the rows of a child table, if its parent, its function or its own rows changed."""
+    """Return a step that makes the rows of a child table, if its parent, its function or its own rows changed."""
     parent, fact = facts.tables.get(function.parent), facts.tables.get(name)
     own = [step.do for step in before if step.table == name]
     changing = [step for step in before if step.table == function.parent]
@@ -424,7 +424,7 @@ def place_of(step: Step, pipeline: Pipeline) -> str:
 
 
 def inputs_of(view: ViewSpec, tables: set[str]) -> list[str]:
-    """The tables of the catalog that a view's SQL names."""
+    """Return the tables of the catalog that a view's SQL names."""
     return [name for name in sorted(names_in(view.sql, tables)) if name != view.name]
 
 

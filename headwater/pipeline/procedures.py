@@ -18,7 +18,7 @@ MORE = tuple(f"table{number}" for number in range(2, 9))
 
 
 def publish_tables(runner: Runner, connection: Connection, table: TableHandle, arguments: Json) -> Json:
-    """All at one slot; what the call answers is of the first."""
+    """Publish tables in one slot, and return the report of the first."""
     names = [table.name, *(arguments[name] for name in MORE if arguments.get(name))]
     done = publish(runner, catalog_at(connection.home), *names)
     first = done.parts[0] if done.parts else done

@@ -244,7 +244,8 @@ class _Frames:
         self._schemas = plan.schemas
 
     def keys(self) -> Any:
-        """The keys of the view that changed rows have to do with. They are asked for again and again, so they stay."""
+        """Return the keys of the view that changed rows have to do with. They are asked for again and again, so they
+        stay."""
         changed = {name: self._changes(name, after) for name, after in self._since.items()}
         parts = [self._keys_of(name, changed) for name in changed]
         found = reduce(lambda one, other: one.unionByName(other), parts).distinct()
@@ -253,7 +254,7 @@ class _Frames:
         return found
 
     def _keys_of(self, name: str, changed: Mapping[str, object]) -> Any:
-        """The keys that the changes of one table tell; the other tables count as they were and as they are."""
+        """Return the keys that the changes of one table tell; the other tables count as they were and as they are."""
         tables = {name: partial(self._some, changed[name], name)}
         for other in self._slicing.matched if name != self._slicing.anchor else ():
             if other != name:
@@ -265,7 +266,7 @@ class _Frames:
         return rows.unionByName(self._some(changed[name], name)) if name in changed else rows
 
     def tables(self, keys: object) -> dict[str, Any]:
-        """The rows that the view's SQL needs for some keys: those of the anchor that have them, and all others."""
+        """Return the rows that the view's SQL needs for some keys: the anchor's with them, all of other tables."""
         slicing, anchor = self._slicing, self._slicing.anchor
         columns = [F.col(quoted(name)) for name in slicing.columns[anchor] or self._schemas[anchor].names[:1]]
         rows = self._read(anchor).select(*columns, F.struct(*columns).alias(ROW))

@@ -40,7 +40,7 @@ def check_named(view: ViewSpec, columns: Sequence[str]) -> None:
 
 
 def check_distinct(view: ViewSpec, rows: int, distinct: int) -> None:
-    """One row for each key: a snapshot with two would keep either."""
+    """Raise unless each key has one row: a snapshot with two would keep either."""
     if distinct != rows:
         raise InvalidInputError(
             f"The view {view.name} has {rows} rows and {distinct} different keys ({', '.join(view.keys)}): "
@@ -75,7 +75,7 @@ def land(catalog: Catalog, view: ViewSpec, rows: pa.Table, anew: bool = False, e
 
 
 def view_table(catalog: Catalog, view: ViewSpec, schema: pa.Schema, anew: bool = False) -> CatalogStream:
-    """The table of a view with these very columns: created when it is not there, or `anew`."""
+    """Return the table of a view with these very columns: created when it is not there, or `anew`."""
     if view.name not in catalog:
         catalog.create_stream_table(view.name, schema, keys=list(view.keys))
     stream = catalog[view.name]
@@ -102,7 +102,7 @@ def make_anew(catalog: Catalog, name: str, definition: Definition) -> None:
 
 
 def _evolved(view: ViewSpec, known: Definition, schema: pa.Schema) -> tuple[list[str], dict[str, Any], dict[str, Any]]:
-    """Columns that the SQL gives no more, gives now, and gives wider. 13 if keys or a type cannot become so."""
+    """Return columns that the SQL gives no more, gives now, and gives wider. 13 if keys or a type cannot become so."""
     hint = f"Run with --full-refresh {view.name} to make it anew."
     if known.keys != view.keys:
         raise InvalidInputError(f"The view {view.name} was made with other keys, {', '.join(known.keys)}. {hint}")

@@ -157,7 +157,7 @@ class _Slices:
     run: Run
 
     def changes(self, name: str, after: int) -> pa.Table:
-        """The changed rows of a table, as they were and as they are."""
+        """Return the changed rows of a table, as they were and as they are."""
         table = self.at[name]
         changed = changed_rows(table, after, name)
         if self.most is not None and changed > self.most:
@@ -173,7 +173,7 @@ class _Slices:
         return rows
 
     def keys(self, changed: Mapping[str, pa.Table]) -> pa.Table:
-        """The keys of the view that changed rows have to do with."""
+        """Return the keys of the view that changed rows have to do with."""
         parts = []
         for name, rows in changed.items():
             tables = {name: rows.select(self._some(name, self.slicing.matched))}
@@ -217,11 +217,11 @@ class _Slices:
             missing.remove(name)
 
     def _some(self, name: str, columns: Mapping[str, Sequence[str]]) -> list[str]:
-        """The columns of a table that are needed: one at least, for its rows to count."""
+        """Return the columns of a table that are needed: one at least, for its rows to count."""
         return list(columns[name]) or self.schemas[name].names[:1]
 
     def _read(self, name: str, columns: Mapping[str, Sequence[str]], wanted: Mapping[str, object]) -> pa.Table:
-        """The rows of a table that have wanted values (and perhaps others)."""
+        """Return the rows of a table that have wanted values (and perhaps others)."""
         table, conditions = self.at[name], []
         for column, values in wanted.items():
             distinct = pc.unique(values)
@@ -239,7 +239,7 @@ class _Slices:
 
 
 def _link(name: str, tables: Mapping[str, pa.Table], equals: Sequence[Equal]) -> tuple[str, object] | None:
-    """A column of a table, and the values that it must have one of, by a join with a table that is there."""
+    """Return a column of a table, and the values that it must have one of, by a join with a table that is there."""
     for each in equals:
         sides = [(each.first, each.second), (each.second, each.first)] if each.both else [(each.first, each.second)]
         for (known, column), (own, wanted) in sides:
@@ -255,7 +255,7 @@ Say = Callable[[str], None]
 
 
 def _nobody(text: str) -> None:
-    """Nobody is told."""
+    """Ignore a message."""
 
 
 @dataclass(frozen=True)

@@ -154,14 +154,14 @@ class CompatRegistry(Registry):
         return self._is_listed(item.id.name) and not (isinstance(item, Table) and item.location == folder)
 
     def _listed_only(self, changes: Sequence[Change]) -> set[ObjectId]:
-        """Of the tables that go, those that have no row."""
+        """Return the tables without a row among those that are removed."""
         gone = {id for change in changes if (id := _id(change)) is not None and id.level == 1}
         if not gone:
             return gone
         return {id for id in gone - self.manifest.find(gone).keys() if self._is_listed(id.name)}
 
     def _hidden(self, changes: Sequence[Change], listed: set[ObjectId]) -> list[Table]:
-        """Tables whose row goes while their folder, theirs alone, stays where listings would still find it."""
+        """Return tables whose row goes while their folder, theirs alone, stays where listings would still find it."""
         gone = (change.object for change in changes if isinstance(change, Remove))
         return [
             item

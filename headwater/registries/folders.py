@@ -169,7 +169,8 @@ MAX_LOCATION_BYTES = 900
 
 
 def check_location(location: str, root_uri: str) -> str:
-    """The location relative to the root, or InvalidInput (13). An absolute path or URI below the root is accepted.
+    """Return the location relative to the root, or InvalidInput (13). An absolute path or URI below the root is
+    accepted.
 
     A URI is percent-encoded (RFC 3986), as DescribeTable answers `table_uri`; a path is taken as it is.
     """
@@ -226,7 +227,7 @@ def _problem(relative: str) -> str | None:
 
 
 def check_place(store: Store, location: str) -> None:
-    """On the storage itself: no folder around the location is a table, and no link leads out of the root."""
+    """Raise if, on the storage, a folder around the location is a table or a link leads out of the root."""
     parts = location.split("/")
     for end in range(1, len(parts)):
         around = "/".join(parts[:end])

@@ -178,7 +178,7 @@ class ListingRegistry(Registry):
             return True
 
     def _all_shown(self, names: Sequence[str]) -> list[str]:
-        """Those that a listing shows. Where the first looks take long (a cold disk, far storage), the others overlap.
+        """Return the names that a listing shows. Looks overlap where the first take long (a cold disk, far storage).
 
         From memory a look is so short that threads only stand in each other's way.
         """
@@ -271,7 +271,7 @@ def _shares(names: Sequence[str]) -> list[Sequence[str]]:
 
 
 def _is_folder_name(folder: str) -> bool:
-    """Short enough, and Unicode text: a file name that is none arrives with surrogates, and nobody could ask for it."""
+    """Return True for a name that is short enough and Unicode: other file names arrive with surrogates."""
     if folder.isascii():
         return len(folder) <= MAX_FOLDER_BYTES
     has_surrogates = any(0xD800 <= ord(char) < 0xE000 for char in folder)

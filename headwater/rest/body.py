@@ -76,7 +76,7 @@ def arrived_body(scope: Any, headers: Mapping[str, str], limit: int) -> bytes | 
 async def read_body(
     receive: Receive, headers: Mapping[str, str], limit: int, limits: Limits, holding: Holding, run: Run
 ) -> bytes | BodySpool:
-    """The whole body, or TooLarge (13, status 413), or InvalidInput for an encoding that is not spoken here.
+    """Return the whole body, or TooLarge (13, status 413), or InvalidInput for an encoding that is not spoken here.
 
     Its bytes are held of the quota before they are taken in: those it announces at once, the others as they come.
     """

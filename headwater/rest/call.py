@@ -125,7 +125,7 @@ class Call:
 
 
 def call_of(scope: Mapping[str, Any], address: str, fallback_id: str, started: float) -> Call:
-    """The call of an ASGI scope."""
+    """Return the call of an ASGI scope."""
     headers = {key.decode("latin-1"): value.decode("latin-1") for key, value in scope["headers"]}
     if len(headers) != len(scope["headers"]):
         headers.update(_repeated(scope["headers"]))

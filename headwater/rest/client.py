@@ -349,8 +349,8 @@ def _query_texts(value: object) -> list[str]:
 
 
 def native(properties: Mapping[str, str], headers: Mapping[str, str]) -> dict[str, str]:
-    """The properties for pylance's own client. It follows redirects, and lets go only of `Authorization` on the way to
-    another host: so a key is sent there, and never as `x-api-key`."""
+    """Return the properties for pylance's own client. It follows redirects, and lets go only of `Authorization` on the
+    way to another host: so a key is sent there, and never as `x-api-key`."""
     kept = {key: value for key, value in properties.items() if not key.startswith(HEADER_PREFIXES)}
     sent = {name.lower(): value for name, value in headers.items()}
     key = sent.pop("x-api-key", None)

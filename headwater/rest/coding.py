@@ -45,7 +45,7 @@ _encode = msgspec.json.Encoder().encode
 
 
 def read_query(text: str) -> dict[str, list[str]]:
-    """The query string as lists of values by name; short ones, which callers repeat, are remembered."""
+    """Return the query string as lists of values by name; short ones, which callers repeat, are remembered."""
     if not text:
         return {}
     return _remembered_query(text) if len(text) <= REMEMBERED_CHARS else _parse_query(text)
@@ -62,7 +62,7 @@ _remembered_query = lru_cache(1024)(_parse_query)
 
 
 def read_json(data: bytes) -> dict[str, object]:
-    """The JSON object of a body; an empty body and `null`, which LanceDB sends, are an empty object."""
+    """Return the JSON object of a body; an empty body and `null`, which LanceDB sends, are an empty object."""
     if not data:
         return {}
     if len(data) > MAX_COMMAS and data.count(b",") > MAX_COMMAS:
@@ -79,14 +79,14 @@ def read_json(data: bytes) -> dict[str, object]:
 
 
 def read_delimiter(query: Mapping[str, list[str]]) -> str:
-    """The delimiter of a request: a query parameter, `$` when absent (components/parameters/delimiter)."""
+    """Return the delimiter of a request: a query parameter, `$` when absent (components/parameters/delimiter)."""
     delimiter = query.get("delimiter", [DELIMITER])[-1] or DELIMITER
     check_delimiter(delimiter)
     return delimiter
 
 
 def read_id(raw: str, delimiter: str, body_id: object = None) -> ObjectId:
-    """The route's id. A raw `+` is a space, as pylance writes it, unless the body's id says it is a plus.
+    """Return the route's id. A raw `+` is a space, as pylance writes it, unless the body's id says it is a plus.
 
     A body id, if present, must equal the route's.
     """
@@ -149,7 +149,7 @@ def read_call(call: Call, body: dict[str, object], max_page: int) -> None:
 
 
 def read_params(route: Route, query: Mapping[str, list[str]], headers: Mapping[str, str]) -> dict[str, object]:
-    """The query parameters of a route as values; for Arrow bodies `x-lance-table-*` headers stand in for them."""
+    """Return the query parameters of a route as values; beside Arrow bodies, `x-lance-table-*` headers."""
     found: dict[str, object] = {}
     for param in route.query:
         values = query.get(param.name)
@@ -222,7 +222,7 @@ def _clamp(route: Route, fields: dict[str, object], max_page: int) -> None:
 
 
 def make_request(route: Route, fields: dict[str, object]) -> object:
-    """The request model; a field that does not fit it is InvalidInput (13)."""
+    """Return the request model; a field that does not fit it is InvalidInput (13)."""
     row = VERB_ROWS.get(route.request or route.operation)
     if row is not None:
         return read_request(row, fields)
@@ -247,7 +247,7 @@ def _problems(error: ValidationError) -> Iterable[str]:
 
 
 def write_answer(route: Route, response: Any) -> bytes:
-    """The bytes of a response that is not Arrow, in the shape that the document gives to it."""
+    """Return the bytes of a response that is not Arrow, in the shape that the document gives to it."""
     if route.answer is Answer.EMPTY:
         return b""
     if route.answer is Answer.NUMBER:

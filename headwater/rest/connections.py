@@ -312,6 +312,6 @@ class BoundedProtocol(HttpToolsProtocol):
 
 
 def bounded(limits: Limits, at_once: AtOnce | None = None) -> type[BoundedProtocol]:
-    """The protocol with a server's limits."""
+    """Return the protocol with a server's limits."""
     own = {"limits": limits, "most": connection_limit(limits), "at_once": at_once}
     return type("Bounded", (BoundedProtocol,), own)

@@ -115,7 +115,7 @@ class Dispatcher:
         check(call.asker, call)
 
     def ask(self, call: Call) -> Reply:
-        """The answer to a call that was not read from a request: the page's, in the name of its visitor."""
+        """Return the answer to a call that was not read from a request: the page's, in the name of its visitor."""
         self._check_change(call)
         check(call.asker, call)
         check_limits(call, self._limits.depth, self._limits.properties)
@@ -129,7 +129,7 @@ class Dispatcher:
             )
 
     def answer(self, call: Call) -> Reply:
-        """The answer to a call that was authorized and understood."""
+        """Return the answer to a call that was authorized and understood."""
         try:
             check_objects(call, self._standing)
             key = call.headers.get("idempotency-key")
@@ -140,7 +140,7 @@ class Dispatcher:
             call.drop_body()
 
     def respond(self, call: Call) -> Any:
-        """The response where the call stands: in its transaction, at its moment, in the name of its caller.
+        """Return the response where the call stands: in its transaction, at its moment, in the name of its caller.
 
         Of rows the chunks of an Arrow file, the first of which is made.
         """
@@ -188,7 +188,7 @@ class Dispatcher:
             raise InvalidInputError(f"{call.operation} cannot be part of a transaction: leave {TRANSACTION} out.")
 
     def _within(self, call: Call) -> object:
-        """One operation of a transaction: what it reads is known when it ends."""
+        """Run one operation of a transaction, and note what it read when it ends."""
         assert self._abilities.transactions is not None
         sent = call.body.view.nbytes if isinstance(call.body, BodySpool) else len(call.body)
         with self._abilities.transactions.using(call.asker.name, call.headers[TRANSACTION], sent) as inside:
@@ -371,7 +371,7 @@ class Dispatcher:
 
 
 def without_options(body: bytes) -> bytes:
-    """The bytes of an answer without the storage options in it."""
+    """Return the bytes of an answer without the storage options in it."""
     return encode_json(vend(read_json(body), Keep(), FileAccess.NONE)) if b"storage_options" in body else body
 
 
@@ -401,8 +401,9 @@ class Hosted:
         self._dispatcher = Dispatcher(namespace, can, limits, Repeats(None, SystemClock()), ALL_HANDLERS, Keep())
 
     def answer(self, told: Any, body: pa.Buffer | None) -> Any:
-        """The response to a call, with the tables whose unread rows it lacks; of rows the chunks of an Arrow file,
-        behind one of JSON. If the call leaves its commit to the server, the transaction is a chunk behind the JSON."""
+        """Return the response to a call, with the tables whose unread rows it lacks; of rows the chunks of an Arrow
+        file, behind one of JSON. If the call leaves its commit to the server, the transaction is a chunk behind the
+        JSON."""
         route = _ROUTES[told["operation"]]
         call = call_of(route, told, body)
         self._leaves, self._left = told["leaves"], []
@@ -425,12 +426,12 @@ class Hosted:
         return True
 
     def ask(self, told: Any, body: None) -> object:
-        """One operation of the catalog, as the server itself asks it (`FarNamespace`)."""
+        """Return one operation of the catalog, as the server itself asks it (`FarNamespace`)."""
         request = getattr(lance_namespace, told["model"]).model_validate(told["request"])
         return encoded(getattr(self._namespace, told["method"])(request))
 
 
 def host(opener: str, target: str | None, properties: dict[str, str], limits: dict[str, Any] | None = None) -> Hosted:
-    """The catalog that `opener` ("module:function") opens, ready for calls."""
+    """Return the catalog that `opener` ("module:function") opens, ready for calls."""
     warm()
     return Hosted(adapt(find(opener)(target, properties)), Limits(**(limits or {})))

@@ -113,7 +113,7 @@ class Endpoint:
         )
 
     def _from_memory(self, call: Call) -> Reply | None:
-        """The answer to a look-up of names that is in memory right now; a thread would only be a detour.
+        """Return the answer to a look-up of names that is in memory right now; a thread would only be a detour.
 
         An answer is kept for as long as the state that it was made from is the current one.
         """
@@ -194,7 +194,7 @@ class NameLookups:
         self._bytes = 0
 
     def state(self, call: Call) -> object | None:
-        """The state that answers this call from memory now; None when it takes more than that."""
+        """Return the state that answers this call from memory now; None when it takes more than that."""
         if (
             self._current is None
             or not SESSION.isdisjoint(call.headers)

@@ -54,7 +54,7 @@ class Repeats:
         self._clock = clock
 
     def begin(self, caller: str, key: str, asked: str) -> GivenAnswer | str:
-        """The answer to repeat, or the path of a record that this request now owns and must `end`."""
+        """Return the answer to repeat, or the path of a record that this request now owns and must `end`."""
         if not key or len(key) > MAX_KEY_CHARS or not key.isprintable():
             raise InvalidInputError(f"Idempotency-Key must be 1 to {MAX_KEY_CHARS} printable characters.")
         path = _path(caller, key)

@@ -65,7 +65,7 @@ def openapi_json() -> bytes:
 
 
 def openapi() -> Json:
-    """The whole document."""
+    """Return the whole document."""
     paths: dict[str, Json] = {}
     about = {extension.route.operation: extension.about for extension in EXTENSIONS}
     for route in ALL_ROUTES:
@@ -161,7 +161,7 @@ def _failures() -> Json:
 
 
 def schemas() -> dict[str, Json]:
-    """Every schema by name, each model's own once, references in between."""
+    """Return every schema by name, each model's own once, references in between."""
     found: dict[str, Json] = {}
     for name in dir(models):
         model = getattr(models, name)

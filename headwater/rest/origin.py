@@ -30,7 +30,7 @@ def networks(texts: Iterable[str]) -> tuple[Network, ...]:
 
 
 def address_of(peer: str, forwarded: str | None, proxies: tuple[Network, ...]) -> str:
-    """The client's address. X-Forwarded-For is believed only from a configured proxy, and only back to the first
+    """Return the client's address. X-Forwarded-For is believed only from a configured proxy, and only back to the first
     address in it, from the right, that is not one."""
     if not forwarded or not _is_within(peer, proxies):
         return peer
@@ -105,7 +105,8 @@ def _is_served(host: str, names: frozenset[str], any_address: bool) -> bool:
 
 
 def _host_name(host: str) -> str:
-    """The name in a Host header: without the port and the brackets of an IPv6 address; none if it is more than that."""
+    """Return the name in a Host header: without the port and the brackets of an IPv6 address; none if it is more than
+    that."""
     found = _HOST.fullmatch(host.strip().lower())
     return "" if found is None else found["address"] or found["name"]
 

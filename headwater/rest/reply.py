@@ -80,7 +80,7 @@ class RouteError(LanceNamespaceError):
 
 
 def refusal(error: BaseException, request_id: str, id: ObjectId = ROOT) -> Reply:
-    """An error as an answer (ErrorResponse: error, code, instance); `id` is what the request was about."""
+    """Return an error as an answer (ErrorResponse: error, code, instance); `id` is what the request was about."""
     known = _known(error, request_id)
     row = ERRORS[int(known.code)]
     headers: list[tuple[bytes, bytes]] = [(b"content-type", JSON)]
@@ -112,7 +112,7 @@ def _known(error: BaseException, request_id: str) -> LanceNamespaceError:
 
 
 def clean(message: str) -> str:
-    """A message as it is sent: cut first, then without the source places that Lance adds to its own.
+    """Return a message as it is sent: cut first, then without the source places that Lance adds to its own.
 
     What it quotes, and every word, is at most so long: a request does not get its own text back. Each pattern looks
     at a character a bounded number of times.
@@ -122,7 +122,7 @@ def clean(message: str) -> str:
 
 
 def shown(id: ObjectId) -> str:
-    """An id in a message, cut where it is long."""
+    """Return an id in a message, cut where it is long."""
     text = str(id)
     return text if len(text) <= MAX_ECHO else f"{text[:MAX_ECHO]}..."
 
@@ -185,7 +185,7 @@ def joined(chunks: Generator[bytes | list[Any], None, None]) -> Generator[bytes,
 
 
 def file_parts(reader: pa.RecordBatchReader) -> Generator[list[object], None, None]:
-    """The Arrow IPC file of a reader's batches, about a MiB at a time, holding no more than that.
+    """Yield the Arrow IPC file of a reader's batches, about a MiB at a time, holding no more than that.
 
     Each chunk is in the parts that Arrow has it in: bytes and buffers, not yet copied together.
     """
@@ -201,7 +201,7 @@ def file_parts(reader: pa.RecordBatchReader) -> Generator[list[object], None, No
 
 
 def byte_chunks(response: QueryTableResponse | bytes) -> Generator[bytes, None, None]:
-    """An answer that is already whole, sent a MiB at a time."""
+    """Yield an answer that is already whole, sent a MiB at a time."""
     data = response if isinstance(response, bytes) else response.data
     view = memoryview(data if isinstance(data, bytes) else b"")
     for start in range(0, len(view), CHUNK):

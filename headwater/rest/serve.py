@@ -98,7 +98,7 @@ def _app(plan: ServePlan, pool: Pool | None) -> CatalogApp:
 
 
 def _catalog(plan: ServePlan, pool: Pool | None) -> LanceNamespace:
-    """The catalog; of a back end of others only what asks the workers, where there are any."""
+    """Return the catalog; of a back end of others only what asks the workers, where there are any."""
     if not plan.far or plan.data_workers < 1:
         return plan.open(plan.target, plan.properties)
     namespace = FarNamespace(plan.far, pool)
@@ -161,7 +161,7 @@ class Restarts:
         self._times: deque[int] = deque()
 
     def take(self) -> bool:
-        """One more restart, if the window has room for it."""
+        """Count one more restart; False if the window has no room for it."""
         now = self._clock.now_ms()
         while self._times and now - self._times[0] >= WINDOW_MS:
             self._times.popleft()

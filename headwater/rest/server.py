@@ -39,7 +39,7 @@ def create_app(
     work: Work | None = None,
     face: Face | None = None,
 ) -> CatalogApp:
-    """The ASGI application that serves a catalog, with pages of your own beside it.
+    """Return the ASGI application that serves a catalog, with pages of your own beside it.
 
     API keys are read from `store`: the catalog's own by default, where it has one. Data work is done in this process,
     or where `work` does it. `face` is the web page, if it is to have one. A back end of others is adapted.
@@ -49,7 +49,7 @@ def create_app(
 
 
 def check_exposure(app: CatalogApp, host: str, insecure: bool) -> None:
-    """On an address that others can reach, a server that asks nobody who they are must be asked for by name."""
+    """Raise if a server without authentication would listen on an address that others can reach, unless told to."""
     if not insecure and not is_loopback(host) and not app.gate.is_closed():
         raise UnauthenticatedError(
             f"Serving on {host} without authentication would give the catalog to everyone who can reach it. "
@@ -58,7 +58,7 @@ def check_exposure(app: CatalogApp, host: str, insecure: bool) -> None:
 
 
 def bind(host: str, port: int) -> socket.socket:
-    """A listening socket; port 0 picks a free one."""
+    """Return a listening socket; port 0 picks a free one."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     listener = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)

@@ -71,7 +71,7 @@ class JwtSettings:
     leeway_seconds: int = 30
 
     def sources(self) -> dict[str, str]:
-        """The key set of each issuer."""
+        """Return the key set of each issuer."""
         if isinstance(self.jwks, str):
             return dict.fromkeys(self.issuers, self.jwks) if len(self.issuers) == 1 else {}
         return {issuer: self.jwks[issuer] for issuer in self.issuers if issuer in self.jwks}

@@ -62,7 +62,7 @@ class Metrics:
         self._folder = Path(folder) if folder else None
 
     def count(self, operation: str, changes: bool, status: int, code: int | None, seconds: float) -> None:
-        """One request answered."""
+        """Count one answered request."""
         self._requests[operation, status, code] += 1
         if changes and code is None and status < 300:
             self._commits[operation] += 1
@@ -95,7 +95,7 @@ class Metrics:
             temporary.replace(path)
 
     def text(self, retries: int) -> bytes:
-        """The sum over all workers, as Prometheus reads it."""
+        """Return the sum over all workers, as Prometheus reads it."""
         self.publish(retries)
         snapshots = [self.counts(retries)]
         if self._folder is not None:

@@ -154,7 +154,7 @@ class InWorkers:
 
 
 def _rows_of(call: Call) -> bytes | int | None:
-    """The body, where it is rows: its file, which the worker maps, or its bytes."""
+    """Return the body, where it is rows: its file, which the worker maps, or its bytes."""
     if call.route.body is not BodyKind.ARROW:
         return None
     file = call.body.file_number if isinstance(call.body, BodySpool) else None
@@ -169,7 +169,7 @@ class RowStreams:
         self._abilities = abilities
 
     def take(self, call: Call, accept: Accept) -> Any:
-        """The answer to a call with rows. `accept` is told how many bytes they unpack to, and may refuse them."""
+        """Return the answer to a call with rows. `accept` gets the bytes that they unpack to, and may refuse them."""
         can, body = self._abilities, call.body
         streaming = {
             "CreateTable": can.create_table_rows,
@@ -181,13 +181,13 @@ class RowStreams:
         return streaming(call.request, read_stream(body.buffer if isinstance(body, BodySpool) else body, accept))
 
     def give(self, request: Any) -> Any:
-        """The rows of a query: a reader, or the bytes of a whole answer."""
+        """Return the rows of a query: a reader, or the bytes of a whole answer."""
         query = self._abilities.query_rows
         return query(request) if query is not None else self._namespace.query_table(request)
 
 
 def begun(rows: Any) -> Chunks:
-    """The chunks of an Arrow file, the first of them made: what is refused is refused here."""
+    """Return the chunks of an Arrow file, the first of them made: what is refused is refused here."""
     chunks: Any = file_parts(rows) if isinstance(rows, pa.RecordBatchReader) else byte_chunks(rows)
     return _closing(chain((next(chunks, b""),), chunks), chunks)
 
@@ -200,7 +200,7 @@ def _closing(chunks: Any, source: Chunks) -> Chunks:
 
 
 def told_of(call: Call, leaves: bool = False) -> dict[str, object]:
-    """A call as a worker is told of it, in JSON. Its rows travel beside. `leaves`: the server makes its commit."""
+    """Return a call as JSON for a worker. Its rows travel beside. `leaves`: the server makes its commit."""
     return {
         "leaves": leaves,
         "operation": call.operation,
@@ -221,7 +221,7 @@ def _fields(request: Any) -> object:
 
 
 def call_of(route: Route, told: dict[str, Any], body: pa.Buffer | None) -> Call:
-    """The call that was told of."""
+    """Return the call that was told of."""
     return Call(
         route,
         ObjectId(tuple(told["id"])),
@@ -246,7 +246,7 @@ def _caller_of(told: dict[str, Any]) -> Caller:
 
 
 def encoded(response: object) -> dict[str, object]:
-    """A response in JSON, with the name of its model if it has one."""
+    """Return a response in JSON, with the name of its model if it has one."""
     if isinstance(response, BaseModel):
         return {
             "model": type(response).__name__,

@@ -217,7 +217,7 @@ class Connection:
         self.client.rename_table(request)
 
     def alter_table(self, id: list[str], changes: Sequence[AnyTableChange]) -> dict[str, object]:
-        """Each change is one commit of the table, in the order given."""
+        """Make each change as one commit of the table, in the order given."""
         if self._streams is not None and self._streams.load(id, None, None) is not None:
             alter_stream(self.home, id, changes)
             return self.load_table(id)
@@ -242,7 +242,7 @@ def connect(given: Mapping[str, str]) -> Connection:
 
 
 def _handle(id: list[str], uri: str, answer: Any) -> TableHandle:
-    """As a description or a declaration of the catalog tells it."""
+    """Return the handle of a table by its description or declaration."""
     options, managed = dict(answer.storage_options or {}), bool(answer.managed_versioning)
     return TableHandle(ObjectId(tuple(id)), uri, options, managed=managed, session=shared_session())
 

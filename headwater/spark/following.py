@@ -131,7 +131,7 @@ def log_of(table: WireTable, slot: int | None = None) -> AnyLog:
 
 
 def deltas_of(log: AnyLog, after: int, until: int) -> list[Delta]:
-    """Those of positions after one up to another; 11 if some of them were collected."""
+    """Return the deltas after one position up to another; 11 if some of them were collected."""
     if not 0 <= after <= until <= log.last:
         raise InvalidInputError(f"{log.name} has the positions 1 to {log.last}, not {after + 1} to {until}.")
     wanted = [delta for delta in log.kept(after) if delta.position <= until]

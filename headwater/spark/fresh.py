@@ -235,7 +235,7 @@ def read_rows(scan: WireScan, part: AnyPart, schema: pa.Schema) -> Iterator[pa.R
 
 
 def _in_order(scan: WireScan, found: Iterator[pa.Table]) -> Iterator[pa.Table]:
-    """As they are read, or all of them in the order of the key."""
+    """Yield rows as they are read, or all of them in the order of the key."""
     if not scan.ordered:
         yield from found
         return

@@ -184,7 +184,7 @@ def named(server: CompleteRestNamespace, table: WireTable) -> RemoteStream:
 
 
 def definition_of(table: WireTable) -> Definition:
-    """Of a table that is there, or that the statement will create."""
+    """Return the definition of a table that exists, or that the statement will create."""
     if table.log.new is None:
         return stream_of(server_of(table), table).definition
     found = from_properties(table.log.new.properties)
@@ -214,7 +214,7 @@ def taken_rows(table: WireTable, parts: Iterable[pa.Table], given: Sequence[str]
 
 
 def send_statement(call: CommitEvents) -> int:
-    """All that the tasks of a statement wrote; the newest position."""
+    """Send the rows that the tasks of a statement wrote, and return the newest position."""
     server = server_of(call.table)
     given = {"deleted": call.deleted, "upserted": call.upserted, "inserted": call.inserted}
     parts = [StatementRows(kind, rows) for kind in KINDS if (rows := unpacked(given[kind])) is not None]
@@ -255,7 +255,7 @@ def send_batch(table: WireTable, query: str, batch: int, prepared: Sequence[Json
 
 
 def check_reads_of(inside: CompleteRestNamespace, reads: Sequence[WireTable]) -> None:
-    """Every table that a statement has read is as it was then, and the transaction relies on that."""
+    """Raise unless every table that a statement has read is as it was then."""
     for table in reads:
         try:
             found = stream_of(inside, table).position if table.is_stream else _version(inside, table)

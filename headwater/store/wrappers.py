@@ -26,7 +26,7 @@ class WrappedStore:
         self.abilities = self._forwarded(inner.abilities)
 
     def _forwarded(self, inner: Abilities) -> Abilities:
-        """The same abilities, each of them run by `around` under its name, with the key it writes."""
+        """Return the same abilities, each of them run by `around` under its name, with the key it writes."""
         link, move, fill, prune, sweep = inner.link, inner.move_folder, inner.fill, inner.prune, inner.sweep
         around, read, after = self.around, inner.read, inner.create_after
         return Abilities(

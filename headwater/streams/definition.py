@@ -99,7 +99,7 @@ class Definition:
 
     @cached_property
     def nullable_schema(self) -> pa.Schema:
-        """The columns with NULL allowed, which a row that is missing one, or a delete, has there."""
+        """The columns as nullable ones: a delete, or a row that lacks a column, has NULL there."""
         return pa.schema([pa.field(column.name, column.type) for column in self.columns])
 
     @cached_property
@@ -169,7 +169,7 @@ def define(
     partition_by: Sequence[Any] | str = (),
     properties: Mapping[str, object] | None = None,
 ) -> Definition:
-    """A new stream table's definition, or InvalidInput (13) that names what cannot be.
+    """Return a new stream table's definition, or InvalidInput (13) that names what cannot be.
 
     `schema` may be a whole definition already. `partition_by`: a text is what SQL has in PARTITIONED BY.
     """
@@ -195,7 +195,7 @@ def define(
 
 
 def check(definition: Definition, before: Definition | None = None) -> Definition:
-    """The definition, if a table can be so; `before` is what it was."""
+    """Return the definition, if a table can be so; `before` is what it was."""
     _check_names(definition)
     _check_case(definition, before)
     for what, names, allowed in (
@@ -229,7 +229,7 @@ def evolve(
     widen: Mapping[str, object] | None = None,
     drop: Sequence[str] = (),
 ) -> Definition:
-    """The definition with columns added, renamed, widened and dropped; renames are all done at once."""
+    """Return the definition with columns added, renamed, widened and dropped; renames are all done at once."""
     drop = (drop,) if isinstance(drop, str) else tuple(drop)
     columns = {column.name: column for column in definition.columns}
     names = {name: name for name in columns}
@@ -267,7 +267,7 @@ def evolve(
 
 
 def with_properties(definition: Definition, properties: Mapping[str, object]) -> Definition:
-    """The definition with other properties: a text sets one, None takes it away."""
+    """Return the definition with other properties: a text sets one, None takes it away."""
     kept = {name: text for name, text in definition.properties.items() if properties.get(name, text) is not None}
     given = _texts({name: text for name, text in properties.items() if text is not None})
     changed = replace(definition, properties={**kept, **given})
@@ -278,7 +278,7 @@ def with_properties(definition: Definition, properties: Mapping[str, object]) ->
 
 
 def to_properties(definition: Definition) -> dict[str, object]:
-    """As the properties of a table version."""
+    """Return a definition as the properties of a table version."""
     known = {
         "schema": encode_schema(definition),
         "keys": list(definition.keys),
@@ -291,7 +291,7 @@ def to_properties(definition: Definition) -> dict[str, object]:
 
 
 def from_properties(properties: Mapping[str, object]) -> Definition | None:
-    """From the properties of a table version; None: it is not one of a stream table."""
+    """Return the definition in the properties of a table version; None if it is no stream table."""
     known = properties.get(STREAM)
     if not isinstance(known, Mapping):
         return None
@@ -323,7 +323,7 @@ def _decode(
 
 
 def encode_schema(definition: Definition) -> str:
-    """The schema with its field ids, as Arrow IPC in base64."""
+    """Return the schema with its field ids, as Arrow IPC in base64."""
     return base64.b64encode(stored_schema(definition).serialize()).decode()
 
 
@@ -352,7 +352,7 @@ def fields_of(schema: object) -> list[Any]:
 
 
 def _kept(column: Any, orders: bool = False) -> Any:
-    """The type that a column's values are kept in: of the twins of a type the one that all files have a place for.
+    """Return the type that a column is stored as: of equivalent types, the one that all file formats have.
 
     A column of the key or the sequence (`orders`) has plain values and no dictionary of them.
     """
@@ -379,7 +379,7 @@ def _texts(properties: Mapping[str, Any]) -> dict[str, str]:
 
 
 def _partition(entry: object, columns: Mapping[str, Column]) -> dict[str, object]:
-    """A partition as a column, as SQL writes it (`days(at)`, `bucket(16, id)`), or as (column, transform, width)."""
+    """Return a partition given as a column, in SQL (`days(at)`, `bucket(16, id)`) or as (column, transform, width)."""
     if isinstance(entry, str) and (match := _TRANSFORM.fullmatch(entry)) and entry not in columns:
         width, name = match["first"] or match["last"] or 0, match["column"].strip("` ")
         return {"column": name, "transform": match["transform"].lower(), "width": int(width)}
@@ -420,7 +420,7 @@ def _check_case(definition: Definition, before: Definition | None) -> None:
 
 
 def derived_of(properties: Mapping[str, str]) -> tuple[Derived, ...]:
-    """The derived columns that properties tell of."""
+    """Return the derived columns that properties tell of."""
     return tuple(
         _derived(name.removeprefix(DERIVED), text)
         for name, text in sorted(properties.items())

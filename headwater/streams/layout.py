@@ -42,7 +42,7 @@ LINEAGE = "lineage"
 
 
 def log_file(home: str, id: str) -> str:
-    """A file of changes. `home` is the table's directory, `id` a fresh one."""
+    """Return a file of changes. `home` is the table's directory, `id` a fresh one."""
     return f"{home}/data/{id}.parquet"
 
 
@@ -56,7 +56,7 @@ def backfill_folder(home: str, name: str) -> str:
 
 
 def serving_folder(home: str, version: str) -> str:
-    """The Lance dataset of a table version, where the metastore puts one."""
+    """Return the Lance dataset of a table version, where the metastore puts one."""
     return location_of({}, f"{home}/{version}/{LANCE}")
 
 
@@ -65,23 +65,24 @@ RECORDS = "source-"
 
 
 def source_record(source: str) -> str:
-    """The id of the record of a source: what it has given to this table is counted there."""
+    """Return the id of the record of a source: what it has given to this table is counted there."""
     return f"{RECORDS}{_digest(source)}"
 
 
 def source_page(source: str, entry: str, level: int = 0) -> str:
-    """The id of the page of a source's record where a token or file is looked up. Each level has twice the pages."""
+    """Return the id of the page of a source's record where a token or file is looked up. Each level has twice the
+    pages."""
     page = int(hashlib.blake2b(entry.encode(), digest_size=8 if level else 2).hexdigest(), 16) % (PAGES << level)
     return f"{source_record(source)}-{page}" if level == 0 else f"{source_record(source)}-{level}-{page}"
 
 
 def live_record(source: str) -> str:
-    """The id of the record of a live source, a stream of the table of live sources: its offset is there."""
+    """Return the id of the record of a live source, a stream of the table of live sources: its offset is there."""
     return f"live-{_digest(source)}"
 
 
 def live_page(source: str, number: int) -> str:
-    """The id of a page of a live source's journal."""
+    """Return the id of a page of a live source's journal."""
     return f"{live_record(source)}-{number}"
 
 
@@ -90,5 +91,5 @@ def _digest(text: str) -> str:
 
 
 def sibling(path: Sequence[str], suffix: str) -> tuple[str, ...]:
-    """The path of a table that follows another: its quarantine, its history."""
+    """Return the path of a table that follows another: its quarantine, its history."""
     return (*path[:-1], path[-1] + suffix)

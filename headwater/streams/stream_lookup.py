@@ -65,7 +65,7 @@ def open_stream(snapshot: Reads, path: Sequence[str], version: str | None = None
 
 
 def open_in(tx: Transaction, path: Sequence[str], version: str | None = None) -> Stream:
-    """The same, and the transaction relies on it: a table that evolves meanwhile is a conflict."""
+    """Return the same, and the transaction relies on it: a table that evolves meanwhile is a conflict."""
     return _opened(path, tx.get_table_version(path, version))
 
 
@@ -107,7 +107,7 @@ def is_stream_table(snapshot: Reads, path: Sequence[str]) -> bool:
 
 
 def followers(snapshot: Reading, path: Sequence[str]) -> list[tuple[str, ...]]:
-    """The tables that go where a stream table goes, and are dropped with it: its quarantine and its history."""
+    """Return the tables that go where a stream table goes, and are dropped with it: its quarantine and its history."""
     paths = (sibling(path, suffix) for suffix in (QUARANTINE, HISTORY))
     return [found for found in paths if snapshot.exists(found)]
 

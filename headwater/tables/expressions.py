@@ -267,7 +267,7 @@ class _Level:
         return self._length
 
     def close(self, inner: _Level) -> None:
-        """A bracket inside this level has ended: what it doubles is doubled again by what follows it here."""
+        """Count a bracket that ended inside this level: what it doubles is doubled again by what follows it here."""
         self._inner = max(self._inner, inner.height)
         self._double(max(self._doubling, inner.peak + inner._is_call))
 

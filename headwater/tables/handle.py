@@ -121,7 +121,7 @@ _noted: ContextVar[set[str] | None] = ContextVar("noted", default=None)
 
 @contextmanager
 def noting_unread(names: set[str]) -> Iterator[None]:
-    """In this block, add the names of opened tables with a write-ahead log to `names` instead of warning."""
+    """Collect in `names`, instead of warning, the tables with a write-ahead log that this block opens."""
     token = _noted.set(names)
     try:
         yield

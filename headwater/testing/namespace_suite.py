@@ -334,7 +334,8 @@ class NamespaceSuite:
         assert namespace.list_all_tables(api.ListTablesRequest()).tables == []
 
     def bad_name_codes(self, name: str) -> tuple[int, ...]:
-        """The codes that a bad name may get: InvalidInput. A client that joins names into a URL may send another id."""
+        """Return the codes that a bad name may get: InvalidInput. A client that joins names into a URL may send another
+        id."""
         return (13,)
 
     # Paging

@@ -280,7 +280,7 @@ class Secret:
 
 
 def _make(store: Store, secret: bytes) -> None:
-    """On local disk nobody but the server's user may read it, from the first moment."""
+    """Create the file so that, on local disk, only the server's user can ever read it."""
     if store.abilities.path is None:
         create(store, SECRET_KEY, secret)
         return

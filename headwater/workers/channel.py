@@ -115,7 +115,7 @@ class Channel:
             self._await_taken()
 
     def _send_shared(self, memory: memoryview, parts: Sequence[Any], sent: int) -> int:
-        """A chunk through the slots, each of which must have been taken before it is used again."""
+        """Return a chunk through the slots, each of which must have been taken before it is used again."""
         at = 0  # how far the slot is filled; 0 means that it is not begun
         for part in parts:
             rest = memoryview(part).cast("B")
@@ -145,21 +145,21 @@ class Channel:
         return self._shared[slot * SLOT_BYTES : slot * SLOT_BYTES + size]
 
     def receive(self) -> dict[str, Any]:
-        """The next message."""
+        """Return the next message."""
         kind, body = self._get()
         if kind != MESSAGE:
             raise BrokenChannelError("a message was expected")
         return cast(dict[str, Any], _decode(body))
 
     def receive_file(self) -> int:
-        """The descriptor that came with the last message; the caller closes it."""
+        """Return the descriptor that came with the last message; the caller closes it."""
         if not self._files:
             raise BrokenChannelError("no file came")
         return self._files.pop(0)
 
     def receive_chunks(self, views: bool = False) -> Iterator[bytes]:
-        """The chunks of a stream, as they come. With `views` a chunk may be a memoryview of the shared memory, which
-        holds until the next chunk is asked for."""
+        """Yield the chunks of a stream, as they come. With `views` a chunk may be a memoryview of the shared memory,
+        which holds until the next chunk is asked for."""
         while True:
             kind, body = self._get()
             if kind == END:
@@ -216,7 +216,7 @@ class Channel:
         self._read = self._room[: left + count]
 
     def _rest_of(self, begun: memoryview, size: int) -> bytes:
-        """A long frame of which the beginning is here."""
+        """Return a long frame of which the beginning is here."""
         parts: list[Any] = [bytes(begun)]
         missing = size - len(begun)
         while missing:
@@ -244,7 +244,7 @@ def size_of(chunk: Chunk) -> int:
 
 
 def _chunk_frames(chunk: Chunk) -> list[Any]:
-    """A chunk as the parts of frames: one frame, or several of a very long one."""
+    """Return a chunk as the parts of frames: one frame, or several of a very long one."""
     size = size_of(chunk)
     if size <= MAX_FRAME:
         return [_HEAD.pack(CHUNK, size), *parts_of(chunk)]
@@ -282,7 +282,7 @@ def stream_chunks(reader: pa.RecordBatchReader) -> Iterator[bytes]:
 
 
 def reader_of_chunks(chunks: Iterator[bytes]) -> pa.RecordBatchReader:
-    """The batches of an Arrow IPC stream that comes in chunks."""
+    """Return the batches of an Arrow IPC stream that comes in chunks."""
     return pa.ipc.open_stream(pa.PythonFile(io.BufferedReader(_Source(chunks), 1 << 18), mode="r"))
 
 
@@ -336,7 +336,7 @@ class WorkerError(Exception):
 
 
 def failure(error: BaseException) -> dict[str, Any]:
-    """An error as JSON. What is no error of the table is told by its type and place only."""
+    """Return an error as JSON. What is no error of the table is told by its type and place only."""
     text = str(error)
     is_memory = isinstance(error, MemoryError) or any(word in text for word in MEMORY_WORDS)
     return {
@@ -350,7 +350,7 @@ def failure(error: BaseException) -> dict[str, Any]:
 
 
 def error_of(told: dict[str, Any], memory: int = 0) -> Exception:
-    """The error that was told; `memory` is what a worker may take."""
+    """Return the error that was told; `memory` is what a worker may take."""
     if told["memory"]:
         return InvalidInputError(
             f"The request needs more memory than a worker may take ({memory // MIB} MiB): ask for less at once."
@@ -380,7 +380,7 @@ def called_by(channel: Channel) -> Iterator[None]:
 
 
 def ask(question: bytes) -> Any:
-    """The caller's answer, or the error that it tells; None when no call is under way."""
+    """Return the caller's answer, or the error that it tells; None when no call is under way."""
     with speaking:
         if _caller is None:
             return None

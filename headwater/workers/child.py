@@ -64,7 +64,7 @@ def main() -> None:
 
 
 def find(name: str) -> Any:
-    """The function `module:name`."""
+    """Return the function `module:name`."""
     module, _, function = name.partition(":")
     return getattr(importlib.import_module(module), function)
 

@@ -126,7 +126,7 @@ class Worker:
         return self._process.poll() is None
 
     def wait_until_ready(self) -> None:
-        """It hosts the object and takes calls; else the error that prevented it."""
+        """Wait until the worker hosts the object and takes calls, or raise the error that prevented it."""
         try:
             told = self._channel.receive()
         except (BrokenChannelError, OSError):
@@ -346,7 +346,7 @@ class Pool:
             return [worker.pid for worker in (*self._busy, *(worker for worker, _ in self._idle))]
 
     def _through(self, worker: Worker, chunks: Generator[bytes, None, None]) -> Generator[bytes, None, None]:
-        """The chunks; when they end, or nobody wants the rest, the worker goes back."""
+        """Return the chunks; when they end, or nobody wants the rest, the worker goes back."""
         stream = self._until_done(worker, chunks)
         next(stream)  # begun, so that its end is seen even when nobody ever asks for a chunk
         return stream
@@ -359,7 +359,7 @@ class Pool:
             self._give_back(worker)
 
     def _take(self, is_long: bool = False) -> Worker:
-        """A worker that is free, or a new one, or the next to become free; for long work half of them at most."""
+        """Return a free worker, a new one, or the next to become free; long work gets at most half of them."""
         limit = self._clock.monotonic() + self.limits.seconds
         with self._changed:
             while True:
@@ -437,7 +437,7 @@ class Pool:
             self.warm()
 
     def _retired(self) -> list[Worker]:
-        """Those that nobody has needed for a while, beyond the spares and one more, beside which spares are started."""
+        """Return the workers that no call has needed for a while, beyond the spares and one more."""
         retired = []
         while (
             len(self._idle) > self.limits.spares + 1

@@ -106,7 +106,7 @@ class Committer:
         self._commit_group(group)
 
     def _commit_group(self, group: Sequence[Waiting]) -> None:
-        """One slot for all of the group that hold; drawn up anew for the next slot when this one is taken."""
+        """Commit the valid transactions of a group in one slot; in the next slot if another writer has this one."""
 
         def claim(drawn: tuple[int, Slot, list[Waiting]]) -> None:
             number, slot, taken = drawn

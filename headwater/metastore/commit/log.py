@@ -402,7 +402,7 @@ class Log:
         self._last_own = number
 
     def published(self, number: int) -> None:
-        """One transaction of a slot is published. Moves the mark that slots carry: openers need not look behind it."""
+        """Note a published transaction of a slot, and move the mark behind which an opener need not look."""
         with self.lock:
             if number in self._own:
                 self._own[number] -= 1

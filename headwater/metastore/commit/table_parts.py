@@ -193,7 +193,7 @@ def require_values(id: str, asked: Values, found: Any, error: type[LanceNamespac
 
 
 def check_values(view: SlotView, stream: Item, id: str, values: Values) -> None:
-    """As far as can be told now; the commit looks again."""
+    """Check values as far as possible now; the commit checks them again."""
     item = view.item(f"{stream.node.key}/{id}")
     if item is not None:
         require_values(id, values, item.revision.parts[1], InvalidInputError)

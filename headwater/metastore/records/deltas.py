@@ -255,7 +255,7 @@ def _time(version: Landed) -> int:
 
 
 def base_of(versions: Sequence[Landed], changes: Sequence[Landed]) -> tuple[int, int]:
-    """From which publish the newest state of a table is read: its position, and the first Lance version to keep.
+    """Return position and first kept Lance version of the publish that the newest state of a table is read from.
 
     What a later change voids must not be in it. Without a publish all changes are needed, and the newest version.
     """

@@ -150,7 +150,7 @@ class Pairs(Generic[Value]):
         """What changed in those whose others were not read yet."""
 
     def of(self, first: str) -> dict[str, Value]:
-        """All of one first key; not to be changed by the caller."""
+        """Return the entries of one first key, which the caller does not change."""
         found = self._held.get(first)
         if found is None:
             prefix = f"{self.prefix}{first}{BETWEEN}"

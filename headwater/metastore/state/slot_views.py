@@ -155,7 +155,7 @@ class IndexView:
 
     @property
     def places(self) -> dict[tuple[str, ...], Place]:
-        """Those of the newest slot are shared by all views of it."""
+        """The places of paths; all views of the newest slot share theirs."""
         return self.index.resolved if self.at == self.index.slot else self._places
 
     @property

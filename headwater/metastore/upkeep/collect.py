@@ -238,7 +238,7 @@ class Collection:
             return False
 
     def _delete(self, removals: Removals) -> None:
-        """In this order: a deleting mapping goes after what it deletes, so no reader sees a name come back."""
+        """Delete in this order: a deleting mapping after what it deletes, so no reader sees a name come back."""
         store = self.log.store
         actions: dict[str, Callable[[str], None]] = {
             "folder": store.delete_tree,

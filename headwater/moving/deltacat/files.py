@@ -239,7 +239,7 @@ def _places(found: pa.Schema, schema: pa.Schema) -> list[int]:
 
 
 def _missing(field: Any, rows: int) -> Any:
-    """A column that was added later: DeltaCAT shows its default in rows from before."""
+    """Return a column that was added later: DeltaCAT shows its default in rows from before."""
     text = (field.metadata or {}).get(PAST_DEFAULT)
     if text is None:
         return pa.nulls(rows, field.type)
@@ -348,7 +348,7 @@ class DeltacatContents:
         )
 
     def _deltas(self, version: Ids) -> Iterator[Ids]:
-        """Those of the committed partitions of the committed stream, in the order they were committed."""
+        """Return the deltas of the committed partitions of the committed stream, in the order of their commits."""
         for stream in self._children(version):
             locator = self.objects[stream].get("streamLocator")
             native = isinstance(locator, Mapping) and locator.get("format") == FORMAT

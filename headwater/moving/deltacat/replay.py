@@ -179,7 +179,7 @@ class _Replay:
         return bool(step.namespaces or step.tables)
 
     def _check_names(self, steps: Sequence[DeltacatStep], fresh: bool) -> None:
-        """Every name that is ever given can be, and at the first run no table has it."""
+        """Raise for a name that cannot be given, and at the first run for one that a table has."""
         for step in steps:
             for space in step.namespaces.values():
                 if space is not None:
@@ -194,8 +194,8 @@ class _Replay:
                     )
 
     def _check_keys(self, steps: Sequence[DeltacatStep], done: set[str]) -> None:
-        """No state that a stream table is to have holds a merge key twice. One whose files the next one begins with is
-        looked at there."""
+        """Raise if a state of a future stream table holds a merge key twice. A state that the next one extends is
+        checked there."""
         keys: dict[Ids, tuple[str, tuple[str, ...]]] = {}
         last: dict[Ids, FoundTable] = {}
         for step in steps:
@@ -280,8 +280,8 @@ class _Replay:
         self._rows(tx, made, found)
 
     def _keys(self, found: FoundTable) -> tuple[str, ...]:
-        """The merge keys that a stream table can have: those of other types make a plain table, and so do properties
-        that it cannot have."""
+        """Return the merge keys that a stream table can have: those of other types make a plain table, and so do
+        properties that it cannot have."""
         if found.schema is None or not self.keyed:
             return ()
         schema = parse_schema(found.schema, found.name)

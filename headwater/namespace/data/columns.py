@@ -198,7 +198,8 @@ def update_field_metadata(
 
 
 def _field_change(dataset: lance.LanceDataset, entry: UpdateFieldMetadataEntry) -> tuple[str, dict[str, str | None]]:
-    """The keys to set and to delete. Replacing is deleting every key that is not given, so that one commit does all."""
+    """Return the keys to set and to delete. Replacing is deleting every key that is not given, so that one commit does
+    all."""
     path, field = require_field(dataset.schema, entry.path)
     _check_keys(list(entry.metadata))
     change: dict[str, str | None] = dict(entry.metadata)
@@ -251,7 +252,7 @@ def _create(table: TableHandle, request: api.CreateTableIndexRequest, allowed: t
 
 
 def check_options(request: api.CreateTableIndexRequest) -> None:
-    """Every option within its range, whether or not this type of index uses it."""
+    """Raise for an option out of its range, whether or not this type of index uses it."""
     numbers = (*IVF_OPTIONS, *HNSW_OPTIONS, "num_sub_vectors", "max_token_length")
     for name in numbers:
         value, least = getattr(request, name), 0 if name == "max_token_length" else 1
@@ -279,7 +280,7 @@ def check_tokenizer(name: str) -> None:
 
 
 def options_of(kind: str, request: api.CreateTableIndexRequest) -> dict[str, object]:
-    """The options that were given and that this type of index has, as pylance names them."""
+    """Return the options that were given and that this type of index has, as pylance names them."""
     if kind not in indices.VECTOR:
         names = dict(zip(FULL_TEXT_OPTIONS, FULL_TEXT_OPTIONS, strict=True)) if kind in indices.FULL_TEXT else {}
     else:

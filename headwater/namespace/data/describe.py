@@ -73,7 +73,7 @@ def lance_schema_to_json(schema: pa.Schema) -> JsonArrowSchema:
 
 
 def type_to_json(kind: pa.DataType) -> dict[str, object]:
-    """A type as requests have it."""
+    """Return a type as requests have it."""
     return dict(_type(kind).to_dict())
 
 
@@ -129,7 +129,8 @@ def _entries(fields: list[JsonArrowField]) -> JsonArrowField:
 
 
 def type_from_json(data: object, depth: int = 0) -> pa.DataType:
-    """The Arrow type of its JSON: our spelling, or Lance's own (`timestamp:us:UTC`). InvalidInput (13) otherwise."""
+    """Return the Arrow type of its JSON: our spelling, or Lance's own (`timestamp:us:UTC`). InvalidInput (13)
+    otherwise."""
     if isinstance(data, str):
         data = {"type": data}
     if not isinstance(data, dict) or not isinstance(data.get("type"), str) or depth > MAX_DEPTH:
@@ -271,7 +272,7 @@ def bytes_of(fragments: Iterable[lance.FragmentMetadata]) -> int:
 
 
 def summary(lengths: list[int]) -> FragmentSummary:
-    """The spread of sorted lengths; all zero of none."""
+    """Return the spread of sorted lengths; all zero of none."""
     if not lengths:
         return FragmentSummary(min=0, max=0, mean=0, p25=0, p50=0, p75=0, p99=0)
     return FragmentSummary(
@@ -286,7 +287,7 @@ def summary(lengths: list[int]) -> FragmentSummary:
 
 
 def percentile(lengths: list[int], percent: int) -> int:
-    """The length at a rank of the sorted lengths, rounded down."""
+    """Return the length at a rank of the sorted lengths, rounded down."""
     return lengths[percent * (len(lengths) - 1) // 100]
 
 
@@ -341,7 +342,7 @@ def _find(table: TableHandle, name: str) -> dict[str, str]:
 
 
 def describe_exact(namespace: LanceNamespace, id: list[str]) -> dict[str, object]:
-    """The table's location, newest version, Spark schema (JSON form), Arrow schema (IPC, hex), rows and bytes."""
+    """Return location, newest version, Spark schema (JSON form), Arrow schema (IPC, hex), rows and bytes of a table."""
     answer = namespace.describe_table(
         api.DescribeTableRequest(id=id, with_table_uri=True, load_detailed_metadata=False)
     )

@@ -29,7 +29,7 @@ FULL_TEXT_TYPES = frozenset(("inverted", "fts"))
 
 
 def full_text_query(dataset: lance.LanceDataset, asked: QueryTableRequestFullTextQuery) -> FullTextQuery:
-    """The query to run: exactly one of the string and the structured form."""
+    """Return the query to run: exactly one of the string and the structured form."""
     if (asked.string_query is None) == (asked.structured_query is None):
         raise InvalidInputError("full_text_query holds one of string_query and structured_query.")
     if asked.structured_query is not None:
@@ -40,7 +40,7 @@ def full_text_query(dataset: lance.LanceDataset, asked: QueryTableRequestFullTex
 
 
 def indexed_columns(dataset: lance.LanceDataset) -> list[str]:
-    """The columns with a full-text index, which are searched when none is named."""
+    """Return the columns with a full-text index, which are searched when none is named."""
     found = [
         name
         for index in dataset.describe_indices()

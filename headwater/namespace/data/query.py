@@ -126,14 +126,14 @@ def count_table_rows(table: TableHandle, request: api.CountTableRowsRequest) -> 
 
 
 def make_scanner(table: TableHandle, query: Query, branch: str | None) -> lance.LanceScanner:
-    """The scan that a query asks for, checked before anything is read."""
+    """Return the scan that a query asks for, checked before anything is read."""
     dataset, options = _plan(table, query, branch)
     with translating(table, "query"):
         return dataset.scanner(**options)
 
 
 def _plan(table: TableHandle, query: Query, branch: str | None) -> tuple[lance.LanceDataset, dict[str, Any]]:
-    """The table's data, and the options of the scan that a query asks for."""
+    """Return the table's data, and the options of the scan that a query asks for."""
     skip = _count("offset", query.offset) or 0
     count = _count("k", query.k)
     where = check_sql("filter", query.filter)
@@ -186,7 +186,7 @@ def _nearest(
 
 
 def query_vectors(query: Query) -> list[list[float]] | None:
-    """The vectors to search for; None when there are none and the query is no vector search."""
+    """Return the vectors to search for; None when there are none and the query is no vector search."""
     if query.vector is None:
         return None
     single, several = query.vector.single_vector, query.vector.multi_vector

@@ -82,7 +82,7 @@ def update_table_tag(table: TableHandle, request: api.UpdateTableTagRequest) -> 
 
 
 def _existing_version(table: TableHandle, version: int, branch: str | None) -> str | None:
-    """The branch that the version is on (None for the main one), after both have been seen to exist."""
+    """Return the branch that the version is on (None for the main one), after both have been seen to exist."""
     check_version(table.id, version)
     table.open(version, branch)
     return None if branch in (None, "", MAIN) else branch
@@ -126,7 +126,7 @@ def list_table_branches(table: TableHandle, request: api.ListTableBranchesReques
 
 
 def _unmade(to: RefTarget) -> dict[str, object]:
-    """A branch that a transaction is going to make, as Lance would tell it."""
+    """Return a branch that a transaction is going to make, as Lance would tell it."""
     begins = {"parent_branch": to.branch, "parent_version": to.version, "manifest_size": to.size}
     return {**begins, "create_at": to.time // 1000, "metadata": None}
 
@@ -159,7 +159,7 @@ def delete_table_branch(table: TableHandle, request: api.DeleteTableBranchReques
 
 
 def tag_version(table: TableHandle, tag: str) -> tuple[int, str | None]:
-    """The version and branch that a tag points to, for operations that name a version by its tag."""
+    """Return the version and branch that a tag points to, for operations that name a version by its tag."""
     found = get_table_tag_version(table, api.GetTableTagVersionRequest(tag=tag))
     if found.version is None:
         raise TableVersionNotFoundError(f"The tag {tag!r} of table {table.id} points nowhere.")

@@ -127,7 +127,7 @@ def _merge_builder(
 
 
 def parse_timeout(text: str | None) -> timedelta | None:
-    """A duration such as "500ms", "30s", "5m" or "1h"; a bare number is seconds."""
+    """Return a duration such as "500ms", "30s", "5m" or "1h"; a bare number is seconds."""
     if text is None:
         return None
     match = _DURATION.fullmatch(text.strip().lower()) if len(text) <= 32 else None

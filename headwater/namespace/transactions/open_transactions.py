@@ -103,7 +103,7 @@ class Fitted:
 
 
 def fit_rows(inside: RegisteredNamespace, rows: NewRows) -> Fitted:
-    """Rows with the version they go on top of; 14 if the table is another one now."""
+    """Return rows with the version they go on top of; 14 if the table is another one now."""
     table = inside.operations.find_table(rows.id)
     if table.location != rows.location:
         raise ConcurrentModificationError(
@@ -151,7 +151,7 @@ def restore_version(inside: RegisteredNamespace, id: ObjectId, version: int) -> 
 
 
 def fields_of(dataset: lance.LanceDataset) -> str:
-    """The columns by id, name and type. Not their metadata, nor the table's: Lance tells those in any order."""
+    """Return the columns by id, name and type. Not their metadata, nor the table's: Lance tells those in any order."""
     columns = [(each.name, str(each.type), each.nullable) for each in dataset.schema]
     return f"{columns} {_ids(dataset.lance_schema.fields())}"
 
@@ -231,7 +231,7 @@ def _new_rows(before: MetastoreNamespace, append: AppendedDelta) -> NewRows:
 
 
 def _unnumbered(metadata: FragmentMetadata) -> FragmentMetadata:
-    """A fragment as it was before a commit gave it an id and row ids."""
+    """Return a fragment as it was before a commit gave it an id and row ids."""
     return lance.fragment.FragmentMetadata(0, metadata.files, metadata.physical_rows)
 
 
@@ -272,7 +272,7 @@ class OpenTransactions:
         self._clock = namespace.clock
 
     def begin(self, caller: str, message: str, author: str | None = None) -> str:
-        """A new transaction over the newest state; its id. Error 21 if the caller has too many."""
+        """Return a new transaction over the newest state; its id. Error 21 if the caller has too many."""
         open_now = self._sweep(_folder(caller))
         if len(open_now) >= MAX_OPEN:
             raise ThrottlingError(f"{caller} has {len(open_now)} transactions open: end some of them first.")
@@ -297,7 +297,7 @@ class OpenTransactions:
         self._save(folder, step, known, session_of(inside), sent)
 
     def seen(self, caller: str, id: str) -> MetastoreNamespace:
-        """The catalog inside a transaction, to look at: nothing of it is kept."""
+        """Return the catalog inside a transaction, to look at: nothing of it is kept."""
         return self._inside(self._read(_path(caller, id))[1])
 
     def commit(self, caller: str, id: str) -> int:
@@ -362,7 +362,7 @@ class OpenTransactions:
         return create(self._store, f"{folder}/{step:08d}", data)
 
     def _read(self, folder: str) -> tuple[int, OpenTransaction]:
-        """The newest step there is, and its state. One that was refused may be gone by now."""
+        """Return the newest step there is, and its state. One that was refused may be gone by now."""
         for entry in self._steps(folder):
             with suppress(KeyNotFoundError):
                 return int(entry.key.rsplit("/", 1)[-1]), _transactions.decode(self._store.get(entry.key))
@@ -397,7 +397,7 @@ class OpenTransactions:
             self._store.delete(entry.key)
 
     def _committed_elsewhere(self, id: str) -> int:
-        """The slot of a transaction whose commit another request began, if that has landed."""
+        """Return the slot of a transaction whose commit another request began, if that has landed."""
         try:
             return self._slot_of(id)
         except TransactionNotFoundError:

@@ -129,7 +129,7 @@ class RefEdit:
             raise TableBranchNotFoundError(f"Table {self.table.id} has no branch {name!r}.")
 
     def _target(self, version: int | None, branch: str | None) -> RefTarget:
-        """A version that is there, and stays: who deletes it meanwhile makes this a conflict. Not bound is the
+        """Return a version that is there, and stays: who deletes it meanwhile makes this a conflict. Not bound is the
         transaction by what others append, unless it has written to the table itself."""
         table, on = self.table, branch_of(branch)
         check_version(table.id, version)
@@ -148,7 +148,7 @@ class RefEdit:
         return RefTarget(found.number, on, found.manifest_size or 0, self.inside.clock.now_ms())
 
     def _on_unmade(self, version: int | None, on: str, begins: RefTarget) -> RefTarget:
-        """The one version that a branch of the same transaction has: how large its manifest is, is seen later."""
+        """Return the one version of a branch of the same transaction. The size of its manifest is read later."""
         if version not in (None, begins.version):
             raise TableVersionNotFoundError(f"Table {self.table.id} has no version {version} on branch {on!r}.")
         return RefTarget(begins.version, on, 0, self.inside.clock.now_ms())
@@ -180,12 +180,12 @@ class RefEdit:
 
 
 def changed_tables(session: TransactionSession) -> list[str]:
-    """The tables whose tags or branches a transaction changes, by their ids."""
+    """Return the tables whose tags or branches a transaction changes, by their ids."""
     return [key.split("/")[0] for key in record_keys(session.tx)]
 
 
 def record_keys(tx: Transaction) -> list[str]:
-    """The records that a transaction changes, by their keys."""
+    """Return the records that a transaction changes, by their keys."""
     return tx.changed_streams(REFS_FORMAT)
 
 

@@ -28,7 +28,7 @@ Decide = Callable[[Mapping[str, Any], Any], Any]
 
 
 def find_options(message: object) -> Iterator[object]:
-    """Each `storage_options` of a message."""
+    """Yield each `storage_options` of a message."""
     if isinstance(message, BaseModel):
         values: Any = [(name, getattr(message, name)) for name in _branches(type(message))]
     elif isinstance(message, Mapping):
@@ -44,7 +44,7 @@ def find_options(message: object) -> Iterator[object]:
 
 
 def replace_options(message: object, decide: Decide) -> object:
-    """The message with every `storage_options` decided anew; what does not change is not copied."""
+    """Return the message with every `storage_options` decided anew; what does not change is not copied."""
     if isinstance(message, BaseModel):
         fields = {name: getattr(message, name) for name in _branches(type(message))}
         around = {**fields, "location": getattr(message, "location", None)} if FIELD in fields else fields
@@ -73,7 +73,7 @@ def _changed(fields: Mapping[str, object], around: Mapping[str, object], decide:
 
 @lru_cache(maxsize=1024)
 def _branches(kind: type[BaseModel]) -> tuple[str, ...]:
-    """The fields of a model to look into."""
+    """Return the fields of a model to look into."""
     return tuple(name for name, field in kind.model_fields.items() if name == FIELD or not _is_plain(field.annotation))
 
 
@@ -117,7 +117,7 @@ def check_request(request: object) -> None:
 
 
 def without_headers(request: object) -> object:
-    """A request whose context sets no headers: over a catalog that is a server itself they would become ours."""
+    """Return a request whose context sets no headers: over a catalog that is a server itself they would become ours."""
     context = getattr(request, "context", None)
     if not isinstance(request, BaseModel) or not context:
         return request
@@ -182,7 +182,8 @@ class Own:
 
 
 def vend(response: object, vendor: Vendor, access: FileAccess, asked: bool | None = None, is_done: bool = False) -> Any:
-    """An answer with the storage options that the vendor gives for each table in it; none if it was asked not to.
+    """Return an answer with the storage options that the vendor gives for each table in it; none if it was asked not
+    to.
 
     `is_done`: the answer tells of a change that was made, and must not fail because the vendor does.
     """

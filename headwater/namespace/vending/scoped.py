@@ -53,7 +53,7 @@ class Folder:
 
     @staticmethod
     def parse(location: str, root: str) -> Folder | None:
-        """The folder at a location below the catalog's root; None for a place that needs no credentials."""
+        """Return the folder at a location below the catalog's root; None for a place that needs no credentials."""
         around = root.rstrip("/") + "/"
         if "://" not in root or not location.startswith(around) or not location.removeprefix(around).strip("/"):
             return None
@@ -65,7 +65,7 @@ class Folder:
 
 
 def s3_policy(folder: Folder, access: FileAccess, partition: str = "aws") -> str:
-    """An IAM session policy: the objects below the folder, and lists of nothing else."""
+    """Return an IAM session policy: the objects below the folder, and lists of nothing else."""
     objects = f"arn:{partition}:s3:::{iam_text(folder.bucket)}/{iam_text(folder.prefix)}/*"
     policy = {
         "Version": "2012-10-17",
@@ -92,12 +92,13 @@ def s3_policy(folder: Folder, access: FileAccess, partition: str = "aws") -> str
 
 
 def iam_text(text: str) -> str:
-    """A text that means itself in a resource or a condition: `${*}`, `${?}` and `${$}` are IAM's ways to write them."""
+    """Return a text that means itself in a resource or a condition: `${*}`, `${?}` and `${$}` are IAM's ways to write
+    them."""
     return _IAM.sub(lambda match: "${" + match[0] + "}", text)
 
 
 def gcs_boundary(folder: Folder, access: FileAccess) -> dict[str, Any]:
-    """A credential access boundary: objects below the folder, and lists of nothing else."""
+    """Return a credential access boundary: objects below the folder, and lists of nothing else."""
     role = "objectUser" if access is FileAccess.WRITE else "objectViewer"
     objects = cel_text(f"projects/_/buckets/{folder.bucket}/objects/{folder.prefix}/")
     lists = "api.getAttribute('storage.googleapis.com/objectListPrefix', '')"
@@ -111,7 +112,7 @@ def gcs_boundary(folder: Folder, access: FileAccess) -> dict[str, Any]:
 
 
 def cel_text(text: str) -> str:
-    """A string literal of the Common Expression Language; what is not plain is written by its code point."""
+    """Return a string literal of the Common Expression Language; what is not plain is written by its code point."""
     return "'" + "".join(char if _PLAIN.match(char) else _code_point(char) for char in text) + "'"
 
 
@@ -120,7 +121,7 @@ def _code_point(char: str) -> str:
 
 
 def azure_sas(folder: Folder, access: FileAccess, account: str, key: str, expiry: str, https: bool) -> str:
-    """A service SAS for one directory, signed with the account's key (it needs a hierarchical namespace)."""
+    """Return a service SAS for one directory, signed with the account's key (it needs a hierarchical namespace)."""
     permissions = "racwdl" if access is FileAccess.WRITE else "rl"
     protocol = "https" if https else "https,http"
     resource = f"/blob/{account}/{folder.bucket}/{folder.prefix}"
@@ -269,7 +270,7 @@ def check_endpoint(url: str, name: str) -> str:
 
 
 def ask(url: str, data: bytes | None, headers: Mapping[str, str]) -> bytes:
-    """One request; ServiceUnavailable (17) that tells the status and not what was said."""
+    """Return one request; ServiceUnavailable (17) that tells the status and not what was said."""
     request = urllib.request.Request(url, data, dict(headers))
     try:
         with WITHOUT_REDIRECTS.open(request, timeout=TIMEOUT) as answer:
@@ -292,7 +293,7 @@ class AwsKeys:
 
     @staticmethod
     def of(options: Mapping[str, str], environment: Mapping[str, str] = os.environ) -> AwsKeys:
-        """Those of the catalog's storage options, or of the environment."""
+        """Return the credentials of the catalog's storage options, or of the environment."""
 
         def find(name: str) -> str | None:
             return options.get(name) or options.get(f"aws_{name}")
@@ -348,7 +349,7 @@ def assume_role(asked: AssumeRole, keys: AwsKeys, now: datetime) -> dict[str, st
 
 
 def signed_headers(url: str, region: str, service: str, body: bytes, keys: AwsKeys, now: datetime) -> dict[str, str]:
-    """The headers of a POST, signed with AWS Signature Version 4. Pure."""
+    """Return the headers of a POST, signed with AWS Signature Version 4. Pure."""
     parts = urlsplit(url)
     stamp = now.astimezone(UTC).strftime("%Y%m%dT%H%M%SZ")
     headers = {"content-type": "application/x-www-form-urlencoded", "host": parts.netloc, "x-amz-date": stamp}
@@ -371,7 +372,7 @@ def signed_headers(url: str, region: str, service: str, body: bytes, keys: AwsKe
 
 
 def exchange_google(boundary: Mapping[str, object], subject: str, endpoint: str = GOOGLE_STS) -> str:
-    """A Google access token that can do only what the boundary says, in exchange for one that can do more."""
+    """Return a Google access token that can do only what the boundary says, in exchange for one that can do more."""
     fields = {
         "grant_type": "urn:ietf:params:oauth:grant-type:token-exchange",
         "requested_token_type": _ACCESS_TOKEN,
@@ -383,7 +384,8 @@ def exchange_google(boundary: Mapping[str, object], subject: str, endpoint: str 
 
 
 def google_token(options: Mapping[str, str], now: datetime) -> str:
-    """The catalog's own access token: for its service account's key, or from the metadata service of the machine."""
+    """Return the catalog's own access token: for its service account's key, or from the metadata service of the
+    machine."""
     key = options.get("google_service_account_key") or options.get("service_account_key")
     if key is None:
         url = f"{METADATA}/computeMetadata/v1/instance/service-accounts/default/token"

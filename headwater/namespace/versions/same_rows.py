@@ -228,7 +228,7 @@ def _replaced(gone: list[Fragment], made: list[Fragment], columns: Collection[in
 
 
 def _live(fragments: list[Fragment], read: Read) -> tuple[Ids, Ids]:
-    """Of the rows that are not deleted, in the order of their ids: the ids, and in which version each changed last."""
+    """Return the ids of live rows in order, and the version in which each changed last."""
     found = [_live_in(each, read) for each in fragments]
     ids = np.concatenate([each[0] for each in found]) if found else np.empty(0, np.uint64)
     versions = np.concatenate([each[1] for each in found]) if found else np.empty(0, np.uint64)
@@ -320,7 +320,7 @@ def _fragment(message: bytes) -> Fragment:
 
 
 def _file(message: bytes) -> dict[int, tuple[object, ...]]:
-    """Of each field in a data file: the file, and the column in it."""
+    """Return the data file, and the column in it, of each field."""
     fields: list[int] = []
     places: list[int] = []
     others: list[bytes] = []

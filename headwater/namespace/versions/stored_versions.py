@@ -122,7 +122,7 @@ def _end(data: bytes) -> int:
 
 
 def check_inside(store: Store, line: VersionLine, manifest_path: str, given: str) -> None:
-    """On local disk, no link leads from the table's folder to somewhere else."""
+    """Raise if, on local disk, a link leads out of the table's folder."""
     root = store.abilities.path
     if root is not None:
         path = f"{root}/{line.table.location}"

@@ -71,7 +71,7 @@ class _Kept:
                 one.release()
 
     def refresh(self, location: str) -> bool:
-        """It is being used; False: it is not held, or was found void meanwhile."""
+        """Mark the turn as in use; False if this process does not hold it any more."""
         with self._lock:
             held = self._held.get(location)
             if held is None or not held.is_ours():

@@ -61,7 +61,7 @@ class KafkaSpec:
 
 
 def parse_kafka(where: str, value: object, into: str) -> KafkaSpec:
-    """The value of `kafka =`; InvalidInput (13) says what is wrong in it."""
+    """Return the value of `kafka =`; InvalidInput (13) says what is wrong in it."""
     where = f"{where}: kafka"
     values = as_mapping(value, where)
     format = as_text(values.get("format", "rows"), f"{where} format")
@@ -136,7 +136,7 @@ class DltSpec:
 
 
 def parse_dlt(where: str, value: object, into: str) -> DltSpec:
-    """The value of `dlt =`; InvalidInput (13) says what is wrong in it."""
+    """Return the value of `dlt =`; InvalidInput (13) says what is wrong in it."""
     where = f"{where}: dlt"
     values = {"source": value} if isinstance(value, str) else as_mapping(value, where)
     check_names(values, DLT_KEYS, where)
@@ -246,7 +246,7 @@ class DebeziumSpec:
 
 
 def parse_debezium(where: str, value: object, into: str) -> DebeziumSpec:
-    """The value of `debezium =`; InvalidInput (13) says what is wrong in it."""
+    """Return the value of `debezium =`; InvalidInput (13) says what is wrong in it."""
     where = f"{where}: debezium"
     values = as_mapping(value, where)
     check_names(values, KEYS, where)

@@ -79,7 +79,7 @@ class ManifestRegistry(Registry):
             return found
 
     def _with_known(self, item: Table) -> Table:
-        """Of a managed catalog: a table with what is known of it."""
+        """Return a table of a managed catalog with what is known of it."""
         found = self._known.get(item.id)
         if found is None:
             newest = self._index.newest_version(item.id)
@@ -209,7 +209,7 @@ class ManifestRegistry(Registry):
         self._group.commit(changes)
 
     def _fresh(self) -> RowIndex:
-        """The index, not older than this call."""
+        """Return the index, not older than this call."""
         if self._snapshot is None or self._freshness.moved(self._snapshot.version, self._mark):
             self._reload()
         return self._index
@@ -265,7 +265,7 @@ class ManifestRegistry(Registry):
         return True
 
     def _proposed(self, requests: Sequence[Request]) -> tuple[ManifestSnapshot, Proposal, dict[str, str]]:
-        """The changes that hold, as one proposal, and a note of whose they are."""
+        """Return the changes that hold, as one proposal, and a note of whose they are."""
         note: dict[str, str] = {}
         with self._lock:
             self._prepare()

@@ -135,7 +135,7 @@ def _is_time(schema: pa.Schema) -> bool:
 
 
 def _scalars(column: Any) -> list[object]:
-    """Values of a column that is not ours, unchanged whatever they are; Python could not hold them all."""
+    """Return values of a column that is not ours, unchanged whatever they are; Python could not hold them all."""
     if column.null_count == len(column):
         return [None] * len(column)
     return [value if value.is_valid else None for value in column]

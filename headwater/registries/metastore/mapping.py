@@ -32,14 +32,14 @@ NOT_FOUND = (NamespaceNotFoundError, TableNotFoundError, TableVersionNotFoundErr
 
 
 def find_all(reader: Reading, ids: Iterable[ObjectId]) -> dict[ObjectId, CatalogObject]:
-    """Those that exist, by the id they were asked for, also by an alias: each has the object's own id."""
+    """Return the objects that exist, by the id or alias in the request: each has its own id."""
     lines: dict[ObjectId, Line | None] = {}
     found = ((id, _find(reader, id, lines)) for id in ids)
     return {id: item for id, item in found if item is not None}
 
 
 def find(reader: Reading, id: ObjectId) -> CatalogObject | None:
-    """The namespace, table or version of an id."""
+    """Return the namespace, table or version of an id."""
     return _find(reader, id, {})
 
 
@@ -143,7 +143,7 @@ def is_fed(reader: Reading, table: ObjectId) -> bool:
 
 
 def kept_columns(reader: Reading, table: ObjectId) -> set[str]:
-    """The columns that a stream table's log fills: as its definition has them, and as the last publish had."""
+    """Return the columns that a stream table's log fills: as its definition has them, and as the last publish had."""
     definition = from_properties(reader.get_table_version(table).properties)
     names = set(definition.shown) if definition is not None else set()
     number = newest_version(reader, table)
@@ -183,7 +183,7 @@ def _newest(reader: Reading, table: ObjectId) -> Delta | None:
 
 
 def settled(newest: Delta | None) -> int:
-    """Up to which version every manifest has its final name, as the newest record knows."""
+    """Return the last version up to which every manifest has its final name, by the newest record."""
     return int(newest.properties.get(SETTLED, 0)) if newest is not None else 0
 
 
@@ -206,7 +206,7 @@ def version_of(table: Table, delta: Delta, settled: int) -> Version:
 
 
 def record_of(location: str, version: Version, settled: int) -> tuple[DataFile, dict[str, Any]]:
-    """The file and the properties of the delta that is this version."""
+    """Return the file and the properties of the delta that is this version."""
     final = f"{VERSIONS}/{manifest_name(version.number, version.naming_scheme)}"
     staged = version.manifest_path if version.manifest_path != final else None
     properties = {
@@ -227,7 +227,7 @@ REMEMBERED = 10_000
 
 
 def ref_record_of(state: Reading, table: ObjectId) -> RefRecord | None:
-    """The record of a table's tags and branches; None if none was changed through the catalog."""
+    """Return the record of a table's tags and branches; None if none was changed through the catalog."""
     try:
         return parse_record(state.get_stream(table, format=REFS_FORMAT).properties)
     except NOT_FOUND:
@@ -249,7 +249,7 @@ class RecordedRefs:
         return known_refs(files, record, applied)
 
     def applied(self, table: Table, record: RefRecord) -> int:
-        """Up to which change of the record the files are as it says."""
+        """Return the number of changes of the record that the files have."""
         with self._lock:
             known = self._applied.get(record.id, 0)
         if known < record.count:

@@ -204,14 +204,14 @@ class MetastoreRegistry(Registry):
             yield from ((table.id, id) for id in found if id != active)
 
     def dropped_locations(self) -> set[str]:
-        """The folders of dropped tables that can still be brought back."""
+        """Return the folders of dropped tables that can still be brought back."""
         return set(self.session.state().dropped_locations())
 
     def location_holders(self, location: str) -> set[ObjectId]:
         return {ObjectId(path) for path in self.session.state().tables_near(location)}
 
     def place(self, id: ObjectId, hash: str) -> str:
-        """A folder that no table had before, in the root: what was dropped under the name keeps its own."""
+        """Return a folder that no table had before, in the root: what was dropped under the name keeps its own."""
         place = super().place(id, hash)
         known = self._known
         with known.lock:
@@ -280,7 +280,7 @@ class MetastoreRegistry(Registry):
         return self.session.transaction_id is None and self.session.moment is None
 
     def kept_columns(self, table: ObjectId) -> Collection[str] | None:
-        """The columns of a stream table, as it was published last and as it is defined now."""
+        """Return the columns of a stream table, as it was published last and as it is defined now."""
         now = self.session.state()
         return kept_columns(now, table) if is_fed(now, table) else None
 
@@ -327,7 +327,7 @@ class MetastoreRegistry(Registry):
         return texts(self.session.state().root_properties())
 
     def alter_root(self, properties: Mapping[str, str], removed: Collection[str]) -> None:
-        """As of any namespace: what two callers alter at the same time both stays."""
+        """Set and remove properties of the root; changes of two callers at the same time both stay."""
         self.check_writable()
 
         def look() -> list[Change]:
@@ -347,7 +347,7 @@ class MetastoreRegistry(Registry):
 
 
 def below(now: Reading, parent: ObjectId) -> Iterator[CatalogObject]:
-    """Every namespace and table below `parent`, deepest first."""
+    """Yield every namespace and table below `parent`, deepest first."""
     try:
         children = now.list(parent)
     except NOT_FOUND:

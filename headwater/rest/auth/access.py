@@ -129,7 +129,7 @@ def _denied(caller: Caller, need: Need) -> PermissionDeniedError:
 
 
 def needs(call: Call) -> Iterator[Need]:
-    """Every object a call touches, with the permission that takes. Batch operations name each member."""
+    """Yield every object a call touches, with the permission that takes. Batch operations name each member."""
     route = call.route
     if route.operation == "BatchCreateTableVersions":
         for entry in call.request.entries or ():

@@ -72,7 +72,7 @@ class Gate:
         self._looked_ms = 0  # the first request looks again: a key may be made before it comes
 
     def is_closed(self) -> bool:
-        """True if callers must authenticate. A catalog that has keys always requires it."""
+        """Return True if callers must authenticate. A catalog that has keys always requires it."""
         if self._api_key is not None or self._jwt is not None or self._has_keys:
             return True
         now = self._clock.now_ms()
@@ -82,7 +82,7 @@ class Gate:
         return self._has_keys
 
     def remembered(self, headers: Mapping[str, str]) -> Caller | None:
-        """The caller, if it can be told without asking a store: what the event loop may call."""
+        """Return the caller, if it can be told without asking a store: what the event loop may call."""
         if not self.is_known_closed():
             return OWNER if self._clock.now_ms() - self._looked_ms < LOOK_MS or self._store is None else None
         secret = _secret(headers)
@@ -128,7 +128,7 @@ class Gate:
         raise UnauthenticatedError("What this session rests on is no longer valid: sign in again.")
 
     def _server_mark(self) -> str:
-        """Tells one server key from the next, and is far too short to find it by."""
+        """Return a short mark that tells one server key from the next, and does not reveal it."""
         return hashlib.sha256(b"session" + (self._api_key or b"")).hexdigest()[:8]
 
     def was_good(self, headers: Mapping[str, str]) -> bool:
@@ -162,7 +162,7 @@ class Gate:
         return record
 
     def _roles(self) -> dict[str, Permission]:
-        """The catalog's own roles, read at most every two seconds."""
+        """Return the catalog's own roles, read at most every two seconds."""
         now = self._clock.now_ms()
         if self._store is not None and now - self._roles_ms >= FRESH_MS:
             self._defined, self._roles_ms = defined_roles(self._store), now
@@ -214,7 +214,7 @@ class Audit:
             raise InvalidInputError(f"The audit log {path!r} cannot be written: {error.strerror}.") from None
 
     def note(self, call: Call) -> None:
-        """One line for a call that is over; what a caller neither asked of the catalog nor was refused is left out."""
+        """Write the audit line of a call. Calls that asked nothing of the catalog, and were not refused, have none."""
         if call.route is NO_ROUTE and call.code not in REFUSALS:
             return
         line = msgspec.json.encode(line_of(call, self._clock.now_ms())) + b"\n"
@@ -244,7 +244,7 @@ def line_of(call: Call, now_ms: int) -> dict[str, object]:
 
 
 def objects_of(call: Call) -> list[str]:
-    """The ids that a call is about: all members of a batch, both ends of a rename; as written, if it is no id."""
+    """Return the ids that a call is about: all members of a batch, both ends of a rename. Text that is no id stays."""
     try:
         if call.request is not None:
             named = [need.id for need in itertools.islice(needs(call), MAX_OBJECTS)]
@@ -271,7 +271,7 @@ def _open(path: str) -> int:
 
 
 def _same(file: int, path: str) -> int:
-    """The file, or the one that now has its name."""
+    """Return the file, or the one that now has its name."""
     try:
         there, ours = os.stat(path), os.fstat(file)
         if (there.st_dev, there.st_ino) == (ours.st_dev, ours.st_ino):

@@ -80,7 +80,7 @@ class KeySet:
 
 
 def read_keys(data: bytes) -> list[jwt.PyJWK]:
-    """The public signing keys of a JWKS document; symmetric, private, short and non-signature keys are left out."""
+    """Return the public signing keys of a JWKS document, without symmetric, private, short and non-signature keys."""
     document = msgspec.json.decode(data)
     entries = document.get("keys", []) if isinstance(document, dict) else []
     keys = []
@@ -102,7 +102,7 @@ def read_keys(data: bytes) -> list[jwt.PyJWK]:
 
 
 def _with_kid(keys: list[jwt.PyJWK], kid: str | None) -> list[jwt.PyJWK]:
-    """The keys of that id; a token without `kid` may use the only key there is."""
+    """Return the keys of that id; a token without `kid` may use the only key there is."""
     if kid is None:
         return keys if len(keys) == 1 else []
     return [key for key in keys if key.key_id == kid]
@@ -155,11 +155,11 @@ class JwtVerifier:
         self._keys = {issuer: KeySet(source, clock) for issuer, source in sources.items()}
 
     def caller(self, token: str, defined: Mapping[str, Permission] | None = None) -> Caller:
-        """The caller that a token proves, or Unauthenticated (16) with a reason that reveals nothing secret."""
+        """Return the caller that a token proves, or Unauthenticated (16) with a reason that reveals nothing secret."""
         return self.caller_of(self._claims(token), defined)
 
     def caller_of(self, claims: Mapping[str, object], defined: Mapping[str, Permission] | None = None) -> Caller:
-        """The caller that claims speak of which were proved."""
+        """Return the caller that claims speak of which were proved."""
         if claims.get("iss") not in self._keys:
             raise UnauthenticatedError("The token's issuer is not one this server believes.")
         subject = claims.get("sub")

@@ -93,7 +93,7 @@ def _revoked_path(id: str) -> str:
 def create_key(
     store: Store, clock: Clock, role: str, scope: list[str], name: str = "", expires_ms: int | None = None
 ) -> tuple[KeyRecord, str]:
-    """A new key, stored hashed; the text is returned once and cannot be had again."""
+    """Return a new key, stored hashed; the text is returned once and cannot be had again."""
     id, secret = clock.hex(12), clock.hex(64)
     _check(store, role, scope)
     record = KeyRecord(id, name, role.lower(), scope, _hash(secret), clock.now_ms(), expires_ms)
@@ -103,7 +103,7 @@ def create_key(
 
 
 def list_keys(store: Store) -> list[KeyRecord]:
-    """Every key of the catalog, revoked ones too, oldest first."""
+    """Return every key of the catalog, revoked ones too, oldest first."""
     keys = [entry.key for entry in store.list(TOKENS)]
     made = (key for key in keys if key.endswith(".json") and key.count("/") == TOKENS.count("/") + 1)
     records = [_as_changed(store, key, keys) for key in made]
@@ -168,7 +168,7 @@ def find_key(store: Store, id: str) -> KeyRecord | None:
 
 
 def _as_changed(store: Store, made: str, keys: Iterable[str] | None) -> KeyRecord | None:
-    """A key as its newest record has it, and revoked if it ever was. `keys` are those of the store, if known."""
+    """Return a key as its newest record has it, and revoked if it ever was. `keys` are those of the store, if known."""
     record = _read(store, made)
     if record is None:
         return None
@@ -191,7 +191,7 @@ def _revoked_ms(data: bytes) -> int:
 
 
 def split_key(text: str) -> tuple[str, str] | None:
-    """The id and the secret of a key's text, or None when it is not the text of a key."""
+    """Return the id and the secret of a key's text, or None when it is not the text of a key."""
     parts = text.split("_", 2)
     if len(parts) != 3 or parts[0] != PREFIX or not parts[1].isalnum():
         return None
@@ -199,7 +199,7 @@ def split_key(text: str) -> tuple[str, str] | None:
 
 
 def check_secret(record: KeyRecord | None, secret: str, now_ms: int) -> KeyRecord:
-    """The record, if the secret is its own and it is still valid; Unauthenticated (16) otherwise, always alike."""
+    """Return the record if the secret is its own and still valid; else Unauthenticated (16), always worded alike."""
     expected = record.secret_sha256 if record is not None else "0" * 64
     matches = hmac.compare_digest(expected.encode(), _hash(secret).encode())
     if record is None or not matches or not record.is_valid(now_ms):
@@ -225,7 +225,7 @@ _NUMBERED = re.compile(r"(.+)/([0-9]{8})\.json")
 
 
 def newest_of(keys: Iterable[str]) -> dict[str, str]:
-    """The key of the newest numbered record of each folder among the keys."""
+    """Return the key of the newest numbered record of each folder among the keys."""
     found: dict[str, str] = {}
     for key in keys:
         numbered = _NUMBERED.fullmatch(key)
@@ -277,7 +277,7 @@ def names_of(permissions: Permission) -> list[str]:
 
 
 def role_of(permissions: Permission) -> str:
-    """The built-in role that is exactly this, or the permissions joined by commas."""
+    """Return the built-in role that is exactly this, or the permissions joined by commas."""
     return next((name for name, role in ROLES.items() if role == permissions), ",".join(names_of(permissions)))
 
 
@@ -291,7 +291,7 @@ _role_records = msgspec.json.Decoder(_Record)
 
 
 def defined_roles(store: Store) -> dict[str, Permission]:
-    """The roles that a catalog defines itself."""
+    """Return the roles that a catalog defines itself."""
     keys = [entry.key for entry in store.list(OWN_ROLES)]
     newest = newest_of(keys)
     first = (key for key in keys if key.endswith(".json") and key.count("/") == OWN_ROLES.count("/") + 1)
@@ -327,7 +327,7 @@ def _add(store: Store, record: _Record) -> None:
 
 
 def role_folder(name: str) -> str:
-    """The records of a role, `<number>.json`; the first may stand beside it, as `<name>.json`."""
+    """Return the records of a role, `<number>.json`; the first may stand beside it, as `<name>.json`."""
     return f"{OWN_ROLES}/{name}"
 
 

@@ -83,7 +83,7 @@ class ObjectNames:
         self._now: Snapshot = can.metastore.now(refresh=dropped or not self._is_present)
 
     def others(self, id: ObjectId) -> tuple[ObjectId, ...]:
-        """The name that decides about the object which an id means here, unless that is the id."""
+        """Return the name that decides about the object which an id means here, unless that is the id."""
         keys = self._keys(id)
         name = ObjectId(self._now.governing(keys)) if keys else id
         return () if name == id else (name,)
@@ -141,16 +141,16 @@ class Projection:
             return self.is_whole
 
     def log_entry(self, entry: LogEntry) -> LogEntry:
-        """A transaction with the changes that may be told. Its message may name what it did not change: an old name, a
-        transaction that it undid. So it is for those who may describe everything."""
+        """Return a transaction with the changes that may be told. Its message may name what it did not change: an old
+        name, a transaction that it undid. So it is for those who may describe everything."""
         if self.is_whole:
             return entry
         changes = self._changes(entry.changes)
         return msgspec.structs.replace(entry, changes=changes, message="", author=entry.author if changes else "")
 
     def history_entry(self, entry: HistoryEntry) -> HistoryEntry:
-        """A step of the history of an object that the caller may describe: not where it was, nor who changed it there,
-        if it may not see that."""
+        """Return a step of the history of an object that the caller may describe: not where it was, nor who changed it
+        there, if it may not see that."""
         if self.is_whole:
             return entry
         told = msgspec.structs.replace(entry, message="", changes=self._changes(entry.changes))
@@ -194,7 +194,7 @@ class Projection:
         return msgspec.structs.replace(found, aliases=aliases, properties=properties)
 
     def properties(self, values: Mapping[str, Any]) -> dict[str, Any]:
-        """The properties of an object, with the names in them that may be told."""
+        """Return the properties of an object, with the names in them that may be told."""
         told = dict(values)
         if not self.is_whole and VIEW_INPUTS in told:
             text = told.pop(VIEW_INPUTS)
@@ -217,7 +217,7 @@ SCAN = 1000
 
 
 def list_visible(namespace: LanceNamespace, call: Call, can: CatalogAbilities) -> object:
-    """One page of ListNamespaces, ListTables or ListAllTables, holding only what the caller may see."""
+    """Return one page of ListNamespaces, ListTables or ListAllTables, holding only what the caller may see."""
     field = "namespaces" if call.route.operation == "ListNamespaces" else "tables"
     fetch = getattr(namespace, call.route.method)
     sees = _seer(call, can)

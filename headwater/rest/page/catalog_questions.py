@@ -151,7 +151,8 @@ def _upkeep(tables: Sequence[KeptTable]) -> list[TableUpkeep]:
 
 
 def names(namespace: LanceNamespace, call: Call) -> NameFacts:
-    """Names in a namespace that the caller may see and that hold `word`: `limit` of them from the place `since` on.
+    """Return names in a namespace that the caller may see and that hold `word`: `limit` of them from the place `since`
+    on.
 
     A metastore has the names in memory. Only those that are shown leave it.
     """
@@ -201,7 +202,7 @@ def _authors(metastore: Metastore, slots: set[int]) -> dict[str, str]:
 
 
 def snapshots(namespace: LanceNamespace, call: Call) -> SnapshotFacts:
-    """The named snapshots that hold a table which the caller may describe, with those."""
+    """Return the named snapshots that hold a table which the caller may describe, with those."""
     metastore = metastore_of(namespace)
     now, told = metastore.now(), Projection(call.asker, metastore)
     found = []
@@ -217,7 +218,7 @@ def snapshots(namespace: LanceNamespace, call: Call) -> SnapshotFacts:
 
 
 def history(namespace: LanceNamespace, call: Call) -> HistoryFacts:
-    """The newest transactions that touched an object, and what its properties were."""
+    """Return the newest transactions that touched an object, and what its properties were."""
     metastore = metastore_of(namespace)
     told, now = Projection(call.asker, metastore), metastore.now()
     found = now.history(call.id.names)

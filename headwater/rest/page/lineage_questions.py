@@ -35,7 +35,7 @@ HIDDEN = "a table you may not see"
 
 
 def lineage(namespace: LanceNamespace, call: Call) -> LineageFacts:
-    """The graph around a table, or around its column `word`, as far as the caller may be told of it."""
+    """Return the graph around a table, or around its column `word`, as far as the caller may be told of it."""
     metastore = metastore_of(namespace)
     graph = _Graph(metastore, Projection(call.asker, metastore))
     own = graph.table(call.id.names)
@@ -50,7 +50,7 @@ def lineage(namespace: LanceNamespace, call: Call) -> LineageFacts:
 
 
 def catalog_lineage(namespace: LanceNamespace, call: Call) -> LineageFacts:
-    """The graph of the whole catalog: the tables with lineage that were published last, and their sources.
+    """Return the graph of the whole catalog: the tables with lineage that were published last, and their sources.
 
     `word` keeps the tables whose names hold it, and what is next to them.
     """

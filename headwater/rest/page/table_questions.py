@@ -51,7 +51,7 @@ NOTED = (RECORD_FORMAT, READER_FORMAT, REFS_FORMAT)
 
 
 def streams(namespace: LanceNamespace, call: Call) -> StreamFacts:
-    """The streams of a table that hold rows, with the deltas that are wanted."""
+    """Return the streams of a table that hold rows, with the deltas that are wanted."""
     metastore, id, asked = metastore_of(namespace), call.id, call.request
     snapshot, told = metastore.now(), Projection(call.asker, metastore)
     found = []
@@ -133,7 +133,7 @@ def unpublished(snapshot: Snapshot, names: Sequence[str]) -> Unpublished | None:
 
 
 def _opened(namespace: LanceNamespace, call: Call) -> lance.LanceDataset:
-    """The table as it is now."""
+    """Return the table as it is now."""
     asked = DescribeTableRequest(id=list(call.id.names), with_table_uri=True, load_detailed_metadata=False)
     told = namespace.describe_table(asked)
     client = namespace if told.managed_versioning else None
@@ -142,7 +142,7 @@ def _opened(namespace: LanceNamespace, call: Call) -> lance.LanceDataset:
 
 
 def versions(namespace: LanceNamespace, call: Call) -> VersionFacts:
-    """The newest versions that the catalog knows, oldest first."""
+    """Return the newest versions that the catalog knows, oldest first."""
     asked = ListTableVersionsRequest(id=list(call.id.names), limit=call.request.limit, descending=True)
     listed = namespace.list_table_versions(asked).versions or []
     known = {int(one.version): one for one in listed}
@@ -165,7 +165,7 @@ def _ms(one: Mapping[str, object]) -> int | None:
 
 
 def fragments(namespace: LanceNamespace, call: Call) -> FragmentFacts:
-    """The fragments of the newest version that are wanted, each with its rows, deletions and files."""
+    """Return the fragments of the newest version that are wanted, each with its rows, deletions and files."""
     dataset, asked = _opened(namespace, call), call.request
     known = [fragment.metadata for fragment in dataset.get_fragments()]
     wanted = [one for one in known if holds(asked.word, one.id, *(file.path for file in one.files))]

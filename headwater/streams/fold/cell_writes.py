@@ -20,7 +20,7 @@ NOTHING, BASE = -1, -2
 
 
 def join_columns(columns: Sequence[Any]) -> Any:
-    """Columns one after another, as one."""
+    """Return columns one after another, as one."""
     return pa.chunked_array([chunk for column in columns for chunk in column.chunks], type=columns[0].type)
 
 
@@ -160,7 +160,7 @@ class CellWork:
         return fits
 
     def _cell_before(self, name: str) -> Codes | None:
-        """The sequences that a column's cells have in the state; None: those of their rows."""
+        """Return the sequences that a column's cells have in the state; None: those of their rows."""
         marked = self.marks.cells.get(name)
         limit = self.state.lines.unwritten.get(name)
         if limit is None and (marked is None or not marked.any()):
@@ -183,7 +183,7 @@ class CellWork:
         return old[empty[held[old]]]
 
     def _last(self, mask: Mask) -> Codes:
-        """The last place of each key's events where the mask is set; -1 where it is nowhere."""
+        """Return the last place of each key's events where the mask is set; -1 where it is nowhere."""
         found: Codes = np.maximum.reduceat(np.where(mask, np.arange(len(mask)), NOTHING), self.starts)
         return found
 
@@ -192,7 +192,7 @@ class CellWork:
     def _rows(
         self, chosen: Codes, last: Codes, cells: Mapping[str, tuple[Mask, Codes]], floors: Codes
     ) -> tuple[pa.Table, Marks]:
-        """The rows of the keys that are alive now, column by column, and the marks of those that have any.
+        """Return the rows of the keys that are alive now, column by column, and the marks of those that have any.
 
         `floors`: those after the events.
         """
@@ -299,7 +299,7 @@ class CellWork:
         return stands, cells, every
 
     def _limits(self) -> Codes:
-        """For each event the lowest number of a sequence that is not below the line of its batch."""
+        """Return for each event the lowest sequence number that is not below the line of its batch."""
         firsts, batches = measure(self.sequences[0]), self.judged.of(len(self.order))[self.order]
         found = np.zeros(len(self.order), np.int64)
         for number, limit in enumerate(self.judged.lines):
@@ -335,7 +335,7 @@ class CellWork:
 
 
 def _shifted(values: Codes) -> Codes:
-    """Each value at the place after its own."""
+    """Return each value at the place after its own."""
     return np.concatenate([[0], values[:-1]])
 
 
@@ -350,7 +350,7 @@ def _held(index: KeyIndex, rules: Rules, table: pa.Table) -> Codes:
 
 
 def _gather(values: Any, order: Codes, source: Codes, base: Any, held: Codes) -> object:
-    """Values by their source: an event, the row as it was, or nothing (NULL)."""
+    """Return values by their source: an event, the row as it was, or nothing (NULL)."""
     from_base = source == BASE
     both = values
     indices = np.where(source >= 0, order[np.maximum(source, 0)], 0)

@@ -106,7 +106,7 @@ def joined(rules: Rules, parts: Iterable[Marks]) -> Marks:
 
 
 def highest(rules: Rules, tables: Sequence[pa.Table]) -> pa.Table | None:
-    """The highest sequence of rows, as a table of one; None: there is no row."""
+    """Return the highest sequence of rows, as a table of one; None: there is no row."""
     both = pa.concat_tables([table.select(list(rules.sequence)) for table in tables])
     if not both.num_rows or not rules.sequence:
         return None
@@ -260,7 +260,7 @@ def empty(rules: Rules) -> State:
 
 
 def concat(rules: Rules, parts: list[Events]) -> Events:
-    """Events one after another, without truncations."""
+    """Return events one after another, without truncations."""
     if len(parts) == 1:
         return parts[0]
     if not parts:
@@ -282,7 +282,8 @@ SAFE = 1 << 61
 
 
 def parse_lateness(text: str, kind: pa.DataType) -> object:
-    """A table's `lateness` in the measure of its first sequence column: a duration for times, a number for numbers."""
+    """Return a table's `lateness` in the measure of its first sequence column: a duration for times, a number for
+    numbers."""
     if pa.types.is_timestamp(kind):
         return round(parse_duration(text).total_seconds() * TICKS[kind.unit])
     if pa.types.is_date(kind):
@@ -330,7 +331,7 @@ def too_late(rules: Rules, judged: BatchJudgement, rows: pa.Table, reads: Mask |
 
 
 def reached(rules: Rules, watermark: Watermark, parts: Sequence[pa.Table]) -> Watermark:
-    """The watermark after rows: the highest first sequence value there is."""
+    """Return the watermark after rows: the highest first sequence value there is."""
     if rules.lateness is None:
         return watermark
     highs = [high_of(part.column(rules.sequence[0])) for part in parts if part.num_rows]
@@ -338,7 +339,7 @@ def reached(rules: Rules, watermark: Watermark, parts: Sequence[pa.Table]) -> Wa
 
 
 def high_of(column: object) -> Watermark:
-    """The highest value of a first sequence column that has some."""
+    """Return the highest value of a first sequence column that has some."""
     return plain(measure(pa.chunked_array([pa.repeat(pc.max(column), 1)]))[0])
 
 
@@ -354,7 +355,7 @@ def line(rules: Rules, watermark: Watermark) -> Any:
 
 
 def measure(column: Any) -> npt.NDArray[Any]:
-    """A first sequence column as numbers that can be compared and subtracted."""
+    """Return a first sequence column as numbers that can be compared and subtracted."""
     kind = column.type
     if pa.types.is_decimal(kind):
         return np.array(column.to_pylist(), dtype=object)
@@ -378,7 +379,7 @@ def plain(value: Any) -> Watermark:
 
 
 def encoded(mark: Watermark) -> object:
-    """A watermark as JSON holds it."""
+    """Return a watermark as JSON holds it."""
     return ["decimal", str(mark)] if isinstance(mark, Decimal) else mark
 
 

@@ -67,7 +67,7 @@ def fold(
 
 
 def one_batch(rules: Rules, watermark: Watermark, events: Events) -> BatchJudgement:
-    """Events that are one batch, judged by the watermark before it."""
+    """Return events that are one batch, judged by the watermark before it."""
     parts = [events.rows] if events.truncations is None else [events.rows, events.truncations.rows]
     return BatchJudgement((line(rules, watermark),), None, reached(rules, watermark, parts))
 
@@ -87,7 +87,7 @@ def apply(rules: Rules, state: State, folded: Folded) -> State:
 
 
 def standing(state: State, folded: Folded) -> Codes:
-    """The rows of a state that stand as they were after what was folded."""
+    """Return the rows of a state that stand as they were after what was folded."""
     return np.flatnonzero(_kept(state, folded))
 
 
@@ -99,7 +99,7 @@ def _kept(state: State, folded: Folded) -> Mask:
 
 
 def without_gaps(events: Events) -> Events | None:
-    """The same events, if every upsert among them is a whole row.
+    """Return the same events, if every upsert among them is a whole row.
 
     Those need nothing of the rows they replace, unless these have a cell that is older than the row.
     """
@@ -109,7 +109,7 @@ def without_gaps(events: Events) -> Events | None:
 
 
 def _filtered(rows: pa.Table, kept: Mask) -> pa.Table:
-    """Rows by a mask; many are filtered side by side, which pyarrow does not do by itself.
+    """Return rows by a mask; many are filtered side by side, which pyarrow does not do by itself.
 
     A batch of which all rows are kept is not copied.
     """
@@ -136,7 +136,7 @@ def _unchanged(rules: Rules, state: State, beyond: Mask, watermark: Watermark) -
 
 
 def _keyless(rules: Rules, events: Events, beyond: Mask, watermark: Watermark) -> Folded:
-    """An append-only log: every row that is not too late is a row."""
+    """Return an append-only log: every row that is not too late is a row."""
     rows = events.rows.filter(pa.array(~beyond)) if beyond.any() else events.rows
     nothing = _unchanged(rules, empty(rules), beyond, watermark)
     return replace(nothing, rows=rows, replaces=np.full(rows.num_rows, NOTHING, np.int64))
@@ -201,7 +201,7 @@ def _deletes(rules: Rules, keys: pa.Table, sequence: pa.Table) -> Events:
 
 
 def _above(rules: Rules, rows: pa.Table, limit: pa.Table) -> Codes:
-    """The rows whose sequence is above another: tombstones that a truncation does not say already."""
+    """Return the rows whose sequence is above another: tombstones that a truncation does not say already."""
     ranked = ordinals([join_columns([rows.column(name), limit.column(name)]) for name in rules.sequence], 1)
     return np.flatnonzero(ranked[:-1] > ranked[-1])
 

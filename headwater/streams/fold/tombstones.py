@@ -91,7 +91,7 @@ def _last(rules: Rules, tables: Sequence[pa.Table]) -> list[Codes]:
 
 
 def _wanted(index: KeyIndex) -> list[object] | None:
-    """The values of the first key column that are looked for, in order; None: they are many."""
+    """Return the values of the first key column that are looked for, in order; None: they are many."""
     return sorted(pc.unique(index.first).to_pylist()) if len(index.first) <= FEW else None
 
 
@@ -136,7 +136,7 @@ def _read(
 
 
 def _packed(cells: Mapping[str, Mask], ids: Mapping[str, int], count: int) -> Any:
-    """Columns as bits, by their ids."""
+    """Return columns as bits, by their ids."""
     width = max((ids[name] for name in cells), default=0) // 8 + 1
     data = np.zeros((count, width), np.uint8)
     for name, mask in cells.items():
@@ -153,7 +153,7 @@ def _unpacked(packed: Any, ids: Mapping[str, int]) -> dict[str, Mask]:
 
 
 def row_groups(metadata: Any, name: str, wanted: Sequence[object]) -> list[int]:
-    """The row groups that can hold one of these values, which are in order. One that does not tell can. Pure."""
+    """Return the row groups that can hold one of these values, which are in order. One that does not tell can. Pure."""
     place = metadata.schema.to_arrow_schema().get_field_index(name)
     found = []
     for group in range(metadata.num_row_groups):
@@ -171,7 +171,7 @@ def row_groups(metadata: Any, name: str, wanted: Sequence[object]) -> list[int]:
 def add_remembered(
     store: Store, clock: Clock, stream: Stream, files: Sequence[DataFile], new: TombstonesAndMarks, watermark: Watermark
 ) -> tuple[DataFile, ...]:
-    """The files that hold the old and the new ones."""
+    """Return the files that hold the old and the new ones."""
     if not len(new):
         return tuple(files)
     kept, merged, rows = list(files), [new], len(new)
@@ -187,7 +187,7 @@ def add_remembered(
 def write_remembered(
     store: Store, clock: Clock, stream: Stream, found: TombstonesAndMarks, watermark: Watermark, is_first: bool = False
 ) -> tuple[DataFile, ...]:
-    """One file with the newest tombstone of each key that can still matter, and marks.
+    """Write one file with the newest tombstone of each key that can still matter, and marks.
 
     In the first file none is there to say that a row has no marks any more.
     """

@@ -64,7 +64,7 @@ class EventBatch:
 
 
 def shape(definition: Definition, data: Given, contract: str = REFUSE) -> EventBatch:
-    """The batch that these rows are. Errors 13 name the column, and the row where there is one."""
+    """Return the batch that these rows are. Errors 13 name the column, and the row where there is one."""
     _require_columns(definition, data)
     after, added, dropped = _with_unknown(definition, data, contract)
     after, widened = _with_wider(after, data, contract)
@@ -164,7 +164,7 @@ def _type_of(values: Any, name: str) -> Any:
 
 
 def _with_wider(definition: Definition, data: Given, contract: str) -> tuple[Definition, tuple[str, ...]]:
-    """Columns widened to the types that came, where the contract is to evolve."""
+    """Return columns widened to the types that came, where the contract is to evolve."""
     if contract != "evolve":
         return definition, ()
     wider: dict[str, object] = {}
@@ -189,7 +189,7 @@ def _wide_enough(values: list[object], kind: pa.DataType) -> object:
 
 
 def _column(column: Column, data: Given, contract: str, faults: _Faults) -> tuple[Any, Mask | None]:
-    """A column's values in its type, and where it is present (None: everywhere)."""
+    """Return a column's values in its type, and where it is present (None: everywhere)."""
     values = data.columns.get(column.name)
     if values is None:
         return pa.nulls(data.length, column.type), np.zeros(data.length, bool)
@@ -229,7 +229,7 @@ def _refused(bad: Bad, definition: Definition, data: Given) -> InvalidInputError
 
 
 def _unfit(bad: Bad, definition: Definition, data: Given) -> str:
-    """Of a value that does not fit: the beginning of what was given, and what it should be."""
+    """Return the reason why a value does not fit: its beginning, and the type that it should have."""
     column = definition.by_name.get(bad.column or "")
     values = data.columns.get(bad.column or "")
     value = None if values is None else values[bad.index]

@@ -50,7 +50,7 @@ EXPECT = {"expect": WARN, "expect_or_drop": DROP, "expect_or_fail": FAIL}
 
 
 def checks_of(properties: Mapping[str, str]) -> tuple[Check, ...]:
-    """The checks that a table has of its own; 13 if SQL cannot be one, or two have one name."""
+    """Return the checks that a table has of its own; 13 if SQL cannot be one, or two have one name."""
     found: dict[str, Check] = {}
     for property, text in sorted(properties.items()):
         kind, _, name = property.partition(".")
@@ -65,7 +65,7 @@ def checks_of(properties: Mapping[str, str]) -> tuple[Check, ...]:
 
 
 def with_own(own: Sequence[Check], given: Sequence[Check]) -> list[Check]:
-    """A table's own checks and those given with a call, which go first where both have one name."""
+    """Return a table's own checks and those given with a call, which go first where both have one name."""
     names = {check.name for check in given}
     return [*given, *(check for check in own if check.name not in names)]
 
@@ -77,7 +77,7 @@ def try_checks(checks: Sequence[Check], schema: pa.Schema) -> None:
 
 
 def judge(checks: Sequence[Check], events: Events) -> list[Judged]:
-    """Every check over the events of a batch; a `fail` that fails is an error that names the first such row."""
+    """Return every check over the events of a batch; a `fail` that fails is an error that names the first such row."""
     if not checks or not len(events):
         return []
     answers = _answers(checks, events.rows)
@@ -96,7 +96,7 @@ def judge(checks: Sequence[Check], events: Events) -> list[Judged]:
 
 
 def _complete(check: Check, events: Events) -> Mask:
-    """The rows that have every column which the check names."""
+    """Return the rows that have every column which the check names."""
     complete = np.ones(len(events), bool)
     named = columns_of(parse_condition(check.sql))
     for name, mask in events.present.items():

@@ -263,7 +263,7 @@ class Landing:
         return int(too_late(rules, BatchJudgement((line(rules, mark),), None, None), found.rows, found.reads).sum())
 
     def _measured(self, stream: Stream, batch: EventBatch) -> Events:
-        """The events with their sequences."""
+        """Return the events with their sequences."""
         return batch.events
 
     def _cut(self, batch: EventBatch, cuts: Truncations) -> dict[str, Any]:
@@ -294,7 +294,7 @@ def truncating(definition: Definition, cuts: Truncations, rows: pa.Table) -> dic
 
 
 def written_for(stream: Stream, definition: Definition) -> WrittenFor:
-    """The table and the columns that files of the log are of: one that was made anew under the name has others."""
+    """Return the folder and the schema that log files belong to; a table made again under the name has others."""
     return stream.home, definition.schema_id
 
 
@@ -316,13 +316,13 @@ def write_batch(
 
 
 def rows_so_far(snapshot: Reading, stream: Stream) -> int:
-    """As of the last publish: a guess that only chooses a number of buckets."""
+    """Return the rows of the last publish: a guess that only chooses a number of buckets."""
     newest = snapshot.newest_delta(stream.path, format=LANCE, version=stream.version)
     return int(newest.properties.get("rows", 0)) if newest is not None else 0
 
 
 def checked(batch: EventBatch, checks: Sequence[Check]) -> tuple[EventBatch, dict[str, int]]:
-    """The batch without the rows that checks drop, and how many rows failed each."""
+    """Return the batch without the rows that checks drop, and how many rows failed each."""
     judged = judge(checks, batch.events)
     failed = {each.check.name: int(each.failed.sum()) for each in judged if each.failed.any()}
     dropped: dict[int, Bad] = {}
@@ -338,20 +338,20 @@ def checked(batch: EventBatch, checks: Sequence[Check]) -> tuple[EventBatch, dic
 
 
 def sourced(bad: Sequence[Quarantined], origin: BatchOrigin) -> Iterator[Quarantined]:
-    """Rows that a format made nothing of, with where they come from."""
+    """Yield rows that a format made nothing of, with where they come from."""
     for row in bad:
         yield row if row.source is not None else replace(row, source=origin.file or origin.source)
 
 
 def rejected(batch: EventBatch, data: Given, origin: BatchOrigin) -> Iterator[Quarantined]:
-    """The bad rows of a batch as the quarantine keeps them."""
+    """Yield the bad rows of a batch as the quarantine keeps them."""
     for bad in batch.bad:
         row = as_json(data.row(bad.index))
         yield Quarantined(row, bad.reason, bad.column, origin.file or origin.source, kind=data.kind(bad.index))
 
 
 def digest_of_batch(batch: EventBatch, bad: Sequence[Quarantined]) -> str:
-    """The logical content of a batch in whatever form it came: rows in order, by field, NULL told from missing."""
+    """Return the digest of what a batch says in any form: rows in order, by field, with NULL apart from missing."""
     names: list[str] = []
     columns: list[Any] = []
     for column in batch.definition.columns:
@@ -397,7 +397,7 @@ def _whole(events: Events, name: str) -> object:
 
 
 def _plain(value: object) -> Any:
-    """A partition value as the metastore keeps it: text, number, truth or nothing."""
+    """Return a partition value as the metastore keeps it: text, number, truth or nothing."""
     if isinstance(value, bytes):
         return value.decode(errors="surrogateescape")
     return value if value is None or isinstance(value, (int, float, bool, str)) else str(value)

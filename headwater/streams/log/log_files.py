@@ -71,7 +71,7 @@ class LogFile:
 
 
 def encode_events(definition: Definition, events: Events, numbers: Codes, buckets: int) -> LogFile:
-    """The events as one file. `numbers` are their rows' numbers in the batch."""
+    """Return the events as one file. `numbers` are their rows' numbers in the batch."""
     order, parts = _order(definition, events, buckets)
     places = None if (order == np.arange(len(order))).all() else pa.array(order)  # None: as the rows stand
     needed = (*definition.keys, *definition.sequence)
@@ -116,15 +116,15 @@ def _field(name: str, kind: pa.DataType, id: int) -> object:
 
 
 def highest_of(definition: Definition, rows: pa.Table) -> dict[str, object]:
-    """The highest first sequence value of a delta's events, where lateness could be measured by it."""
+    """Return the highest first sequence value of a delta's events, where lateness could be measured by it."""
     if not definition.sequence or not rows.num_rows or not is_measured(rows.column(definition.sequence[0]).type):
         return {}
     return {HIGH: encoded(high_of(rows.column(definition.sequence[0])))}
 
 
 def bucket_count(rows: int, landed: int) -> int:
-    """A power of two: about a million rows of the table in each, and of a batch of so many no fewer than are worth a
-    row group of their own."""
+    """Return a power of two: about a million rows of the table in each, and of a batch of so many no fewer than are
+    worth a row group of their own."""
     count = 1
     while count * BUCKET_ROWS < rows and 2 * count * LEAST_GROUP <= landed:
         count *= 2
@@ -145,7 +145,7 @@ def divides(landed: int) -> bool:
 
 
 def _order(definition: Definition, events: Events, buckets: int) -> tuple[Codes, list[list[int]]]:
-    """The order of the rows in the file, and how many are in each bucket: [bucket, rows]."""
+    """Return the order of the rows in the file, and how many are in each bucket: [bucket, rows]."""
     if not definition.keys:
         return np.arange(len(events)), [[0, len(events)]]
     keys = [events.rows.column(name) for name in definition.keys]
@@ -158,7 +158,7 @@ def _order(definition: Definition, events: Events, buckets: int) -> tuple[Codes,
 
 
 def _ranges(definition: Definition, events: Events) -> dict[str, object]:
-    """The lowest and highest first key, where it is a number or a short text."""
+    """Return the lowest and highest first key, where it is a number or a short text."""
     if not definition.keys or not len(events):
         return {}
     column = events.rows.column(definition.keys[0])
@@ -199,7 +199,7 @@ def read_log(
     share: Share | None = None,
     lines: BatchLines | None = None,
 ) -> Logged:
-    """The events of deltas, under the present schema. `columns`: those wanted beside key and sequence.
+    """Return the events of deltas, under the present schema. `columns`: those wanted beside key and sequence.
 
     `for_state`: only the state is asked for, so events of one file that are all of different keys may stay as they are.
     `share`: only the events of a share of the log. `lines`: those of the batches, where the table has a lateness.
@@ -246,7 +246,7 @@ class LandingCall:
 
 
 def calls_of(deltas: Sequence[Delta]) -> list[LandingCall]:
-    """For each delta its call. Batches are numbered from 0 on, in the order of arrival."""
+    """Return the call of each delta. Batches are numbered from 0 on, in the order of arrival."""
     found = []
     for delta, position in zip(deltas, readable_positions(deltas), strict=True):
         call = int(delta.properties.get("call", 0))
@@ -269,7 +269,7 @@ class BatchLines:
 def _truncations(
     definition: Definition, deltas: Sequence[Delta], calls: Sequence[LandingCall], known: tuple[Codes, Codes, Codes]
 ) -> tuple[Truncations, Codes]:
-    """The truncations of deltas among events, of which positions, calls and numbers are known; their positions."""
+    """Return the truncations of deltas and their positions, by the positions, calls and numbers of the events."""
     found = []
     for delta, of in zip(deltas, calls, strict=True):
         if TRUNCATES in delta.properties:
@@ -296,7 +296,7 @@ def _are_distinct(rows: pa.Table, keys: Sequence[str]) -> bool:
 
 
 def _arrival(positions: Codes, calls: Codes, numbers: Codes) -> Codes:
-    """The order of arrival of the events of files, by their positions, their calls and their rows' numbers.
+    """Return the order of arrival of the events of files, by their positions, their calls and their rows' numbers.
 
     Files of one call share its rows' numbers; others come one after the other.
     """
@@ -313,7 +313,7 @@ def _arrival(positions: Codes, calls: Codes, numbers: Codes) -> Codes:
 
 
 def _sorted(numbers: Codes) -> Codes:
-    """The order of distinct numbers; of those without a gap, as a whole batch has them, without sorting."""
+    """Return the order of distinct numbers; of those without a gap, as a whole batch has them, without sorting."""
     if len(numbers) and int(numbers.min()) == 0 and int(numbers.max()) == len(numbers) - 1:
         order = np.empty(len(numbers), np.int64)
         order[numbers] = np.arange(len(numbers))
@@ -322,7 +322,7 @@ def _sorted(numbers: Codes) -> Codes:
 
 
 def readable_positions(deltas: Sequence[Delta]) -> list[int]:
-    """For each delta the last position of its transaction: only there can it be read."""
+    """Return for each delta the last position of its transaction, the only one that can be read."""
     found: list[int] = []
     last, txn = 0, ""
     for delta in reversed(deltas):

@@ -53,7 +53,7 @@ class Ledger:
         self.source = source
 
     def token(self, token: str, digest: str) -> LedgerEntry | None:
-        """The entry of a batch that was taken with this token; 13 if it was another batch."""
+        """Return the entry of a batch that was taken with this token; 13 if it was another batch."""
         found = self._generations(TOKEN + token)
         if not found:
             return None
@@ -64,11 +64,11 @@ class Ledger:
         return found[-1]
 
     def file(self, name: str, digest: str) -> LedgerEntry | None:
-        """The entry of a file that was taken with this very content."""
+        """Return the entry of a file that was taken with this very content."""
         return next((entry for entry in self._generations(FILE + name) if entry.digest == digest), None)
 
     def files(self) -> dict[str, list[LedgerEntry]]:
-        """Every file that was taken, and its generations."""
+        """Return every file that was taken, and its generations."""
         return files_taken(self._tx.streams(self._path, self._version), self.source)
 
     def take_token(self, token: str, entry: LedgerEntry) -> None:
@@ -82,7 +82,7 @@ class Ledger:
         return [LedgerEntry(*entry) for page in pages for entry in page.get(key, [])]
 
     def _level(self, key: str) -> int:
-        """The level that is being filled: tokens stay at the first."""
+        """Return the level that is being filled: tokens stay at the first."""
         if not key.startswith(FILE):
             return 0
         return level_of(int(self._read(source_record(self.source)).get("files", 0)))
@@ -113,7 +113,7 @@ class Ledger:
 
 
 def level_of(files: int) -> int:
-    """The level of pages for the next file after so many: each has room for twice as many as the one before."""
+    """Return the level of pages for the next file after so many: each has room for twice as many as the one before."""
     level, room = 0, ROOM * PAGES
     while files >= room:
         level += 1
@@ -122,7 +122,7 @@ def level_of(files: int) -> int:
 
 
 def files_taken(streams: Sequence[Object], source: str, kind: str = FILE) -> dict[str, list[LedgerEntry]]:
-    """Every file that was taken from a source, and its generations, from the streams of a table version.
+    """Return every file that was taken from a source, and its generations, from the streams of a table version.
 
     With `UNDONE` those that were undone since.
     """
@@ -136,7 +136,7 @@ def files_taken(streams: Sequence[Object], source: str, kind: str = FILE) -> dic
 
 
 def taken_with(streams: Sequence[Object], digest: str) -> set[tuple[str, str]]:
-    """The files of this content that were taken, from any source, and by which transaction; a digest may be cut
+    """Return the files of this content that were taken, from any source, and by which transaction; a digest may be cut
     short."""
     if not digest:
         raise InvalidInputError("The digest is empty: it may be cut short, and not to nothing.")
@@ -150,7 +150,7 @@ def taken_with(streams: Sequence[Object], digest: str) -> set[tuple[str, str]]:
 
 
 def batches_with(streams: Sequence[Object], token: str) -> set[tuple[str, str]]:
-    """The batches that were taken with a token: the transaction and the source of each."""
+    """Return the batches that were taken with a token: the transaction and the source of each."""
     names = {each.id: str(each.properties["source"]) for each in streams if "source" in each.properties}
     found = set()
     for stream in streams:
@@ -192,7 +192,7 @@ def give_back(
 
 
 def _forgotten(page: dict[str, Any], number: int, now: int) -> dict[str, Any]:
-    """The page without tokens that are too many or too old; files are never forgotten."""
+    """Return the page without tokens that are too many or too old; files are never forgotten."""
     return {
         key: entries
         for key, entries in page.items()

@@ -81,7 +81,7 @@ KINDS = ("deleted", "upserted", "inserted")
 
 
 def prepare_rows(store: Store, clock: Clock, stream: Stream, rows: pa.Table, deletes: bool, sofar: int) -> Json:
-    """Rows of a statement as files of the log, and what their commit needs. A bad row is an error.
+    """Return rows of a statement as files of the log, and what their commit needs. A bad row is an error.
 
     They are put in the order of their sequence: rows of a statement come in none, and none should be late behind
     another. A column that they lack stays as it is, which is not NULL.
@@ -95,7 +95,7 @@ def prepare_rows(store: Store, clock: Clock, stream: Stream, rows: pa.Table, del
 
 
 def _in_order(definition: Definition, rows: pa.Table) -> pa.Table:
-    """By the sequence, in the types of the table. Rows that cannot be of it stay: they are refused as they are."""
+    """Return the rows by sequence, in the types of the table. Rows that do not fit stay, and are refused later."""
     types = {name: column.type for name, column in definition.by_name.items()}
     fits = all(field.name in types and may_cast(field.type, types[field.name]) for field in rows.schema)
     if not fits or not definition.sequence or not set(definition.sequence) <= set(rows.schema.names):
@@ -117,7 +117,7 @@ def apply_statement(lake: Lake, tx: Transaction, path: Sequence[str], statement:
 
 
 def land_statement(lake: Lake, tx: Transaction, path: Sequence[str], statement: Statement) -> None:
-    """All that a statement wrote, in a transaction; 13 for rows that cannot stand, 14 for a table that has changed."""
+    """Land the rows of a statement in a transaction; 13 for rows that cannot stand, 14 for a table that changed."""
     stream = open_in(tx, path)
     if statement.position is not None:
         check_position(tx, stream, statement.position)
@@ -147,7 +147,7 @@ def changed(name: str) -> ConcurrentModificationError:
 
 
 def check_rows(lake: Lake, tx: Transaction, stream: Stream, statement: Statement) -> None:
-    """No row is late, no key is given twice by a statement that changes rows, no new key is there already."""
+    """Raise for a late row, a key that a statement changes twice, and a new key that is there already."""
     definition = stream.definition
     if statement.is_empty or not (definition.sequence or statement.inserted or statement.position is not None):
         return
@@ -265,7 +265,7 @@ class Deletion:
 
 
 def deletion(lake: Lake, view: PositionView, what: object) -> Deletion:
-    """The delete events: of the rows a predicate finds, or of keys, with the sequence of the row as it is now.
+    """Return the delete events: of the rows a predicate finds, or of keys, with the sequence of the row as it is now.
 
     A row that has values of the sequence is deleted as of them; a key that has none, and is not there, is no event.
     """
@@ -333,7 +333,7 @@ def _told(definition: Definition, rows: Given) -> Mask:
 
 
 def _shaped(definition: Definition, rows: Given) -> pa.Table:
-    """The key and sequence columns in their types; a bad key is refused as in any other call."""
+    """Return the key and sequence columns in their types; a bad key is refused as in any other call."""
     marks = definition.rules.tombstone
     only = {name: values for name, values in rows.columns.items() if name in marks.names}
     loose = pa.schema([pa.field(field.name, field.type) for field in marks])

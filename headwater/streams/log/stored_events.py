@@ -62,7 +62,7 @@ class Share:
 
 
 def narrowed(definition: Definition, columns: Sequence[str] | None) -> Rules:
-    """The rules over some columns, and those the fold needs; one at least. Every column may be NULL there."""
+    """Return the rules over some columns, and those the fold needs; one at least. Every column may be NULL there."""
     needed = {*definition.keys, *definition.sequence, *(definition.schema.names if columns is None else columns)}
     needed = needed or {definition.columns[0].name}
     fields = [pa.field(column.name, column.type) for column in definition.columns if column.name in needed]
@@ -70,8 +70,8 @@ def narrowed(definition: Definition, columns: Sequence[str] | None) -> Rules:
 
 
 def read_bytes(store: Store, file: DataFile, whole: bool = True) -> Any:
-    """A file where it can be read from: its path on a local store, else its bytes, all at once or as they are asked
-    for: of a large one that is not needed whole."""
+    """Return a file where it can be read from: its path on a local store, else its bytes, all at once or as they are
+    asked for: of a large one that is not needed whole."""
     folder, read = store.abilities.path, store.abilities.read
     if folder is not None:
         return f"{folder}/{file.path}"
@@ -95,7 +95,7 @@ def stored(
     file: DataFile,
     chosen: tuple[Share, Mapping[str, object]] | None,
 ) -> pa.Table:
-    """The columns of a file as they are stored: those that are needed, or all of a small one, which is kept."""
+    """Return the columns of a file as they are stored: those that are needed, or all of a small one, which is kept."""
     is_small = chosen is None and file.bytes <= LARGEST
     if not is_small:
         return _columns_of(definition, rules, read_bytes(store, file, chosen is None), file.path, chosen)
@@ -114,7 +114,7 @@ def _columns_of(
     key: str,
     chosen: tuple[Share, Mapping[str, object]] | None,
 ) -> pa.Table:
-    """The stored columns of a file that rules need, or all; with `chosen` the rows of a share only."""
+    """Return the stored columns of a file that rules need, or all; with `chosen` the rows of a share only."""
     try:
         file = pq.ParquetFile(source)
         if rules is None:
@@ -150,7 +150,7 @@ def alike(tables: Sequence[pa.Table]) -> Iterator[list[pa.Table]]:
 
 
 def events_of(definition: Definition, rules: Rules, tables: Sequence[pa.Table]) -> tuple[Events, Codes]:
-    """The events in stored columns of one schema, one after the other, and their rows' numbers."""
+    """Return the events in stored columns of one schema, one after the other, and their rows' numbers."""
     table = tables[0] if len(tables) == 1 else pa.concat_tables(tables).combine_chunks()
     names, ids = _names_by_id(table.schema), {column.name: column.id for column in definition.columns}
     stored = set(table.schema.names)
@@ -187,7 +187,7 @@ def _share_of(
 
 
 def row_groups_of(metadata: Any, known: Mapping[str, Any], share: Share) -> list[int]:
-    """The row groups of a file that can hold events of a share, by the bucket map of its delta. Pure."""
+    """Return the row groups of a file that can hold events of a share, by the bucket map of its delta. Pure."""
     buckets = int(known.get("buckets", 1))
     of: list[int] = []
     for bucket, rows in known.get("bucket_map", ()):
@@ -253,7 +253,7 @@ def in_type(column: Any, kind: Any) -> Any:
 
 
 def encode(table: pa.Table, parts: Sequence[int], group: int) -> bytes:
-    """The rows as Parquet, in row groups of at most so many rows that end where a part of so many ends."""
+    """Return the rows as Parquet, in row groups of at most so many rows that end where a part of so many ends."""
     sink = pa.BufferOutputStream()
     options = PLAIN if table.nbytes <= SMALL else _packing(table.schema)
     with pq.ParquetWriter(sink, table.schema, **options) as writer:
@@ -265,7 +265,7 @@ def encode(table: pa.Table, parts: Sequence[int], group: int) -> bytes:
 
 
 def _packing(schema: pa.Schema) -> dict[str, object]:
-    """The options of a Parquet writer for these columns.
+    """Return the options of a Parquet writer for these columns.
 
     No lowest and highest are kept of dictionaries: finding them takes longer than writing the column.
     """

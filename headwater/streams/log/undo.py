@@ -97,7 +97,8 @@ def take_out(tx: Transaction, log: Reading, stream: Stream, choose: Choice) -> T
 def void(
     tx: Transaction, log: Reading, stream: Stream, deltas: Sequence[Delta], chosen: Sequence[Delta], **told: object
 ) -> AppendedDelta:
-    """A delta that voids these of a log, of all that it has; 19 with the reason if it cannot. `told`: properties."""
+    """Return a delta that voids some deltas of a log; 19 with the reason if that cannot be done. `told`:
+    properties."""
     oldest = _check(stream, deltas, chosen, log)
     # A collection drops all up to some publish: if it drops any delta that the fold needs now, then the oldest one.
     tx.depend_on_delta(stream.path, oldest, format=DELTA, version=stream.version)
@@ -263,7 +264,7 @@ def landed_from(
     of_batch = {*batches, *(whose(part) for part in parts if token is not None and part.origin.get("token") == token)}
 
     def is_of_batch(part: LandedPart) -> bool:
-        """Of the deltas that a batch was divided into at most one has its token, which stands for all of them."""
+        """Return True for a delta of the batch. At most one of its deltas has the token, for all of them."""
         known = part.origin
         if known.get("token") is not None or known.get("source") is None or "file" in known:
             return bool(known.get("token") == token)

@@ -69,7 +69,7 @@ class TxnStep:
 def changes(
     lake: Lake, snapshot: Reading, stream: Stream, after: int, until: int | None, share: Share | None = None
 ) -> pa.Table:
-    """The changes after a position, up to and including another; of a share of the keys if told."""
+    """Return the changes after a position, up to and including another; of a share of the keys if told."""
     walk = walked(lake, snapshot, stream, after, until, share)
     parts = [shown(stream.definition, step.difference, step.delta) for step in walk]
     return pa.concat_tables([_empty(stream.definition), *parts])
@@ -78,7 +78,7 @@ def changes(
 def walked(
     lake: Lake, snapshot: Reading, stream: Stream, after: int, until: int | None, share: Share | None = None
 ) -> Iterator[TxnStep]:
-    """The same, transaction by transaction."""
+    """Return the changes of each transaction, one after another."""
     last = snapshot.last_position(stream.path, version=stream.version)
     end = last if until is None else until
     if type(after) is type(end) is int and end < after <= last:
@@ -237,7 +237,7 @@ def _voided(snapshot: Reading, stream: Stream, deltas: Sequence[Delta]) -> list[
 
 
 def difference(rules: Rules, old: pa.Table, new: pa.Table) -> Difference:
-    """Two sets of rows compared by key."""
+    """Return two sets of rows compared by key."""
     index = KeyIndex([_joined(old, new, name) for name in rules.keys])
     place = np.full(index.count, -1, np.int64)
     place[index.codes[: old.num_rows]] = np.arange(old.num_rows)
@@ -258,7 +258,7 @@ def _joined(old: pa.Table, new: pa.Table, name: str) -> object:
 
 
 def _multiset(old: pa.Table, new: pa.Table) -> tuple[pa.Table, pa.Table]:
-    """Rows of the new table that the old one has not, and the other way round, counting equal ones."""
+    """Return rows of the new table that the old one has not, and the other way round, counting equal ones."""
     first, second = hash_rows(old.columns, old.num_rows), hash_rows(new.columns, new.num_rows)
     return new.take(_surplus(second, first)), old.take(_surplus(first, second))
 
@@ -310,7 +310,7 @@ def hand_out(holder: Holder, stream: Stream, name: str, position: int) -> None:
 
 
 def handed(holder: Holder, stream: Stream, name: str) -> int | None:
-    """Up to where this process handed out changes that are not yet known to be read."""
+    """Return the position up to which this process handed out changes that are not known to be read."""
     return HANDED.get(holder, {}).get((stream.id, name))
 
 
@@ -319,7 +319,7 @@ def forget(holder: Holder, stream: Stream, name: str) -> None:
 
 
 def readers(snapshot: Reading, stream: Stream) -> dict[str, int]:
-    """The position of each reader."""
+    """Return the position of each reader."""
     try:
         found = snapshot.get_stream(stream.path, READERS, version=stream.version).properties
     except TableNotFoundError:
@@ -371,7 +371,7 @@ def _write(tx: Transaction, stream: Stream, positions: dict[str, int]) -> None:
 
 
 def collectable(snapshot: Reading, stream: Stream, now_ms: int, pins: Sequence[int] = ()) -> list[int]:
-    """The positions of deltas that may be dropped: always all up to some publish."""
+    """Return the positions of deltas that may be dropped: always all up to some publish."""
     versions = snapshot.deltas(stream.path, format=LANCE, version=stream.version)
     deltas = snapshot.deltas(stream.path, version=stream.version)
     kept_ms = int(stream.definition.log_retention.total_seconds() * 1000)
@@ -419,7 +419,7 @@ def key_rounds(rules: Rules, state: State, log: Logged) -> Iterator[KeyRound]:
 
 
 def round_numbers(codes: Codes, positions: Codes) -> Codes:
-    """For each event, how many positions before its own have an event of its key. Pure."""
+    """Return for each event the number of earlier positions with an event of its key. Pure."""
     order = np.lexsort((positions, codes))
     keys, places = codes[order], positions[order]
     is_first = np.ones(len(order), bool)
@@ -442,7 +442,7 @@ def _of_keys(rules: Rules, state: State, index: KeyIndex, wanted: np.ndarray[tup
 
 
 def difference_of(state: State, folded: Folded) -> Difference:
-    """The difference that a fold makes to its state."""
+    """Return the difference that a fold makes to its state."""
     known = np.flatnonzero(folded.replaces >= 0)
     before, after = state.rows.take(folded.replaces[known]), folded.rows.take(known)
     other = np.flatnonzero(~same_rows(before, after))

@@ -64,8 +64,8 @@ def read(
 
 
 def _filtered_read(lake: Lake, view: PositionView, wanted: Sequence[str], filter: str) -> pa.Table | None:
-    """The rows that pass a filter: of the base, found by its indices, those of keys that the tail does not have, and
-    those of the tail's keys. None: the base has other columns, or the tail concerns every key.
+    """Return the rows that pass a filter: of the base, found by its indices, those of keys that the tail does not have,
+    and those of the tail's keys. None: the base has other columns, or the tail concerns every key.
     """
     definition, base = view.stream.definition, view.base
     rules = narrowed(definition, [])
@@ -102,7 +102,7 @@ def count(lake: Lake, view: PositionView) -> int:
 
 
 def _touched_rows(lake: Lake, view: PositionView, rules: Rules, events: Events) -> pa.Table:
-    """The rows of the base of the keys that events are of; a truncation is of all."""
+    """Return the rows of the base of the keys that events are of; a truncation is of all."""
     index = _index_of(rules, events)
     if events.truncations is not None:
         return base_rows(lake, view, rules)
@@ -118,7 +118,7 @@ def whole_state(
     fragments: Sequence[int] | None = None,
     whole: bool = False,
 ) -> State:
-    """The state at a view: rows of some columns (key and sequence are always among them), tombstones, watermark.
+    """Return the state at a view: rows of some columns (key and sequence are always among them), tombstones, watermark.
 
     `fragments`: of the base only these. `whole`: with the tombstones and marks of all keys, not of the tail's alone.
     """
@@ -139,7 +139,7 @@ def whole_state(
 
 
 def _state_of_tail(lake: Lake, view: PositionView, columns: Sequence[str], share: Share | None) -> pa.Table:
-    """The rows of keys that the tail has events of, with `share` only of keys in it.
+    """Return the rows of keys that the tail has events of, with `share` only of keys in it.
 
     Of the base only keys and sequences are read where all events are whole and no row has marks, as those decide which
     one stands; and then the rows that none has replaced.
@@ -174,14 +174,15 @@ def _state_of_tail(lake: Lake, view: PositionView, columns: Sequence[str], share
 
 
 def _index_of(rules: Rules, events: Events) -> KeyIndex | None:
-    """The keys of events; None: there are none."""
+    """Return the keys of events; None: there are none."""
     return KeyIndex([events.rows.column(name) for name in rules.keys]) if rules.keys and len(events) else None
 
 
 def base_state(
     lake: Lake, view: PositionView, rules: Rules, rows: pa.Table, index: KeyIndex | None, every: bool = False
 ) -> State:
-    """These rows of the base of a view, with what it knows beside them: of the keys of an index, or of every one."""
+    """Return these rows of the base of a view, with what it knows beside them: of the keys of an index, or of every
+    one."""
     base, definition = view.base, view.stream.definition
     state = State(rows, rules.tombstone.empty_table())
     if base is None:
@@ -196,7 +197,7 @@ def base_state(
 
 
 def with_rows(definition: Definition, base: Published, rules: Rules, state: State, rows: pa.Table) -> State:
-    """A state with these rows of a base: they never wrote the columns that it lacks."""
+    """Return a state with these rows of a base: they never wrote the columns that it lacks."""
     lacked = [name for name in _lacked(definition, base, rules) if name not in state.lines.unwritten]
     top = highest(rules, [rows]) if lacked and rules.sequence else None
     lines = state.lines
@@ -238,7 +239,7 @@ def shown_state(
     share: Share | None = None,
     fragments: Sequence[int] | None = None,
 ) -> pa.Table:
-    """All rows (or those that the tail touches) with columns that may be derived ones.
+    """Return all rows (or those that the tail touches) with columns that may be derived ones.
 
     Those are NULL in a row of the tail whose inputs are not as published.
     """
@@ -291,13 +292,13 @@ def touched_state(lake: Lake, view: PositionView, rules: Rules, events: Events) 
 
 
 def _joint(rules: Rules, first: pa.Table, second: pa.Table) -> KeyIndex:
-    """The keys of two tables."""
+    """Return the keys of two tables."""
     keys = pa.concat_tables([table.select(list(rules.keys)) for table in (first, second)])
     return KeyIndex(keys.columns)
 
 
 def every_row(lake: Lake, view: PositionView, base: Published, rules: Rules) -> tuple[pa.Table, Codes, Codes]:
-    """All rows of a version, with ids and addresses."""
+    """Return all rows of a version, with ids and addresses."""
     dataset = open_version(lake, view.stream, base.version, base.manifest)
     names = base_names(view.stream.definition, base)
     there = [names[field.name] for field in rules.schema if field.name in names]
@@ -315,7 +316,7 @@ def rows_of_keys(
     rows: pa.Table,
     fragments: Sequence[int] | None = None,
 ) -> tuple[pa.Table, Codes, Codes]:
-    """The rows of a version that have the keys of an index (`rows` are rows with those keys), ids and addresses.
+    """Return the rows of a version that have the keys of an index (`rows` are rows with those keys), ids and addresses.
 
     `fragments`: only those of these fragments.
     """
@@ -333,7 +334,7 @@ def rows_of_keys(
 
 
 def base_rows(lake: Lake, view: PositionView, rules: Rules, fragments: Sequence[int] | None = None) -> pa.Table:
-    """All rows of the base, or of some fragments, under the present schema."""
+    """Return all rows of the base, or of some fragments, under the present schema."""
     if view.base is None:
         return rules.schema.empty_table()
     names = base_names(view.stream.definition, view.base)
@@ -348,7 +349,7 @@ def base_rows(lake: Lake, view: PositionView, rules: Rules, fragments: Sequence[
 
 
 def base_names(definition: Definition, base: Published) -> dict[str, str]:
-    """For each present column, how the published version calls it; a column added since is not there."""
+    """Return the name in the published version of each present column; columns added since are missing."""
     known = dict(base.columns)
     names = {column.name: known[column.id] for column in definition.columns if column.id in known}
     derived = {each.name: each.name for each in base.derived if each.name in definition.shown}
@@ -385,7 +386,7 @@ def _base_only(
 
 
 def output(definition: Definition, table: pa.Table, wanted: Sequence[str]) -> pa.Table:
-    """The columns asked for, as the schema has them."""
+    """Return the columns asked for, as the schema has them."""
     fields = [definition.shown[name] for name in wanted]
     columns: list[Any] = []
     for field in fields:

@@ -68,11 +68,11 @@ class Published(AtPosition):
 
     @property
     def stale_to(self) -> int:
-        """Up to which fragment a derived column has values of an older function; -1: none has."""
+        """The last fragment whose values of a derived column are of an older function; -1 without one."""
         return max((each.stale_to for each in self.derived), default=-1)
 
     def to_properties(self) -> dict[str, object]:
-        """As the properties of its delta in the `lance` stream."""
+        """Return a publish as the properties of its delta in the `lance` stream."""
         return {
             "position": self.position,
             "rows": self.rows,
@@ -112,7 +112,7 @@ class PositionView:
 
 
 def published_of(stream: Stream, delta: Delta) -> Published | None:
-    """A publish, from its delta; None for a version that a Lance client made (an index, a compaction)."""
+    """Return a publish, from its delta; None for a version that a Lance client made (an index, a compaction)."""
     known = delta.properties
     if "position" not in known:
         return None
@@ -136,7 +136,7 @@ def published_of(stream: Stream, delta: Delta) -> Published | None:
 
 
 def newest_published(snapshot: Reading, stream: Stream) -> Published | None:
-    """The last publish, with the newest version of the serving copy: later ones of clients hold the same rows."""
+    """Return the last publish, at the newest version of the serving copy: versions of clients hold the same rows."""
     last = snapshot.last_position(stream.path, format=LANCE, version=stream.version)
     found = _publishes(snapshot, stream, last - 1)
     step = 1
@@ -147,7 +147,7 @@ def newest_published(snapshot: Reading, stream: Stream) -> Published | None:
 
 
 def all_published(snapshot: Reading, stream: Stream) -> list[Published]:
-    """Every publish that is kept, oldest first."""
+    """Return every publish that is kept, oldest first."""
     return _publishes(snapshot, stream, 0)
 
 
@@ -161,7 +161,7 @@ def _publishes(snapshot: Reading, stream: Stream, after: int) -> list[Published]
 
 
 def view_at(snapshot: Reading, stream: Stream, position: int | None = None) -> PositionView:
-    """The view of a position, the newest one unless told. 13: not a position that can be read; 11: collected."""
+    """Return the view of a position, the newest one unless told. 13: not a position that can be read; 11: collected."""
     last = snapshot.last_position(stream.path, version=stream.version)
     wanted = last if position is None else position
     if type(wanted) is not int or not 0 <= wanted <= last:
@@ -210,7 +210,7 @@ def collected(name: str, position: int) -> TableVersionNotFoundError:
 
 
 def counted(deltas: Sequence[Delta]) -> list[Delta]:
-    """The deltas without those that are voided among them, and without the voiding ones, which hold no rows."""
+    """Return the deltas without those that are voided among them, and without the voiding ones, which hold no rows."""
     voided = {position for delta in deltas for position in delta.properties.get("voids", ())}
     return [delta for delta in deltas if delta.position not in voided and "voids" not in delta.properties]
 
@@ -232,13 +232,13 @@ def read_tail(
     for_state: bool = False,
     share: Share | None = None,
 ) -> Logged:
-    """The events after the base of a view, with the lines of their batches."""
+    """Return the events after the base of a view, with the lines of their batches."""
     definition = view.stream.definition
     return read_log(definition, store, view.tail, columns, for_state, share, lines_of(store, view))
 
 
 def lines_of(store: Store, view: PositionView) -> BatchLines | None:
-    """The lines of the batches of a view's tail; None: the table has no lateness."""
+    """Return the lines of the batches of a view's tail; None: the table has no lateness."""
     definition = view.stream.definition
     if definition.rules.lateness is None:
         return None
@@ -259,7 +259,7 @@ def lines_of(store: Store, view: PositionView) -> BatchLines | None:
 
 
 def watermark_at(store: Store, snapshot: Reading, stream: Stream) -> Watermark:
-    """The watermark of a batch that lands after what a snapshot holds."""
+    """Return the watermark of a batch that lands after what a snapshot holds."""
     base = newest_published(snapshot, stream)
     after = snapshot.deltas(stream.path, base.position if base is not None else 0, version=stream.version)
     start = base.watermark if base is not None else None
@@ -267,7 +267,7 @@ def watermark_at(store: Store, snapshot: Reading, stream: Stream) -> Watermark:
 
 
 def batch_lines(store: Store, definition: Definition, start: Watermark, deltas: Sequence[Delta]) -> BatchLines:
-    """The lines of batches that follow one another."""
+    """Return the lines of batches that follow one another."""
     highs: dict[int, Watermark] = {}
     for delta, call in zip(deltas, calls_of(deltas), strict=True):
         highs[call.batch] = highest([highs.get(call.batch), high_in(store, definition, delta)])
@@ -279,7 +279,7 @@ def batch_lines(store: Store, definition: Definition, start: Watermark, deltas: 
 
 
 def high_in(store: Store, definition: Definition, delta: Delta) -> Watermark:
-    """The highest first sequence value of a delta; of one that does not say it, by its rows."""
+    """Return the highest first sequence value of a delta; of one that does not say it, by its rows."""
     if HIGH in delta.properties or not delta.files:
         return decoded(delta.properties.get(HIGH))
     return reached(definition.rules, None, [read_log(definition, store, [delta], []).events.rows])

@@ -141,7 +141,8 @@ class StreamReads(Frames):
         return snapshot.deltas(stream.path, after, version=stream.version)
 
     def files(self, source: str = "", undone: bool = False) -> dict[str, list[LedgerEntry]]:
-        """The files that a source gave, an entry for each content; with `undone` those that were taken out again."""
+        """Return the files that a source gave, an entry for each content; with `undone` those that were taken out
+        again."""
         stream, snapshot = self.opened()
         return files_taken(snapshot.streams(stream.path, stream.version), source, UNDONE if undone else FILE)
 
@@ -169,7 +170,7 @@ class StreamReads(Frames):
         return found
 
     def _handed(self, stream: Stream, reader: str) -> int | None:
-        """Up to where a reader was handed changes: in the open transaction, else by this process."""
+        """Return the position up to which a reader was handed changes: in the open transaction, or by this process."""
         own = self._own()
         found = handed(own, stream, reader) if own is not None else None
         return handed(self._metastore, stream, reader) if found is None else found
@@ -198,7 +199,8 @@ class StreamReads(Frames):
         return f"reader {name} of {self.name}"
 
     def readers(self, kept: bool = False) -> dict[str, int]:
-        """The named readers, and up to which position each has read: also what it was handed last in this process.
+        """Return the named readers, and up to which position each has read: also what it was handed last in this
+        process.
 
         With `kept` only as far as the catalog knows.
         """
@@ -213,7 +215,7 @@ class StreamReads(Frames):
         self.run(lambda tx: drop_reader(tx, open_in(tx, self.path), name), f"drop reader {name}")
 
     def quarantine(self) -> pa.Table:
-        """The rows that were not taken, with the reason for each; empty when there never was one."""
+        """Return the rows that were not taken, with the reason for each; empty when there never was one."""
         path = sibling(self.path, QUARANTINE)
         if not has_quarantine(self._state(), self.path):
             return QUARANTINE_SCHEMA.empty_table()
@@ -224,7 +226,7 @@ class StreamReads(Frames):
         return with_positions(self._metastore.store, kept.opened()[0], own, self.deltas())
 
     def _beside(self, path: Path) -> StreamReads:
-        """Another stream table of the same catalog."""
+        """Return another stream table of the same catalog."""
         return StreamReads(self._metastore, path, self._uri, self._storage_options, self._session)
 
     def lineage(self, version: int | None = None) -> dict[str, Any]:
@@ -273,7 +275,7 @@ class StreamReads(Frames):
         return found if own is None else replace(found, own=own)
 
     def opened(self) -> tuple[Stream, Reading]:
-        """The table as it is now, and the state that it was found in."""
+        """Return the table as it is now, and the state that it was found in."""
         snapshot = self._state()
         stream = open_stream(snapshot, self.path)
         if self._expected not in (None, stream.id):
@@ -286,7 +288,7 @@ class StreamReads(Frames):
         return self
 
     def _own(self) -> Transaction | None:
-        """The transaction that is open here, or None."""
+        """Return the transaction that is open here, or None."""
         return self._session.transaction
 
     def _state(self) -> Reading:
@@ -308,7 +310,7 @@ class TailKeys:
         self._index: KeyIndex | None = None
 
     def of(self, lake: Lake, view: PositionView) -> KeyIndex | None:
-        """The keys that the tail has events of; None: it has none, or the table is without keys."""
+        """Return the keys that the tail has events of; None: it has none, or the table is without keys."""
         definition = view.stream.definition
         if not definition.keys or not view.tail:
             return None
@@ -330,7 +332,8 @@ TAIL_KEYS = TailKeys()
 def read_untouched(
     lake: Lake, view: PositionView, fragments: Sequence[int], columns: Sequence[str], filter: str | None = None
 ) -> Iterator[pa.Table]:
-    """The rows of some fragments of the base that no event of the tail is about. With `read_touched` it is `read`.
+    """Yield the rows of some fragments of the base that no event of the tail is about. With `read_touched` it is
+    `read`.
 
     They come as they are read, at least one table, which may be empty.
     """
@@ -360,7 +363,8 @@ def read_untouched(
 def read_touched(
     lake: Lake, view: PositionView, columns: Sequence[str], filter: str | None = None, share: Share | None = None
 ) -> pa.Table:
-    """The rows that events of the tail are about, as they are after the fold; those of a share of the keys if told."""
+    """Return the rows that events of the tail are about, as they are after the fold; those of a share of the keys if
+    told."""
     definition = view.stream.definition
     text = check_sql("filter", filter)
     wanted = check_columns(definition, columns)
@@ -376,7 +380,7 @@ def read_bucket(
     columns: Sequence[str],
     filter: str | None = None,
 ) -> pa.Table:
-    """The rows of one bucket of a table in buckets of its key: fragments of the base and events that are of it."""
+    """Return the rows of one bucket, of a table in buckets of its key: of the base and of the tail."""
     definition = view.stream.definition
     text = check_sql("filter", filter)
     wanted = check_columns(definition, columns)

@@ -77,7 +77,7 @@ def cast_values(values: list[Any], wanted: pa.DataType) -> tuple[Any, Mask]:
 
 
 def _cast_nested(values: list[object], wanted: pa.DataType) -> tuple[object, Mask] | None:
-    """Values of lists, structs and maps, whose parts are cast as columns; None for any other type."""
+    """Return values of lists, structs and maps, whose parts are cast as columns; None for any other type."""
     types = pa.types
     if types.is_map(wanted):
         return _cast_maps(values, wanted)
@@ -133,7 +133,7 @@ def _cast_structs(values: Sequence[object], wanted: pa.DataType) -> tuple[object
 
 
 def _parts(values: Sequence[object], read: Callable[[Any], object]) -> tuple[list[Any], Mask]:
-    """Values as `read` gives them, None where one is none or cannot be read, and where that was."""
+    """Return values as `read` gives them, None where one is none or cannot be read, and where that was."""
     bad = np.zeros(len(values), bool)
     found: list[object] = []
     for place, value in enumerate(values):
@@ -335,14 +335,14 @@ def _cast_parts(array: Any, wanted: Any) -> tuple[object, Mask]:
 
 
 def _number(value: Decimal, wanted: pa.DataType) -> Any:
-    """A number of JSON that was read to its last digit, as a column that is no decimal takes it."""
+    """Return a number of JSON that was read to its last digit, as a column that is no decimal takes it."""
     if pa.types.is_integer(wanted) and value.is_finite() and value == value.to_integral_value():
         return int(value) if abs(value) < MOST else value
     return as_float(value)
 
 
 def floats(value: object) -> object:
-    """A value of JSON that was read to the last digit, with numbers as Python has them."""
+    """Return a value of JSON that was read to the last digit, with numbers as Python has them."""
     if isinstance(value, dict):
         return {name: floats(part) for name, part in value.items()}
     if isinstance(value, list):
@@ -358,8 +358,8 @@ def has_decimals(kind: pa.DataType) -> bool:
 
 
 def as_float(value: Decimal) -> float | Decimal:
-    """A number of JSON that was read to its last digit, as Python has it; one beyond all of those stays, and fits
-    nowhere."""
+    """Return a number of JSON that was read to its last digit, as Python has it; one beyond all of those stays, and
+    fits nowhere."""
     found = float(value)
     return value if abs(found) == INFINITE else found
 

@@ -51,7 +51,7 @@ def widens(old: DataType, new: DataType) -> bool:
 
 
 def common(old: DataType, new: DataType) -> DataType | None:
-    """The type that a column must have to hold both, if one of them widens to it; None: there is none."""
+    """Return the type that a column must have to hold both, if one of them widens to it; None: there is none."""
     if widens(new, old):
         return old
     if widens(old, new):

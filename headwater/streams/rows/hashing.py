@@ -28,7 +28,7 @@ SHORT, EVEN = 24, 4
 
 
 def hash_rows(columns: Sequence[Array], length: int) -> Hashes:
-    """One hash for each row of these columns, in which the order of the columns counts."""
+    """Return one hash for each row of these columns, in which the order of the columns counts."""
     found = np.full(length, 1, np.uint64)
     for column in columns:
         found = mix(found * np.uint64(WEIGHT) + hash_array(column))
@@ -52,7 +52,7 @@ def hash_array(array: Array) -> Hashes:
 
 
 def mix(values: Hashes) -> Hashes:
-    """The finalizer of splitmix64: every bit of the input reaches every bit of the output."""
+    """Return the finalizer of splitmix64: every bit of the input reaches every bit of the output."""
     values = values ^ (values >> np.uint64(30))
     values = values * np.uint64(0xBF58476D1CE4E5B9)
     values = values ^ (values >> np.uint64(27))
@@ -62,7 +62,7 @@ def mix(values: Hashes) -> Hashes:
 
 
 def buckets_of(hashes: Hashes, count: int) -> npt.NDArray[np.int64]:
-    """The bucket of each key by the first bits of its hash, so that a bucket splits into two neighbours."""
+    """Return the bucket of each key by the first bits of its hash, so that a bucket splits into two neighbours."""
     bits = count.bit_length() - 1
     if bits == 0:
         return np.zeros(len(hashes), np.int64)
@@ -70,14 +70,14 @@ def buckets_of(hashes: Hashes, count: int) -> npt.NDArray[np.int64]:
 
 
 def digest_of(hashes: Hashes) -> int:
-    """An order-independent digest of rows, a sum modulo 2**128: rows can be added to it and taken away."""
+    """Return an order-independent digest of rows, a sum modulo 2**128: rows can be added to it and taken away."""
     halves = int(np.sum(hashes & np.uint64(0xFFFFFFFF), dtype=np.uint64)), int(np.sum(hashes >> np.uint64(32)))
     high = int(np.sum(mix(hashes + np.uint64(WEIGHT)), dtype=np.uint64))
     return (halves[0] + (halves[1] << 32) + (high << 64)) % MODULUS
 
 
 def content_digest(names: Sequence[str], columns: Sequence[Array], length: int) -> str:
-    """A digest of rows in their order, by name of column: the logical content of a batch."""
+    """Return a digest of rows in their order, by name of column: the logical content of a batch."""
     order = sorted(range(len(names)), key=lambda index: names[index])
     digest = hashlib.blake2b("\0".join(names[index] for index in order).encode(), digest_size=16)
     digest.update(hash_rows([columns[index] for index in order], length).astype("<u8").tobytes())
@@ -138,7 +138,7 @@ def _float_bits(array: Array) -> Hashes:
 
 
 def _decimal_bits(array: Array) -> Hashes:
-    """By the number without trailing zeros, so that another scale makes no difference."""
+    """Return the bits of decimals without trailing zeros, so that the scale makes no difference."""
     text = array.cast(pa.string())
     if array.type.scale > 0:
         text = pc.utf8_rtrim(pc.utf8_rtrim(text, characters="0"), characters=".")
@@ -146,7 +146,7 @@ def _decimal_bits(array: Array) -> Hashes:
 
 
 def _bytes(array: Array) -> Hashes:
-    """A polynomial hash of the bytes of each value."""
+    """Return a polynomial hash of the bytes of each value."""
     array = _compact(array)
     offsets = np.frombuffer(array.buffers()[1], np.int64, len(array) + 1, array.offset * 8)
     data = array.buffers()[2]

@@ -51,7 +51,7 @@ class Given:
         return self.deletes if self.deletes is not None else np.zeros(self.length, bool)
 
     def row(self, index: int) -> dict[str, Any]:
-        """One row as Python values, without the columns it lacks."""
+        """Return one row as Python values, without the columns it lacks."""
         found: dict[str, object] = {}
         for name, values in self.columns.items():
             mask = self.present.get(name)
@@ -144,7 +144,7 @@ def from_rows(rows: Sequence[Mapping[str, object]]) -> Given:
 
 
 def as_json(row: Mapping[str, object]) -> str:
-    """A row as text, for people: what JSON has no form for is written as Python's text of it."""
+    """Return a row as text, for people: what JSON has no form for is written as Python's text of it."""
     try:
         text = json.dumps(row, default=_text, ensure_ascii=False)
     except (RecursionError, ValueError, TypeError):  # nested without end, or keys that are no texts: what is plain

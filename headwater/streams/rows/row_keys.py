@@ -46,7 +46,7 @@ class KeyIndex:
         self.count = len(self._pairs[-1]) if self._pairs else self._levels[0].count
 
     def find(self, columns: Sequence[Array]) -> Codes:
-        """For each row the number of its key, -1 where the key is not among these."""
+        """Return for each row the number of its key, -1 where the key is not among these."""
         found = self._levels[0].find(flat(columns[0]))
         for level, pairs, column in zip(self._levels[1:], self._pairs, columns[1:], strict=True):
             codes = level.find(flat(column))
@@ -60,13 +60,13 @@ class KeyIndex:
 
     @property
     def places(self) -> Codes:
-        """For each key the last row that has it."""
+        """Return for each key the last row that has it."""
         found = np.empty(self.count, np.int64)
         found[self.codes] = np.arange(len(self.codes))
         return found
 
     def holds(self, columns: Sequence[Array]) -> npt.NDArray[np.bool_]:
-        """For each row whether its key is among these."""
+        """Return a mask: True for each row whose key is among these."""
         if not self._pairs:
             return self._levels[0].holds(flat(columns[0]))
         return self.find(columns) >= 0
@@ -176,7 +176,7 @@ def _in(there: npt.NDArray[np.bool_], places: Codes) -> npt.NDArray[np.bool_]:
 
 
 def flat(column: Array) -> Array:
-    """One array of plain layout."""
+    """Return one array of plain layout."""
     if isinstance(column, pa.ChunkedArray):
         column = column.combine_chunks() if column.num_chunks != 1 else column.chunk(0)
     if isinstance(column, pa.ExtensionArray):
@@ -189,7 +189,7 @@ def _limit(values: int) -> int:
 
 
 def _whole(column: Array) -> npt.NDArray[np.int64] | None:
-    """The values as whole numbers, where they are such."""
+    """Return the values as whole numbers, where they are such."""
     kind = column.type
     if column.null_count or kind == pa.uint64() or not (pa.types.is_integer(kind) or pa.types.is_date32(kind)):
         return None
@@ -198,7 +198,8 @@ def _whole(column: Array) -> npt.NDArray[np.int64] | None:
 
 
 def ordinals(columns: Sequence[Array], groups: int) -> Codes:
-    """Numbers that order rows as `ranks` does, small enough to be added to a multiple of themselves for each group.
+    """Return numbers that order rows as `ranks` does, small enough to be added to a multiple of themselves for each
+    group.
 
     One column of whole numbers or times in a bounded range is its own order, and needs no sorting.
     """
@@ -227,7 +228,7 @@ def numbers_of(column: Array) -> Codes | None:
 
 
 def ranks(columns: Sequence[Array]) -> Codes:
-    """A number for each row that orders the rows by these columns, in turn; equal rows have equal numbers.
+    """Return a number for each row that orders the rows by these columns, in turn; equal rows have equal numbers.
 
     Strings are ordered by their bytes, which is how Arrow orders them.
     """
@@ -261,7 +262,7 @@ WORD, LEAD = 64, 8
 
 
 def order_of(columns: Sequence[Array], groups: Codes | None = None) -> Codes:
-    """The rows by group, then by the columns in turn, then as they stand. No value is null."""
+    """Return the rows by group, then by the columns in turn, then as they stand. No value is null."""
     numbers = [numbers_of(flat(column)) for column in columns]
     if groups is None and numbers[0] is not None and (numbers[0][1:] > numbers[0][:-1]).all():
         return np.arange(len(numbers[0]))
@@ -285,7 +286,7 @@ def order_of(columns: Sequence[Array], groups: Codes | None = None) -> Codes:
 
 
 def _untied(columns: Sequence[Array], order: Codes, differs: npt.NDArray[np.bool_]) -> Codes:
-    """The order with those rows compared in full that do not differ from the one before them."""
+    """Return the order with those rows compared in full that do not differ from the one before them."""
     tied = ~differs
     tied[:-1] |= tied[1:]
     places = np.flatnonzero(tied)
@@ -297,7 +298,7 @@ def _untied(columns: Sequence[Array], order: Codes, differs: npt.NDArray[np.bool
 
 
 def _packed(columns: Sequence[Codes | None]) -> Codes | None:
-    """The order by columns of numbers, each in as many bits as it needs; None: they are too many."""
+    """Return the order by columns of numbers, each in as many bits as it needs; None: they are too many."""
     length = next((len(column) for column in columns if column is not None), 0)
     if not length:
         return None
@@ -319,7 +320,7 @@ def _packed(columns: Sequence[Codes | None]) -> Codes | None:
 
 
 def _leading(column: Array) -> Any:
-    """Numbers that order the values as far as they differ; None: there are none such."""
+    """Return numbers that order the values as far as they differ; None: there are none such."""
     numbers = numbers_of(column)
     if numbers is not None:
         return numbers
@@ -329,7 +330,7 @@ def _leading(column: Array) -> Any:
 
 
 def _first_bytes(texts: Array) -> Numbers:
-    """The first bytes after those that all texts share, as numbers in the order of the texts."""
+    """Return the first bytes after those that all texts share, as numbers in the order of the texts."""
     limits: Any = pc.min_max(texts)
     shared = _shared(limits["min"].as_py().encode(), limits["max"].as_py().encode())
     offsets = np.frombuffer(texts.buffers()[1], np.int64, len(texts) + 1, texts.offset * 8)

@@ -86,7 +86,7 @@ VERSIONS = ("created_at_version_meta", "last_updated_at_version_meta")
 
 
 def _identify(made: Sequence[FragmentMetadata], ids: Codes) -> None:
-    """Say of new fragments which ids their rows have."""
+    """Note in the metadata of new fragments which ids their rows have."""
     start = 0
     for fragment in made:
         end = start + fragment.physical_rows
@@ -103,7 +103,7 @@ def _text(kind: str, told: bytes) -> str:
 
 
 def _date(made: Sequence[FragmentMetadata], before: dict[int, object], addresses: Codes) -> None:
-    """Say of new fragments in which versions their rows, which were at these addresses, were created and changed."""
+    """Note in new fragments the versions in which their rows, once at these addresses, were created and changed."""
     for name in VERSIONS:
         versions = row_versions(before, addresses, name)
         assert versions is not None
@@ -317,7 +317,7 @@ def last_to_join(sizes: Sequence[int], added: int) -> int:
 
 
 def coverage(dataset: lance.LanceDataset) -> dict[str, float]:
-    """For each index the part of the rows that it covers."""
+    """Return the share of rows that each index covers, by its name."""
     rows = dataset.count_rows()
     return {
         index.name: min(index.num_rows_indexed / rows, 1.0) if rows else 1.0 for index in dataset.describe_indices()

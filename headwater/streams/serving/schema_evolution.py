@@ -67,7 +67,7 @@ def _set_aside(there: Sequence[str], wanted: Sequence[str]) -> dict[str, str]:
 
 
 def _rename(dataset: Any, names: dict[str, str]) -> None:
-    """By way of other names where one takes a name that another has."""
+    """Rename columns, by way of other names where one takes a name that another has."""
     if set(names) & set(names.values()):
         passing = {old: f"{PASSING}{place}" for place, old in enumerate(names)}
         dataset.alter_columns(*({"path": old, "name": new} for old, new in passing.items()))

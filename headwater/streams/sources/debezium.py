@@ -85,7 +85,7 @@ def take_debezium(
     rows_of: RowsOfKeys | None = None,
     reads_first: bool = False,
 ) -> Taken:
-    """The events of a stream of messages, in the order of the database's log where the messages tell it.
+    """Return the events of a stream of messages, in the order of the database's log where the messages tell it.
 
     A truncation is an error, unless it is to be applied: then it deletes all rows before its place. `time_unit` is
     that of times which are numbers, in messages whose schema does not tell it. `rows_of` gives the rows of some keys: a
@@ -127,7 +127,7 @@ def check_frame(names: Sequence[str]) -> None:
 
 
 def records(data: object) -> Any:
-    """Messages as a text of lines or a list: of a frame those in its column `value`, or rows that are messages.
+    """Return messages as a text of lines or a list: of a frame those in its column `value`, or rows that are messages.
 
     Raises InvalidInput for anything else, so that nothing is taken for a message that is none.
     """
@@ -168,7 +168,7 @@ def _by_columns(
     reads_first: bool,
     topic: Messages | None,
 ) -> Found | None:
-    """All messages at once; None: there are some that must be understood before the columns are known."""
+    """Parse all messages at once; None if some must be parsed before the columns are known."""
     rejected = list(bad)
     envelopes = decode_lines(known, text)
     numbers: Sequence[int] = range(len(envelopes or ()))
@@ -200,12 +200,12 @@ def _by_columns(
 
 
 def _placed(rejected: Quarantined, topic: Messages | None, number: int) -> Quarantined:
-    """A rejected message of a topic, with its place."""
+    """Return a rejected message of a topic, with its place."""
     return rejected if topic is None else replace(rejected, source=topic.shown(number))
 
 
 def _by_itself(line: str) -> DebeziumChange | Quarantined | None:
-    """One line: a change, what is wrong with it, or nothing."""
+    """Parse one line to a change, or to a row of the quarantine; None for an empty one."""
     message = next(iter(messages(line)), None)
     if message is None:
         return None
@@ -223,7 +223,7 @@ def _by_message(
     reads_first: bool,
     topic: Messages | None,
 ) -> Found:
-    """One message after another."""
+    """Parse messages one after another."""
     changes: list[DebeziumChange] = []
     rejected = list(bad)
     offered = topic.offered(definition) if topic is not None else None
@@ -257,7 +257,8 @@ class _Broken:
 
 
 def messages(data: object, decoder: Decoder = _DECODER) -> Iterable[Any]:
-    """Messages from lines of JSON (text, bytes, or a list of those), or as parsed already. `null` is passed over."""
+    """Return messages from lines of JSON (text, bytes, or a list of those), or as parsed already. `null` is passed
+    over."""
     return (message for _, message in numbered(data, decoder))
 
 
@@ -286,7 +287,8 @@ def _text_of(data: str | bytes | bytearray) -> str:
 
 
 def parse(message: object) -> DebeziumChange | str | None:
-    """A message as a change; a text says why it is none; None: there is nothing in it (a tombstone of the topic)."""
+    """Return a message as a change; a text says why it is none; None: there is nothing in it (a tombstone of the
+    topic)."""
     schema: Any = None
     told: Mapping[str, Any] = {}
     for _ in range(MOST_WRAPPED):
@@ -322,7 +324,7 @@ def parse(message: object) -> DebeziumChange | str | None:
 
 
 def _cloud_envelope(told: Mapping[str, object]) -> Row:
-    """The parts of an envelope that a CloudEvent has among its attributes, where all values are texts."""
+    """Return the parts of an envelope that a CloudEvent has among its attributes, where all values are texts."""
     names = {CLOUD_EVENT + name.replace("_", "").lower(): name for name in LogPlace.__struct_fields__}
     given = {names[key.lower()]: value for key, value in told.items() if key.lower() in names and value is not None}
     source = {
@@ -367,7 +369,7 @@ def _flattened(message: Mapping[str, object], kinds: Mapping[str, Mapping[str, o
 
 
 def _row(value: object, schema: Mapping[str, object] | None) -> tuple[Row | None, tuple[str, ...]]:
-    """A row without the columns that the database did not send, and their names."""
+    """Return a row without the columns that the database did not send, and their names."""
     if not isinstance(value, Mapping):
         return None, ()
     kinds = fields_of(schema)
@@ -410,7 +412,7 @@ def _has_moved(definition: Definition, old: Row, new: Row) -> bool:
 
 
 def _key(definition: Definition, row: Row, name: str) -> Any:
-    """A key as its column has it: one decimal may have several texts."""
+    """Return a key in the type of its column, so that texts of the same decimal are equal."""
     kind, value = definition.by_name[name].type, row.get(name)
     reader = reader_of(kind)
     value = value if reader is None else reader(value)
@@ -419,7 +421,7 @@ def _key(definition: Definition, row: Row, name: str) -> Any:
 
 
 def _truncation(definition: Definition, told: Row) -> Row:
-    """A delete of every key at the truncation's place in the log, which alone orders it: it has no row."""
+    """Return a delete of every key at the truncation's place in the log, which alone orders it: it has no row."""
     _check_truncation(definition, told)
     return {name: told[name] for name in definition.sequence if name in told}
 

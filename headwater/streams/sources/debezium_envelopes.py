@@ -95,7 +95,7 @@ def offered(places: Sequence[LogPlace | None], name: str, kind: pa.DataType) -> 
 
 
 def file_number(name: object) -> int | None:
-    """The number at the end of the name of a log's file; None: there is none."""
+    """Return the number at the end of the name of a log's file; None: there is none."""
     found = re.search(r"(\d+)$", name) if isinstance(name, str) else None
     return int(found[1]) if found is not None else None
 
@@ -145,7 +145,7 @@ def _python_type(kind: pa.DataType) -> Any:
 
 
 def decode_lines(known: Decoding, text: str) -> list[Any] | None:
-    """The envelopes in all lines by one call of the decoder; None: some line must be looked at by itself.
+    """Return the envelopes in all lines by one call of the decoder; None: some line must be looked at by itself.
 
     No value of JSON has `}` and `{` beside each other. So if each line begins and ends with one, none goes on in the
     next, and as many values as lines are one in each.
@@ -179,7 +179,7 @@ def decode(known: Decoding, line: str) -> Any:
 
 @lru_cache(maxsize=64)
 def _schema(text: bytes) -> Mapping[str, list[tuple[str, Any]]] | None:
-    """For the rows of a message, the columns whose values are read by their schema; None: there is no schema."""
+    """Return the columns of a message whose values are read by their schema; None without a schema."""
     schema = msgspec.json.decode(text)
     if schema is None:
         return None
@@ -189,7 +189,7 @@ def _schema(text: bytes) -> Mapping[str, list[tuple[str, Any]]] | None:
 
 
 def _read(envelope: object, schema: Mapping[str, list[tuple[str, Any]]]) -> Any:
-    """The envelope with the values of its rows as their schema says."""
+    """Return the envelope with the values of its rows as their schema says."""
     for side, kinds in schema.items():
         row = getattr(envelope, side)
         if row is None or row is UNSET:
@@ -212,7 +212,7 @@ def is_plain(envelope: Any) -> bool:
 
 
 def envelope_of(known: Decoding, definition: Definition, change: Any) -> Any:
-    """A change that was parsed by itself, as the others are; None: it has columns that are not known."""
+    """Return a change that was parsed by itself, as the others are; None: it has columns that are not known."""
     names = {column.name: f"c{place}" for place, column in enumerate(definition.columns)}
     sides = []
     for row in (change.before, change.after):
@@ -238,7 +238,7 @@ class Columns:
 
 
 def as_columns(known: Decoding, definition: Definition, envelopes: Sequence[object], has_unavailable: bool) -> Columns:
-    """The events of envelopes, in the order of the database's log where all of them tell it."""
+    """Return the events of envelopes, in the order of the database's log where all of them tell it."""
     ordered = in_log_order(envelopes)
     gone = [each.op in DELETES for each in ordered]
     rows = [each.before if is_gone else each.after for is_gone, each in zip(gone, ordered, strict=True)]
@@ -275,7 +275,7 @@ def as_columns(known: Decoding, definition: Definition, envelopes: Sequence[obje
 
 
 def in_log_order(changes: Sequence[Any]) -> list[Any]:
-    """By log position, a snapshot's reads before the changes at their position; as they came where none is told."""
+    """Return the order by log position, a snapshot's reads before changes; the order of arrival without positions."""
     places = _places([each.source for each in changes])
     if places is None:
         return list(changes)
@@ -311,7 +311,7 @@ def _places(sources: Sequence[Any]) -> list[Any] | None:
 def _with_moved(
     known: Decoding, definition: Definition, rows: list[Any], gone: list[bool], ordered: list[Any]
 ) -> tuple[list[Any], list[bool], list[Any], list[bool]]:
-    """With a delete of the old key before each row whose key has changed; and which rows are new to their keys."""
+    """Add a delete of the old key before each row whose key changed; return also which rows are new to their keys."""
     new = [each.op in CREATES for each in ordered]
     if not definition.keys:
         return rows, gone, ordered, [False] * len(rows)

@@ -106,7 +106,7 @@ def _is_file(item: object) -> bool:
 
 
 def find_files(data: Any, storage: Mapping[str, str] | None = None, required: bool = True) -> list[SourceFile]:
-    """The files that a path, an address, a list of those or a glob names; none is an error if `required`.
+    """Return the files that a path, an address, a list of those or a glob names; none is an error if `required`.
 
     Those of a glob are in the order of their names, numbers in them by value.
     """
@@ -125,7 +125,7 @@ READERS = 4
 
 
 def local_name(text: str) -> str:
-    """A path of this machine, which may be written as an address (`file:///...`)."""
+    """Return a path of this machine, which may be written as an address (`file:///...`)."""
     return local_path(text) if "://" in text and is_local(text) else text
 
 
@@ -149,7 +149,8 @@ def _local(text: str) -> list[SourceFile]:
 
 
 def local_file(name: str) -> SourceFile:
-    """A file of this machine, with the digest of what is in it now. One that a link names is the file it leads to."""
+    """Return a file of this machine, with the digest of what is in it now. One that a link names is the file it leads
+    to."""
     path = os.path.realpath(name)
     stamp = None if os.path.isdir(path) else _stamp(path)
     return SourceFile(path, digest_of_file(path), size_of(path), stamp=stamp, named=os.path.abspath(name))
@@ -165,7 +166,7 @@ def _remote(uri: str, storage: Mapping[str, str]) -> list[SourceFile]:
 
 
 def size_of(path: str) -> int:
-    """The bytes of a file, or of a folder that is one dataset."""
+    """Return the bytes of a file, or of a folder that is one dataset."""
     if not os.path.isdir(path):
         return os.path.getsize(path)
     return sum(os.path.getsize(name) for name in glob.glob(f"{path}/**", recursive=True) if os.path.isfile(name))
@@ -178,7 +179,7 @@ Fits = Callable[[Given], None]
 def read_rows(
     file: SourceFile, definition: Definition, fits: Fits = lambda columns: None
 ) -> tuple[Any, list[Quarantined]]:
-    """The rows of a file, and lines that could not be parsed."""
+    """Return the rows of a file, and lines that could not be parsed."""
     ending = _ending(file.path)
     try:
         if ending == ".lance" and file.sent is None:
@@ -242,7 +243,7 @@ def is_lines(file: SourceFile) -> bool:
 
 
 def read_lines(file: SourceFile) -> str:
-    """The text of a file of lines of JSON, or of one array, as lines."""
+    """Return the text of a file of lines of JSON, or of one array, as lines."""
     with opened(file) as path:
         text = _read_text(path, file)
     return as_lines(text, file.path) if _is_array(text) else _whole_lines(text, file.path)
@@ -271,7 +272,7 @@ def _parsed_array(text: str, decoder: msgspec.json.Decoder[Any], name: str | Non
 
 
 def _whole_lines(text: str, name: str) -> str:
-    """The text, unless it ends inside a line: the file was cut off."""
+    """Return the text, unless it ends inside a line: the file was cut off."""
     last = text[text.rfind("\n") + 1 :]
     if last.strip():
         try:
@@ -313,7 +314,7 @@ def json_rows(text: str, definition: Definition, name: str | None = None) -> tup
 
 
 def message_rows(messages: Messages, definition: Definition) -> tuple[list[Any], list[Quarantined]]:
-    """The rows of messages, an object each, with the columns that a topic offers."""
+    """Return the rows of messages, an object each, with the columns that a topic offers."""
     found = _JsonRows(definition)
     found.add_lines(messages.text, messages.offered(definition), messages.shown)
     return found.rows, [*messages.bad, *found.bad]
@@ -355,7 +356,7 @@ class _JsonRows:
 
 
 def _read_csv(path: str, definition: Definition, file: SourceFile) -> tuple[object, list[Quarantined]]:
-    """With a header. Known columns are read as texts and parsed as their types, others as they look."""
+    """Read a CSV file with a header: known columns by their types, others by what their values look like."""
     bad: list[Quarantined] = []
 
     def skip(row: Any) -> Literal["skip"]:

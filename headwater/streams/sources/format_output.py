@@ -84,7 +84,7 @@ class StateNeededError(Exception):
 def completed(
     definition: Definition, taken: Taken, unsent: Mapping[int, Sequence[str]], rows_of: RowsOfKeys | None
 ) -> Taken:
-    """The rows with what they lack; one whose old row is not known goes to the quarantine as `missing_value`.
+    """Return the rows with what they lack; one whose old row is not known goes to the quarantine as `missing_value`.
 
     `unsent`: by the number of a new row, its columns whose values were not sent. A row that the table has at this place
     of the log already, or a later one, was delivered again: it stays as it is.
@@ -155,7 +155,7 @@ def _table(definition: Definition, keys: set[Key]) -> pa.Table:
 
 
 def _with(data: Given, filled: Mapping[int, Row]) -> Given:
-    """The rows with values in place of missing ones."""
+    """Return the rows with values in place of missing ones."""
     columns, present = dict(data.columns), dict(data.present)
     for name in dict.fromkeys(name for row in filled.values() for name in row):
         given = columns.get(name, [None] * data.length)

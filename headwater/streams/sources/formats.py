@@ -79,7 +79,7 @@ def check_snapshot(definition: Definition) -> None:
 
 
 def _marked(rules: Rules, held: State, new: pa.Table, changed: pa.Table) -> pa.Table:
-    """Rows that are as they were, but with cells older than the row: the snapshot has seen all of them."""
+    """Return rows that are as they were, but with cells older than the row: the snapshot has seen all of them."""
     if held.marks is None or not len(held.marks):
         return rules.schema.empty_table()
     keys = [new.column(name) for name in rules.keys]
@@ -110,7 +110,7 @@ def _only(rules: Rules, events: Events) -> Events:
 
 
 def _under(rules: Rules, rows: pa.Table) -> pa.Table:
-    """The state's rows with the columns that the snapshot's contract added or widened."""
+    """Return the state's rows with the columns that the snapshot's contract added or widened."""
     columns: list[Any] = []
     for field in rules.schema:
         if field.name not in rows.schema.names:
@@ -227,7 +227,7 @@ def take_alone(
 
 
 def _as_lines(data: object) -> Any:
-    """Messages as given; of a text of JSON, lines."""
+    """Return messages as given; of a text of JSON, lines."""
     return as_lines(_text(data)) if isinstance(data, (str, bytes, bytearray)) else data
 
 
@@ -238,7 +238,7 @@ def _text(data: str | bytes | bytearray) -> str:
 def _rows(
     definition: Definition, data: object, format: str, options: Mapping[str, object], file: SourceFile | None
 ) -> tuple[Any, list[Quarantined]]:
-    """Rows as given, of a file, or of a text of JSON; and lines that could not be parsed."""
+    """Return rows as given, of a file, or of a text of JSON; and lines that could not be parsed."""
     if file is not None:
         return read_rows(file, definition, lambda columns: check_target(definition, format, options, columns))
     if isinstance(data, Messages):
@@ -259,7 +259,7 @@ def in_batches(stream: HasDefinition, files: Sequence[SourceFile], format: str) 
 
 
 def total(reports: Sequence[LandingReport]) -> LandingReport:
-    """One report of several files."""
+    """Return one report of several files."""
     return LandingReport(
         max(report.position for report in reports),
         sum(report.rows for report in reports),

@@ -44,7 +44,7 @@ def are_few(rows: pa.Table) -> bool:
 
 
 def chunks(reader: pa.RecordBatchReader) -> Iterator[pa.Table]:
-    """The rows of a task, as many at once as go into one file of the log; the next are read meanwhile."""
+    """Yield the rows of a task, as many at once as go into one file of the log; the next are read meanwhile."""
     sizes = chain(repeat(FIRST_ROWS, FIRST_FILES), repeat(FILE_ROWS))
     parts = (_rows(reader, size) for size in sizes)
     with ThreadPoolExecutor(1) as beside:
@@ -73,7 +73,7 @@ def packed(rows: pa.Table) -> Json:
 
 
 def unpacked(parts: Iterable[Mapping[str, Any]]) -> pa.Table | None:
-    """The rows of all tasks, which have the same columns; None: there are none."""
+    """Return the rows of all tasks, which have the same columns; None: there are none."""
     found = [pa.ipc.open_stream(pa.py_buffer(base64.b64decode(part[ROWS]))).read_all() for part in parts]
     rows = pa.concat_tables(found) if found else None
     return rows if rows is not None and rows.num_rows else None

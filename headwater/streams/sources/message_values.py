@@ -218,7 +218,8 @@ READ: dict[str, Callable[[Any, Mapping[str, Any]], Any]] = {
 
 
 def read_value(value: Any, schema: Mapping[str, Any] | None) -> Any:
-    """A value as Python has it. One that is not what its schema says is left as it is, and will not fit its column."""
+    """Return a value as Python has it. One that is not what its schema says is left as it is, and will not fit its
+    column."""
     if value is None or schema is None:
         return value
     read = READ.get(str(schema.get("name")))
@@ -271,7 +272,7 @@ class ValueReader:
     types: frozenset[type]
 
     def __call__(self, value: object) -> Any:
-        """The value; one that is not what its type wants stays, and will not fit its column."""
+        """Return the value in the type of its column. One of another type comes back as it is, and will not fit."""
         if type(value) not in self.types:
             return value
         try:
@@ -286,7 +287,8 @@ def check_unit(unit: str | None) -> None:
 
 
 def with_values(data: Given, definition: Definition, unit: str | None) -> Given:
-    """The same rows, with values as the types of the columns want them; a number is a time only if `unit` is told."""
+    """Return the same rows, with values as the types of the columns want them; a number is a time only if `unit` is
+    told."""
     kinds = {column.name: column.type for column in definition.columns}
     return replace(data, columns={name: _read(values, kinds.get(name), unit) for name, values in data.columns.items()})
 

@@ -68,13 +68,13 @@ def _split(uri: str) -> tuple[str, str]:
 
 
 def _dataset(key: str) -> str:
-    """The name of the file that a key is of: a Lance dataset is one file to us."""
+    """Return the name of the file that a key is of: a Lance dataset is one file to us."""
     head, dot, _ = key.partition(f"{FOLDER}/")
     return head + FOLDER if dot else key
 
 
 def _pattern(text: str) -> str:
-    """A glob as a regular expression: `*` and `?` stay inside a folder, `**` does not."""
+    """Return a glob as a regular expression: `*` and `?` stay inside a folder, `**` does not."""
     found = ""
     for part in re.split(r"(\*\*/|\*\*|\*|\?|\[[^\]]+\])", text):
         known = {"**/": "(?:.*/)?", "**": ".*", "*": "[^/]*", "?": "[^/]"}

@@ -74,7 +74,7 @@ def a_dropped_stream(catalog: Catalog, base: str) -> None:
 
 
 def a_changed_table(catalog: Catalog, base: str) -> Facts:
-    """A table and a transaction that changed its rows, to be undone."""
+    """Return a table and a transaction that changed its rows, to be undone."""
     a_table(catalog, base)
     catalog[f"{base}.t"].append([{"id": 4, "name": "d"}])
     return {"txn": list(catalog.log(catalog.slot - 1))[-1].txn}
@@ -86,7 +86,7 @@ def an_alias(catalog: Catalog, base: str) -> None:
 
 
 def an_identified_part(catalog: Catalog, base: str) -> Facts:
-    """A stream table, and the key of its first partition."""
+    """Return a stream table, and the key of its first partition."""
     a_published_stream(catalog, base)
     return {"key": next(each.key for each in catalog.objects(f"{base}.s") if each.kind == "partition")}
 
@@ -102,17 +102,17 @@ def a_branch(catalog: Catalog, base: str) -> None:
 
 
 def route(kind: str, name: str, tail: str) -> str:
-    """A route of the Lance document about an object below the namespace of the case."""
+    """Return a route of the Lance document about an object below the namespace of the case."""
     return f"/v1/{kind}/{{base}}{'$' if name else ''}{name}/{tail}"
 
 
 def own_route(kind: str, name: str, tail: str) -> str:
-    """A route of ours about such an object."""
+    """Return a route of ours about such an object."""
     return f"/headwater{route(kind, name, tail)}"
 
 
 def picked(field: str) -> Callable[[Any], list[Any]]:
-    """One field of every record of an answer: objects, dictionaries, or a dictionary around a list of them."""
+    """Return one field of every record of an answer: objects, dictionaries, or a dictionary around a list of them."""
 
     def pick(answer: Any) -> list[object]:
         if isinstance(answer, Mapping) and field not in answer:
@@ -185,7 +185,7 @@ class Outcome:
 
 
 def state_of(catalog: Catalog, base: str) -> dict[str, object]:
-    """Every name below a namespace with properties, rows, columns, versions, tags and branches."""
+    """Return every name below a namespace with properties, rows, columns, versions, tags and branches."""
     found: dict[str, object] = {}
     for name in _namespaces(catalog, base):
         found[f"{name.removeprefix(base)}/"] = catalog.namespace_properties(name)
@@ -197,7 +197,7 @@ def state_of(catalog: Catalog, base: str) -> dict[str, object]:
 
 
 def log_of(entries: Sequence[LogEntry], base: str) -> list[object]:
-    """The author and the changes of each transaction, without ids, times and numbers of commits."""
+    """Return the author and the changes of each transaction, without ids, times and numbers of commits."""
     return [
         [
             entry.author,

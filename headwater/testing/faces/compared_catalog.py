@@ -143,7 +143,7 @@ class ComparedCatalog:
         return [json.loads(line) for line in self.audit.read_bytes().splitlines()] if self.audit.exists() else []
 
     def _audited(self, since: int, base: str) -> list[Any]:
-        """The last changing operation that the server noted: operation, objects, caller, allowed, code.
+        """Return the last changing operation that the server noted: operation, objects, caller, allowed, code.
 
         The Python library makes the namespaces above a new one first, so that it may note more than one.
         """
@@ -171,7 +171,7 @@ class _Stay(HTTPRedirectHandler):
 
 
 def filled_in(text: str, facts: Facts) -> str:
-    """A text of a case with `{base}` and the facts of its preparation filled in."""
+    """Return a text of a case with `{base}` and the facts of its preparation filled in."""
     for name, value in facts.items():
         text = text.replace(f"{{{name}}}", value)
     return text
@@ -279,7 +279,7 @@ SERVED = frozenset({"python over a server", "REST", "command line over a server"
 
 
 def doors_of(case: Case) -> list[str]:
-    """The doors that have a verb."""
+    """Return the doors that have a verb."""
     has = {
         "transaction": case.in_transaction,
         "remote transaction": case.in_transaction,

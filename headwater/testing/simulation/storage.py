@@ -101,7 +101,7 @@ class Disk:
                 del self.unsynced[name]
 
     def power_cut(self) -> None:
-        """Every process dies, and of what was not synced, some is as before."""
+        """Kill every process, and lose some of what was not synced."""
         self.cut()
         for key, before in sorted(self.unsynced.items()):
             if self.random.random() < 0.5:
@@ -155,7 +155,7 @@ class SimulatedStore:
         self.put(key, data, PutMode.CREATE)
 
     def put_all(self, items: Sequence[tuple[str, bytes]], durable: bool = True) -> None:
-        """Object stores write side by side, so any part may have landed when the process dies."""
+        """Put objects side by side: any part of them may have landed when the process dies."""
         order = list(items)
         if not self.disk.local:
             self.disk.random.shuffle(order)
@@ -210,7 +210,7 @@ class SimulatedStore:
             self._around("sync", keys[0] if keys else "", effect)
 
     def _around(self, verb: str, key: str, effect: Callable[[], Answer]) -> Answer:
-        """One request: on its way, carried out, answered."""
+        """Return one request: on its way, carried out, answered."""
         disk, process = self.disk, self.process
         if process.dead:
             raise Crash
