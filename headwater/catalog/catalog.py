@@ -316,17 +316,15 @@ class Catalog(ObjectLookup):
     def follow(self, name: Name | None = None, after: int | None = None) -> Iterator[LogEntry]:
         """Iterate over the transactions after a commit (by default the newest) as they are committed, without end.
 
-        `name`: a namespace or table; only changes of it and below it are told. Nothing is left out: continue with
-        `after` the last commit that was handled.
+        `name`: a namespace or table, for changes of it and below it. To go on, pass the last handled commit as `after`.
         """
         below = self._id(name).names if name is not None else ()
         return (entry for page in follow_log(self._transport, after, tuple(below)) for entry in page.entries)
 
     def diff(self, a: Moment, b: Moment) -> Diff:
         """Return the differences between two states: each a commit, a time with a zone or a named snapshot."""
-        difference: Diff = self._transport.call(
-            verbs.DescribeDifference(before=format_moment(a), after=format_moment(b))
-        )
+        request = verbs.DescribeDifference(before=format_moment(a), after=format_moment(b))
+        difference: Diff = self._transport.call(request)
         return difference
 
     def undrop(self, name: Name) -> None:
