@@ -15,7 +15,6 @@ from urllib.parse import SplitResult, parse_qsl, unquote, urlsplit
 import pyarrow as pa
 
 from headwater.errors import InvalidInputError, LanceNamespaceError
-from headwater.imports import when_used
 from headwater.pipeline.facts import ENVELOPE, first_rows, infer_columns
 from headwater.pipeline.live.source_specs import ALIASES, CONNECTORS, POSTGRES
 from headwater.schema_text import parse_type
@@ -24,7 +23,6 @@ from headwater.streams.rows.input_rows import given
 from headwater.streams.sources import postgres
 from headwater.streams.sources.files import find_files, read_lines
 
-databases = when_used("headwater.pipeline.first_database")
 LINES = (".json", ".jsonl", ".ndjson")
 ENDINGS = (*LINES, ".csv", ".parquet", ".arrow")
 HEAD = """# What to take in, and the tables and views it becomes. `headwater run pipeline.toml --check` checks it.
@@ -61,7 +59,7 @@ def first_file(source: str | os.PathLike[str], beside: str | os.PathLike[str]) -
     `source`: the folder, or an address such as `postgres://user@host/database`.
     """
     if "://" in (text := os.fspath(source)):
-        name, section = databases.database_source(text)
+        name, section = database_source(text)
         return HEAD.format(name=name) + str(section) + TAIL.format(table=f"{name}.orders")
     root = Path(text)
     if not root.is_dir():
