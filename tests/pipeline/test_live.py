@@ -278,7 +278,7 @@ def test_into_stands_for_tables_by_name_and_the_file_says_what_they_are() -> Non
 @pytest.mark.parametrize(
     ("given", "said"),
     [
-        ('connector = "postgras"', "'postgras' is no connector. Did you mean 'postgres'"),
+        ('connector = "postgras"', "'postgras' is not a connector. Did you mean 'postgres'"),
         ('password = "secret"', "write the password as a reference"),
         ('options = { "database.ssl.password" = "x" }', "write database.ssl.password as a reference"),
         ('options = { "snapshot.mode" = "never", "name" = "x" }', "name is given by Headwater"),

@@ -31,6 +31,7 @@ LAYERS = (
         "decoding",
         "store",
         "turns",
+        "weak_methods",
         "retry",
         "weak_methods",
         "references",
