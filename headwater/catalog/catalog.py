@@ -22,6 +22,7 @@ from headwater.catalog.transport import (
     ObjectLookup,
     Remote,
     Transport,
+    branches,
     follow_log,
     read_log,
     transport_of,
@@ -416,17 +417,7 @@ class Catalog(ObjectLookup):
 
     def tree(self) -> str:
         """Return the catalog as a drawing of namespaces and tables."""
-        return "\n".join([".", *self._branches(ObjectId(), "")])
-
-    def _branches(self, parent: ObjectId, indent: str) -> Iterator[str]:
-        folders = self.namespaces(parent.names)
-        tables = self.tables(parent.names)
-        for position, name in enumerate((*folders, *tables), start=1):
-            last = position == len(folders) + len(tables)
-            is_folder = position <= len(folders)
-            yield f"{indent}{'└── ' if last else '├── '}{name}{'/' if is_folder else ''}"
-            if is_folder:
-                yield from self._branches(parent.child(name), indent + ("    " if last else "│   "))
+        return "\n".join([".", *branches(self, ObjectId(), "")])
 
     def _all_tables(self, parent: ObjectId) -> Iterator[ObjectId]:
         for name in self.tables(parent.names):

@@ -31,7 +31,6 @@ LAYERS = (
         "decoding",
         "store",
         "turns",
-        "weak_methods",
         "retry",
         "weak_methods",
         "references",
