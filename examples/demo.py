@@ -194,8 +194,9 @@ def search(lake: Catalog) -> None:
 PAGE = "t/mart/spend?view=lineage"
 """The page to look at first: where the spending of each customer comes from."""
 SERVE = """
-A page to look at: http://127.0.0.1:8080/{page}
+Serve the catalog:
     {headwater} serve {folder}/lake
+and look at http://127.0.0.1:8080/{page}
 """
 NEXT = """
 Three things to try:
@@ -259,7 +260,7 @@ def main(given: str | None = None) -> Catalog:
 
 
 def tour(folder: Path, say: Progress, spark: Any) -> Catalog:
-    say(f"A shop in {folder}: a pipeline file, and Debezium files as a database's log would give them")
+    say(f"A shop in {folder}: a pipeline file, and Debezium files such as a database's log gives")
     for name in ("pipeline.toml", "features.py"):
         shutil.copy(SHOP / name, folder / name)
     shop = Shop(folder)
@@ -270,7 +271,7 @@ def tour(folder: Path, say: Progress, spark: Any) -> Catalog:
     run(folder, spark)
     lake = Catalog(str(folder / "lake"))
     first = lake.slot
-    say("Orders are paid, deleted and added, two events come late, a product gets another text: that is all it takes")
+    say("Orders are paid, deleted and added, two events come late, a product gets a new text: a run takes only these")
     shop.write("orders/0002.json", shop.later_orders())
     shop.write("products/0002.json", [{"sku": "P0001", "title": "brass lamp", "text": "reading light, made to last"}])
     run(folder, spark)
@@ -293,7 +294,7 @@ def tour(folder: Path, say: Progress, spark: Any) -> Catalog:
     for when, then in (("then", lake.at(first)), ("now", lake)):
         paid = then["raw.orders"].to_arrow(columns=["id"], filter="status = 'paid'").num_rows
         print(f"    {when}: {len(then['raw.orders']):,} orders, {paid:,} of them paid")
-    say("A wrong file is taken, and undone: nothing of it is left")
+    say("A wrong file is loaded, and undone: no row of it is left")
     rows = [{**row, "status": "wrong"} for row in itertools.islice(shop.orders.values(), 1_000, 3_000)]
     late = (START + timedelta(days=22)).isoformat()
     wrong = shop.write("orders/0003.json", [shop.event("u", None, {**row, "updated_at": late}) for row in rows])

@@ -406,7 +406,7 @@ def find_class(impl: str) -> type[LanceNamespace]:
     except (ImportError, AttributeError):
         raise InvalidInputError(f"There is no class {name} in the module {module}.") from None
     if not (inspect.isclass(found) and issubclass(found, LanceNamespace)):
-        raise InvalidInputError(f"{impl} is no implementation of lance_namespace.LanceNamespace.")
+        raise InvalidInputError(f"{impl} is not an implementation of lance_namespace.LanceNamespace.")
     return found
 
 
@@ -425,7 +425,7 @@ def _path(impl: str) -> str:
         )
     known = ", ".join(("metastore", "dir", "rest", *IMPLS_NAMES))
     raise InvalidInputError(
-        f"{impl[:80]!r} is no kind of catalog: use {known}, or the class of a back end, such as package.module.Class."
+        f"{impl[:80]!r} is not a kind of catalog: use {known}, or the class of a back end, as package.module.Class."
     )
 
 

@@ -21,7 +21,7 @@ from typing import Any, TypeVar
 import pyarrow as pa
 
 from headwater.errors import InvalidInputError, LanceNamespaceError, NamespaceNotFoundError, TableNotFoundError
-from headwater.wording import MEANT, closest
+from headwater.wording import MEANT, closest, suggests
 
 Kind = TypeVar("Kind", bound=type)
 Near = Callable[[Any, Any], str | None]
@@ -90,6 +90,8 @@ def _with_hint(kind: type[LanceNamespaceError]) -> Any:
 
     def text(self: Any) -> str:
         plain = kind.__str__(self)
+        if suggests(plain):
+            return plain
         try:
             near = self.meant()
         except LanceNamespaceError:
@@ -112,7 +114,7 @@ def _checking(function: Callable[..., object]) -> Callable[..., object]:
         for name, value in (*zip(names, args, strict=False), *options.items()):
             test = tests.get(name)
             if test is not None and not test[0](value):
-                raise InvalidInputError(f"{function.__name__}: {name} is {test[1]}, not {_shown(value)}.")
+                raise InvalidInputError(f"{function.__name__}: {name} must be {test[1]}, not {_shown(value)}.")
         return function(self, *args, **options)
 
     return call
@@ -131,7 +133,7 @@ def _tests(function: Callable[..., object], names: list[str]) -> dict[str, tuple
         if test is not None:
             found[name] = (
                 test,
-                str(text).replace("Any", "any").replace("object", "any").replace(" | None", ", or nothing"),
+                str(text).replace("Any", "any").replace("object", "any").replace(" | None", " or None"),
             )
     return found
 

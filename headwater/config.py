@@ -128,7 +128,7 @@ def resolve(target: Target | None = None, properties: Mapping[str, object] | Non
 
 
 def _is_of_others(key: str) -> bool:
-    """Return True for a key of a profile that is no property of its catalog: a server's, or an engine's."""
+    """Return True for a key of a profile that is not a property of its catalog: a server's, or an engine's."""
     return key in SERVER_KEYS or key in ENGINE_KEYS or key.startswith(SPARK_PREFIX)
 
 
@@ -394,7 +394,7 @@ def _find_file() -> Path | None:
     named = os.environ.get(CONFIG_VARIABLE)
     if named:
         if not Path(named).is_file():
-            raise InvalidInputError(f"{CONFIG_VARIABLE} names {named!r}, which is no file.")
+            raise InvalidInputError(f"{CONFIG_VARIABLE} names {named!r}, which is not a file.")
         return Path(named)
     places = (Path.cwd() / CONFIG_FILE, Path.home() / ".config" / "headwater" / CONFIG_FILE)
     return next((place for place in places if place.is_file()), None)

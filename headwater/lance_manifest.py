@@ -41,13 +41,13 @@ COMMENT = "comment"
 _COLUMN_NAME, _COLUMN_METADATA = 2, 10
 
 
-_APPEND, _DELETE, _OVERWRITE, _INDEX, _UPDATE = 100, 101, 102, 103, 108
+_APPEND, _DELETE, _OVERWRITE, _INDEX, _UPDATE, _COLUMNS = 100, 101, 102, 103, 108, (105, 109)
+_COUNTED = (_DELETE, _UPDATE, *_COLUMNS)
+"""Operations whose rows or columns are counted against the version before."""
 _OTHERS = {
     104: "compact",
-    105: "change columns of",
     106: "restore an earlier version of",
     107: "reserve fragments of",
-    109: "change columns of",
     110: "configure",
     111: "replace data files of",
     112: "move the write-ahead log of",
@@ -58,7 +58,7 @@ _DATA_FILE, _DELETION_FILE, _DELETED_ROWS = 2, 3, 4
 CHANGE = "headwater.change"
 """The metadata of a version in an answer that says the change that made it, beside the metadata of its client."""
 MAX_TOLD, MAX_NAMED = 80, 3
-"""Characters of a client's text, and names of indices, in the words for a change."""
+"""Characters of a client's text, and names of indices or columns, in the words for a change."""
 
 
 @dataclass(frozen=True)
@@ -112,42 +112,79 @@ def committed_ms(data: bytes) -> int | None:
         return None
 
 
-def change_made(data: bytes, table: str) -> tuple[str | None, str | None]:
+def needs_before(data: bytes) -> bool:
+    """Return True if the words for a change say more with the manifest of the version before."""
+    try:
+        return _operation(data)[0] in _COUNTED
+    except ValueError:
+        return False
+
+
+def change_made(data: bytes, table: str, before: bytes | None = None) -> tuple[str | None, str | None]:
     """Return the change that made a version in words, such as `append 3 rows`, and with the name of its table.
+
 
     In the first is no name and no predicate: whoever may list versions may read it.
     None if the manifest does not hold its transaction, or one of an unknown kind.
+    `before`: the manifest of the version before, if it is known. It tells how many rows were deleted and which columns
+    were added.
     """
     try:
-        found = pick(manifest_message(data), TRANSACTION_SECTION)
-        fields = parse(section(data, as_number(found[-1]))) if found else ()
-        kind, message = next(((kind, as_bytes(value)) for kind, value, _ in fields if kind >= _APPEND), (0, b""))
-        return _operation_words(kind, message, ""), _operation_words(kind, message, table)
+        kind, message = _operation(data)
+        return _operation_words(kind, message, "", data, before), _operation_words(kind, message, table, data, before)
     except ValueError:
         return None, None
 
 
-def _operation_words(kind: int, message: bytes, table: str) -> str | None:
-    of, to = (f" {word} {table}" if table else "" for word in ("of", "to"))
+def _operation(data: bytes) -> tuple[int, bytes]:
+    """Return the kind and the message of the operation that made a version; zero if the manifest does not hold it."""
+    found = pick(manifest_message(data), TRANSACTION_SECTION)
+    fields = parse(section(data, as_number(found[-1]))) if found else ()
+    return next(((kind, as_bytes(value)) for kind, value, _ in fields if kind >= _APPEND), (0, b""))
+
+
+def _operation_words(kind: int, message: bytes, table: str, data: bytes, before: bytes | None) -> str | None:
+    of, to, from_ = (f" {word} {table}" if table else "" for word in ("of", "to", "from"))
     if kind == _APPEND:
         return f"append {_rows(message, 1)}{to}"
     if kind == _OVERWRITE:
-        return f"overwrite{f' {table}' if table else ''} with {_rows(message, 1)}"
+        verb = "create" if [as_number(each) for each in pick(manifest_message(data), VERSION)] == [1] else "overwrite"
+        return f"{verb}{f' {table}' if table else ''} with {_rows(message, 1)}"
     if kind == _UPDATE:
-        return f"change {_rows(message, 3)}{of}"
-    if kind == _DELETE and not table:
-        return "delete rows"
+        more = 0 if before is None else _live(data) - _live(before)
+        told = f" ({many(abs(more), 'row')} {'more' if more > 0 else 'fewer'})" if more else ""
+        return f"change {_rows(message, 3)}{of}{told}"
     if kind == _DELETE:
+        rows = "rows" if before is None else many(_live(before) - _live(data), "row")
         predicate = next((as_bytes(value).decode() for value in pick(message, _PREDICATE)), "")
-        return f"delete from {table}{f' where {_short(predicate)}' if predicate else ''}"
+        return f"delete {rows}{from_}{f' where {_short(predicate)}' if table and predicate else ''}"
+    if kind in _COLUMNS:
+        return _column_words(data, before, to, from_, of)
     if kind == _INDEX:
         made, gone = ({_text(as_bytes(value), INDEX_NAME) for value in pick(message, field)} for field in (1, 2))
         verb = "create" if made - gone else "update" if made else "drop"
-        names = [_short(name) for name in sorted(made - gone or made or gone)[:MAX_NAMED]]
-        return f"{verb} index {', '.join(names)}{of}"
+        return f"{verb} index {_named(made - gone or made or gone)}{of}"
     if kind in _OTHERS:
         return f"{_OTHERS[kind]} {table}" if table else _OTHERS[kind].removesuffix(" of")
     return None
+
+
+def _column_words(data: bytes, before: bytes | None, to: str, from_: str, of: str) -> str:
+    old, new = ({} if each is None else columns_of(each) for each in (before, data))
+    added, dropped = new.keys() - old.keys(), old.keys() - new.keys()
+    if before is None or bool(added) == bool(dropped):
+        return f"change columns{of}"
+    noun = "column" if len(added or dropped) == 1 else "columns"
+    return f"add {noun} {_named(added)}{to}" if added else f"drop {noun} {_named(dropped)}{from_}"
+
+
+def _named(names: Iterable[str]) -> str:
+    return ", ".join(_short(name) for name in sorted(names)[:MAX_NAMED])
+
+
+def _live(data: bytes) -> int:
+    """Return the number of rows of a version that are not deleted."""
+    return sum(each.rows - each.deleted for each in fragments_of(data))
 
 
 def _rows(message: bytes, fragments: int) -> str:

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import base64
 import dataclasses
-from collections.abc import Iterable, Mapping, Sequence
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 from itertools import islice
 from typing import Any, TypeVar
@@ -43,8 +44,14 @@ RECORDS = (
     ("headwater.pipeline.running", "Run"),
     ("headwater.pipeline.jobs", "Report"),
     ("headwater.streams.log.landing", "LandingReport"),
+    ("headwater.verbs.object_verbs", "DescribedObject"),
 )
 """The classes of values that the extension shows as HTML."""
+FIELDS = {
+    "HistoryEntry": ("slot", "time", "change", "version", "position", "author", "message"),
+    "LogEntry": ("slot", "time", "author", "message", "changes"),
+}
+"""The fields that people read of records with many, by the name of the class."""
 BOX_WIDTH, BOX_HEIGHT, GAP = 200, 28, 12
 Item = TypeVar("Item")
 
@@ -58,6 +65,23 @@ class ShownList(list[Item]):
 
     def _repr_html_(self) -> str:
         return records(self.title, self)
+
+
+class ShownIterator(Iterator[Item]):
+    """An iterator over what `read` yields. A notebook shows the newest items, which it reads for itself."""
+
+    def __init__(self, read: Callable[[], Iterator[Item]], title: str) -> None:
+        self._read, self._items = read, read()
+        self.title = title
+
+    def __next__(self) -> Item:
+        return next(self._items)
+
+    def __repr__(self) -> str:
+        return f"<{self.title}, to iterate over>"
+
+    def _repr_html_(self) -> str:
+        return records(self.title, deque(self._read(), MAX_ROWS))
 
 
 class ShownLineage(dict[str, Any]):
@@ -110,8 +134,9 @@ def stream(shown: Any) -> str:
 # Values: pure
 
 
-def records(title: str, items: Sequence[object]) -> str:
+def records(title: str, found: Iterable[object]) -> str:
     """Return records of one class as a table, newest entries of long lists only."""
+    items = list(found)
     if not items:
         return _framed(title, _note("There is none."))
     names = [name for name in _names(items[0]) if any(_has_value(getattr(item, name)) for item in items)]
@@ -214,7 +239,7 @@ def _shown(value: object) -> Any:
 
 def _names(item: object) -> tuple[str, ...]:
     if isinstance(item, msgspec.Struct):
-        return item.__struct_fields__
+        return FIELDS.get(type(item).__name__, item.__struct_fields__)
     return tuple(each.name for each in dataclasses.fields(item)) if dataclasses.is_dataclass(item) else ()
 
 

@@ -59,9 +59,9 @@ def check_webhook(webhook: Webhook, name: str, secret_name: str) -> None:
     try:
         host, _ = _place(webhook.to)
     except ValueError as error:
-        raise InvalidInputError(f"{name} is no address: {error}.") from None
+        raise InvalidInputError(f"{name} is not an address: {error}.") from None
     if not host:
-        raise InvalidInputError(f"{name} is no address: it names no host.")
+        raise InvalidInputError(f"{name} is not an address: it names no host.")
 
 
 def check_secret(secret: str, name: str) -> None:

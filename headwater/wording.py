@@ -35,6 +35,11 @@ def did_you_mean(word: str, known: Iterable[str]) -> str:
     return "" if near is None else f" {MEANT} {near!r}?"
 
 
+def suggests(message: object) -> bool:
+    """Return True if a message already ends with the name that was meant, as a server's answers do."""
+    return f" {MEANT} " in str(message)
+
+
 def closest_path(asked: Sequence[str], children: Callable[[tuple[str, ...]], Iterable[str]]) -> tuple[str, ...] | None:
     """Return a path of names with its first wrong one replaced by the closest; None if none is like it.
 

@@ -31,7 +31,7 @@ from headwater.imports import warm
 from headwater.names import format_name, parse_name
 from headwater.pipeline.lineage import downstream, upstream
 from headwater.sql import embedded as queries
-from headwater.wording import MEANT
+from headwater.wording import MEANT, suggests
 
 Asked = dict[str, Any]
 Method = Callable[["CatalogTools", Asked, Any], str]
@@ -47,7 +47,7 @@ def _helpful(method: Method) -> Method:
             return method(self, arguments, body)
         except LanceNamespaceError as error:
             name = arguments.get("table") or arguments.get("name") or arguments.get("namespace")
-            if int(error.code) not in NAMES or not name:
+            if int(error.code) not in NAMES or not name or suggests(error):
                 raise
             near = near_name(self._target, parse_name(name))
             hint = f"{MEANT} {near}?" if near else "`list` tells the names that there are."
@@ -190,7 +190,9 @@ def _following(found: Iterator[Asked], after: str) -> Iterator[Asked]:
         if item["name"] == after:
             yield from found
             return
-    raise InvalidInputError(f"{after[:200]!r}, the name in `after`, is not in this list (any more): begin it anew.")
+    raise InvalidInputError(
+        f"{after[:200]!r}, the name in `after`, is not in this list any more: start again without it."
+    )
 
 
 def _rows(table: pa.Table, short: bool = True) -> Iterator[dict[str, object]]:

@@ -14,7 +14,7 @@ from lance_namespace import LanceNamespace
 from headwater import notebook
 from headwater.arguments import check_options, checked, suggesting
 from headwater.catalog.table import CatalogTable
-from headwater.catalog.table_parts import near_name, new_rows
+from headwater.catalog.table_parts import near_name, new_rows, with_progress
 from headwater.catalog.transactions import MAX_RUNS, Batch, CatalogTransaction, run
 from headwater.catalog.transport import (
     Moment,
@@ -22,6 +22,7 @@ from headwater.catalog.transport import (
     ObjectLookup,
     Remote,
     Transport,
+    branches,
     follow_log,
     read_log,
     transport_of,
@@ -35,7 +36,7 @@ from headwater.namespace.abilities import abilities_of, write_rows
 from headwater.namespace.mirror import MirrorState
 from headwater.namespace.requests import build, format_moment
 from headwater.namespace.versions import VersionProblem
-from headwater.notebook import ShownList
+from headwater.notebook import ShownIterator, ShownList
 from headwater.paging import all_pages
 from headwater.sql import embedded as queries
 from headwater.streams.definition import define
@@ -197,7 +198,7 @@ class Catalog(ObjectLookup):
         `mode`: create, exist_ok or overwrite.
         `schema`: an Arrow schema, a mapping from names to types, or a text such as `id BIGINT NOT NULL, v vector(4)`.
         """
-        rows = new_rows(data, schema)
+        rows = with_progress(new_rows(data, schema), f"create_table {name}")
         id = self._with_namespace(name)
         request = build(api.CreateTableRequest, id=list(id.names), mode=mode, properties=dict(properties or {}) or None)
         write_rows(self._made, "create_table", request, rows)
@@ -218,13 +219,8 @@ class Catalog(ObjectLookup):
     ) -> CatalogTable:
         """Register an existing Lance dataset inside the root under a name. No data moves."""
         id = self._with_namespace(name)
-        request = build(
-            api.RegisterTableRequest,
-            id=list(id.names),
-            location=location,
-            mode=mode,
-            properties=dict(properties or {}) or None,
-        )
+        given = dict(properties or {}) or None
+        request = build(api.RegisterTableRequest, id=list(id.names), location=location, mode=mode, properties=given)
         self._made.register_table(request)
         return CatalogTable(self.namespace, id)
 
@@ -234,16 +230,19 @@ class Catalog(ObjectLookup):
         return str(answer.location)
 
     def rename_table(self, name: Name, new: Name) -> None:
-        """Rename a table, or move it to another namespace. No data moves."""
-        id, to = self._id(name), self._id(new)
+        """Rename a table, or move it to another namespace, which is created if it is missing. No data moves."""
+        id = self._id(name)
+        to = self._renamed(id, new, lambda: name in self)
         request = build(
             api.RenameTableRequest, id=list(id.names), new_table_name=to.name, new_namespace_id=list(to.parent.names)
         )
         self._there.rename_table(request)
 
     def rename_namespace(self, name: Name, new: Name) -> None:
-        """Rename or move a namespace with all below it. No data moves."""
-        self._transport.call(verbs.RenameNamespace(id=self._id(name).names, new_id=self._list(new)))
+        """Rename or move a namespace with all below it. No data moves. Missing namespaces above it are created."""
+        id = self._id(name)
+        to = self._renamed(id, new, lambda: self.namespace_properties(name) is not None)
+        self._transport.call(verbs.RenameNamespace(id=id.names, new_id=list(to.names)))
 
     def drop_table(self, name: Name) -> None:
         """Drop a table. A metastore catalog can `undrop` it."""
@@ -311,7 +310,8 @@ class Catalog(ObjectLookup):
 
     def log(self, after: int | None = None, wait: float = 0) -> Iterator[LogEntry]:
         """Iterate over the transactions after a commit, in order. `wait`: seconds that a server waits for the first."""
-        return read_log(self._transport, after, wait)
+        transport = self._transport
+        return ShownIterator(lambda: read_log(transport, after, wait), "Newest commits of the log")
 
     def follow(self, name: Name | None = None, after: int | None = None) -> Iterator[LogEntry]:
         """Iterate over the transactions after a commit (by default the newest) as they are committed, without end.
@@ -416,16 +416,7 @@ class Catalog(ObjectLookup):
 
     def tree(self) -> str:
         """Return the catalog as a drawing of namespaces and tables."""
-        return "\n".join([".", *self._branches(ObjectId(), "")])
-
-    def _branches(self, parent: ObjectId, indent: str) -> Iterator[str]:
-        folders = self.namespaces(parent.names)
-        names = [*folders, *self.tables(parent.names)]
-        for place, name in enumerate(names, start=1):
-            last, is_folder = place == len(names), place <= len(folders)
-            yield f"{indent}{'└── ' if last else '├── '}{name}{'/' if is_folder else ''}"
-            if is_folder:
-                yield from self._branches(parent.child(name), indent + ("    " if last else "│   "))
+        return "\n".join([".", *branches(self, ObjectId(), "")])
 
     def _all_tables(self, parent: ObjectId) -> Iterator[ObjectId]:
         for name in self.tables(parent.names):
@@ -442,6 +433,12 @@ class Catalog(ObjectLookup):
             except LanceNamespaceError:
                 self.create_namespace(id.parent.names, exist_ok=True)
         return id
+
+    def _renamed(self, id: ObjectId, new: Name, is_there: Callable[[], bool]) -> ObjectId:
+        """Return the new id of an object. If it exists and moves, create the namespaces above the new name."""
+        to = self._id(new)
+        is_moved = to.parent != id.parent and to.names[: id.level] != id.names
+        return self._with_namespace(new) if is_moved and is_there() else to
 
     def _id(self, name: Name) -> ObjectId:
         return ObjectId(parse_name(name, self._delimiter)) if isinstance(name, str) else object_id(name)

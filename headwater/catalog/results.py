@@ -28,6 +28,9 @@ class TableVersion:
     time: datetime | None
     change: str | None = None
 
+    def __repr__(self) -> str:
+        return f"TableVersion({self.version}, '{self.time:%Y-%m-%d %H:%M:%S}', {self.change!r})"
+
 
 @dataclass(frozen=True)
 class WriteResult:

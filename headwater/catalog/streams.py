@@ -28,7 +28,8 @@ class CatalogStream(StreamTable):
         self.id = id
 
     def __repr__(self) -> str:
-        return f"CatalogStream({self.name!r})"
+        past = self.namespace.abilities().past
+        return f"CatalogStream({self.name!r}{'' if past is None else f', at {past}'})"
 
     def _repr_html_(self) -> str:
         return notebook.stream(self)

@@ -72,7 +72,8 @@ class CatalogTable(Frames):
     def __repr__(self) -> str:
         pinned = "" if self.version is None else f", version={self.version}"
         branch = "" if self.branch is None else f", branch={self.branch!r}"
-        return f"CatalogTable({self.name!r}{pinned}{branch})"
+        past = abilities_of(self.namespace).past
+        return f"CatalogTable({self.name!r}{pinned}{branch}{'' if past is None else f', at {past}'})"
 
     def _repr_html_(self) -> str:
         return notebook.table(self)
@@ -340,8 +341,10 @@ class CatalogTable(Frames):
         request = parse_request(api.AlterTableAddColumnsRequest, asked)
         self.namespace.alter_table_add_columns(request)
 
-    def drop_columns(self, *names: str) -> None:
-        request = build(api.AlterTableDropColumnsRequest, columns=list(names), **self._now("drop columns of"))
+    def drop_columns(self, *names: str | Sequence[str]) -> None:
+        """Drop columns, given one by one or as a list."""
+        columns = [name for each in names for name in ([each] if isinstance(each, str) else each)]
+        request = build(api.AlterTableDropColumnsRequest, columns=columns, **self._now("drop columns of"))
         self.namespace.alter_table_drop_columns(request)
 
     def rename_columns(self, names: Mapping[str, str]) -> None:
@@ -383,7 +386,7 @@ class CatalogTable(Frames):
         try:
             time = datetime.fromisoformat(told) if isinstance(told, str) else told
         except ValueError:
-            raise InvalidInputError(f"{str(told)[:80]!r} is no time: write 2026-01-31T12:00:00Z.") from None
+            raise InvalidInputError(f"{str(told)[:80]!r} is not a time: write 2026-01-31T12:00:00Z.") from None
         if time.tzinfo is None:
             raise InvalidInputError("A time to read at needs a time zone: use datetime.now(UTC) or the like.")
         found = [item.version for item in self.versions() if item.time is not None and item.time <= time]

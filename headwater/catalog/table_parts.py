@@ -10,6 +10,8 @@ from __future__ import annotations
 import functools
 import glob
 import os
+import sys
+import time
 from abc import abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, MutableMapping, Sequence
 from itertools import chain
@@ -54,7 +56,7 @@ from headwater.verbs.table_versions import (
     definition_fields,
     make_version,
 )
-from headwater.wording import closest_path, did_you_mean
+from headwater.wording import closest_path, did_you_mean, many
 
 
 class Tags(MutableMapping[str, int]):
@@ -345,6 +347,8 @@ def index_type_of(kind: pa.DataType) -> str:
 JSON_LINES = (".jsonl", ".ndjson", ".json")
 ARROW = (".arrow", ".arrows", ".ipc", ".feather")
 PARQUET, ORC, CSV, LANCE = ".parquet", ".orc", ".csv", ".lance"
+QUIET_SECONDS, EVERY_SECONDS = 2.0, 0.5
+"""A load shows its progress after some seconds, and then so often."""
 ENDINGS = (PARQUET, *ARROW, ORC, CSV, *JSON_LINES, LANCE)
 
 
@@ -394,6 +398,31 @@ def read_file(name: str, types: Mapping[str, Any] | None = None) -> pa.RecordBat
     if ending in ARROW:
         return read_arrow_path(name)
     raise InvalidInputError(f"{name!r} cannot be read: a file is read by its ending, {', '.join(ENDINGS)}.")
+
+
+def with_progress(rows: pa.RecordBatchReader, what: str) -> pa.RecordBatchReader:
+    """Return the same rows. On a terminal and in a notebook, a long load shows how many rows it has read.
+
+    One line of stderr is rewritten: notebooks show that as terminals do, without widgets.
+    """
+    if not sys.stderr.isatty() and "ipykernel" not in sys.modules:
+        return rows
+    return pa.RecordBatchReader.from_batches(rows.schema, _counted(rows, what))
+
+
+def _counted(rows: pa.RecordBatchReader, what: str) -> Iterator[pa.RecordBatch]:
+    begun = shown = time.monotonic()
+    count, line = 0, ""
+    try:
+        for batch in rows:
+            yield batch
+            count, now = count + batch.num_rows, time.monotonic()
+            if now - begun >= QUIET_SECONDS and now - shown >= EVERY_SECONDS:
+                line, shown = f"{what}: {many(count, 'row')} read in {now - begun:.0f} s", now
+                print(f"\r{line}", end="", file=sys.stderr, flush=True)
+    finally:
+        if line:
+            print(f"\r{' ' * len(line)}\r", end="", file=sys.stderr, flush=True)
 
 
 def _joined(readers: Sequence[pa.RecordBatchReader]) -> pa.RecordBatchReader:

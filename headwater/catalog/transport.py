@@ -227,3 +227,14 @@ class ObjectLookup(ABC):
         raise InvalidInputError(
             f"An alias stands beside the name it is for: {other} is in another namespace than {name}."
         )
+
+
+def branches(catalog: Any, parent: ObjectId, indent: str) -> Iterator[str]:
+    """Yield the lines that draw what a namespace of a catalog holds, namespaces first."""
+    folders, tables = catalog.namespaces(parent.names), catalog.tables(parent.names)
+    for position, name in enumerate((*folders, *tables), start=1):
+        last = position == len(folders) + len(tables)
+        is_folder = position <= len(folders)
+        yield f"{indent}{'└── ' if last else '├── '}{name}{'/' if is_folder else ''}"
+        if is_folder:
+            yield from branches(catalog, parent.child(name), indent + ("    " if last else "│   "))

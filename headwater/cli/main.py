@@ -26,7 +26,7 @@ from headwater.config import default_target, profile_names
 from headwater.errors import ERRORS, ErrorCode, LanceNamespaceError
 from headwater.imports import import_little
 from headwater.names import format_name, parse_name
-from headwater.wording import MEANT
+from headwater.wording import MEANT, suggests
 
 INTERNAL_EXIT = 1
 MALFORMED_EXIT = 2
@@ -83,7 +83,7 @@ def runner(name: str) -> Callable[[argparse.Namespace], int | None]:
 
 def meant(args: argparse.Namespace, error: LanceNamespaceError) -> str:
     """The message, with the nearest right name where a wrong one was given."""
-    knows = getattr(error, "meant", None) is not None  # the library may know it already
+    knows = getattr(error, "meant", None) is not None or suggests(error)  # the library or a server found it
     near = None if knows else nearest(args, error)
     return f"{error} {MEANT} {near}?" if near else str(error)
 

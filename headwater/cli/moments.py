@@ -14,7 +14,7 @@ from headwater.cli.target import at
 from headwater.errors import InvalidInputError, TableTagNotFoundError, TransactionNotFoundError
 from headwater.imports import when_used
 from headwater.metastore import Diff, LogChange, LogEntry, Object
-from headwater.metastore.records.objects import summarized, summary_of, words_of
+from headwater.metastore.records.objects import HistoryEntry, summarized, words_of
 from headwater.metastore.records.serving_copy import LANCE_FORMAT
 from headwater.names import format_name
 from headwater.wording import many
@@ -41,22 +41,33 @@ def versions(args: argparse.Namespace) -> int:
 
 
 def history(args: argparse.Namespace) -> int:
-    found = args.target.past("history").history(list(args.name_of(args.name)))
+    asked = list(args.name_of(args.name))
+    found = args.target.past("history").history(asked)
+    is_short = is_terminal() and not args.json
     records = (
         {
             "slot": entry.slot,
             "time": entry.time,
-            "operation": f"{entry.operation} {entry.kind}" if args.json else summary_of(entry),
-            "name": format_name(entry.path),
+            "operation": f"{entry.operation} {entry.kind}" if args.json else entry.summary,
+            **({"change": entry.change, "position": entry.position} if args.json else {}),
+            "name": None if is_short and list(entry.path) == asked else format_name(entry.path),
             "id": list(entry.path),
             "version": entry.version,
             "author": entry.author,
-            "message": entry.message,
+            "message": None if is_short and _says_no_more(entry) else entry.message,
         }
         for entry in _newest(found, args.limit)
     )
-    show_records(records, args.json)
+    show_records(records, args.json, wrapped=("operation", "message"))
     return 0
+
+
+def _says_no_more(entry: HistoryEntry) -> bool:
+    """Return True if a message only joins the operation, the name and the version of an entry."""
+    told, name = entry.summary, format_name(entry.path)
+    known = {f"{told}{word} {name}" for word in ("", " to", " into", " of", " from")}
+    known.add(f"publish {name} ({told.removeprefix('publish ')}, version {entry.version})")
+    return entry.message in known or entry.message.removesuffix(f" (version {entry.version})") in known
 
 
 def _newest(found: Sequence[object], limit: int | None) -> Sequence[Any]:
@@ -65,21 +76,30 @@ def _newest(found: Sequence[object], limit: int | None) -> Sequence[Any]:
 
 def log(args: argparse.Namespace) -> int:
     entries = list(args.target.past("log").log(args.after))
-    show_records((entry_record(entry, args.json) for entry in _newest(entries, args.limit)), args.json)
+    show_records(
+        (entry_record(entry, args.json) for entry in _newest(entries, args.limit)), args.json, wrapped=("message",)
+    )
     return 0
 
 
 def entry_record(entry: LogEntry, as_json: bool) -> dict[str, object]:
-    """Return a transaction as a record: with all its changes as JSON, or in words."""
+    """Return a transaction as a record: with all its changes as JSON, or in words.
+
+    On a terminal the message stands for a single change, and several changes follow it.
+    """
     texts = [_words(change) for change in summarized(entry.changes)]
-    shown = texts if not is_terminal() else [*texts[:SHOWN_CHANGES], *(["..."] if len(texts) > SHOWN_CHANGES else [])]
+    if is_terminal() and not as_json:
+        shown = [*texts[:SHOWN_CHANGES], *(["..."] if len(texts) > SHOWN_CHANGES else [])]
+        several = "; ".join(shown) if len(texts) > 1 or not entry.message else ""
+        message = ": ".join(filter(None, (entry.message, several)))
+        return {"slot": entry.slot, "time": entry.time, "author": entry.author, "message": message}
     return {
         "slot": entry.slot,
         "time": entry.time,
         **({"txn": entry.txn} if as_json else {}),
         "author": entry.author,
         "message": entry.message,
-        "changes": [_change(change) for change in entry.changes] if as_json else "; ".join(shown),
+        "changes": [_change(change) for change in entry.changes] if as_json else "; ".join(texts),
     }
 
 

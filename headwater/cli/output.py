@@ -85,15 +85,20 @@ def show(response: object, as_json: bool) -> None:
         print(line)
 
 
-def show_records(records: Iterable[Mapping[str, object]], as_json: bool, empty: str = "") -> None:
-    """Print a list: one JSON object a line, or a table. What `empty` says is no result."""
+def show_records(
+    records: Iterable[Mapping[str, object]], as_json: bool, empty: str = "", wrapped: Sequence[str] = ()
+) -> None:
+    """Print a list: one JSON object a line, or a table.
+
+    `empty`: the message for a list without records. `wrapped`: columns that a terminal wraps and does not cut.
+    """
     if as_json:
         for record in records:
             say_json(record)
         return
     found = [{key: value for key, value in record.items() if key not in HIDDEN} for record in records]
     if found:
-        print_grid(found)
+        print_grid(found, wrapped=wrapped)
     elif empty:
         print(empty, file=sys.stderr)
 
@@ -117,14 +122,14 @@ def show_names(records: Iterable[tuple[str, Mapping[str, object]]], as_json: boo
             print(visible(shown))
 
 
-def print_grid(records: Sequence[Mapping[str, object]], null: str = "") -> None:
+def print_grid(records: Sequence[Mapping[str, object]], null: str = "", wrapped: Sequence[str] = ()) -> None:
     """Records as a table: fitted to a terminal, or aligned and whole in a pipe."""
     if not is_terminal():
         for line in grid(records, null):
             print(line)
         return
     console = screen()
-    console.print(_table(records, console.width, null), soft_wrap=False)
+    console.print(_table(records, console.width, null, wrapped), soft_wrap=False)
 
 
 def screen() -> Any:
@@ -144,25 +149,43 @@ def fitted(line: str) -> str:
     return str(text.plain)
 
 
-def _table(records: Sequence[Mapping[str, object]], width: int, null: str) -> Any:
-    """A table for a screen of this width: no column is squeezed away, and those without a value are left out."""
+def _table(records: Sequence[Mapping[str, object]], width: int, null: str, wrapped: Sequence[str]) -> Any:
+    """A table for a screen of this width: no column is squeezed away, and those without a value are left out.
+
+    If it is too wide, times are shown as ages, and the columns `wrapped` take several lines.
+    """
     heads = list(dict.fromkeys(key for record in records for key in record))
     if not null:
         heads = [head for head in heads if any(record.get(head) not in (None, "") for record in records)] or heads
     fitting = heads[: max(1, width // (MIN_WIDTH + GAP))]
-    left_out = f"{len(heads) - len(fitting)} more columns are not shown: choose some with --column"
+    hint = "choose some with --column" if null else "--json shows all"
+    left_out = f"{len(heads) - len(fitting)} more columns are not shown: {hint}"
     table = rich.table.Table(
         box=rich.box.SIMPLE_HEAD, show_edge=False, caption=left_out if len(fitting) < len(heads) else None
     )
-    rows = [[_text(record.get(head), null) for head in fitting] for record in records]
-    natural = [max(len(visible(head)), *(row[at].cell_len for row in rows)) for at, head in enumerate(fitting)]
-    for head, room in zip(fitting, widths(natural, width - GAP * len(fitting)), strict=True):
+    room = width - GAP * len(fitting)
+    rows, natural = _measured(records, fitting, null)
+    if sum(natural) > room:
+        records = [{head: _age(value) for head, value in record.items()} for record in records]
+        rows, natural = _measured(records, fitting, null)
+    for head, given in zip(fitting, widths(natural, room), strict=True):
         numeric = all(isinstance(record.get(head), (int, float)) for record in records)
         side: Any = "right" if numeric else "left"
-        table.add_column(rich.text.Text(visible(head)), no_wrap=True, overflow="ellipsis", justify=side, width=room)
+        cut: Any = {"overflow": "fold"} if head in wrapped else {"no_wrap": True, "overflow": "ellipsis"}
+        table.add_column(rich.text.Text(visible(head)), justify=side, width=given, **cut)
     for row in rows:
         table.add_row(*row)
     return table
+
+
+def _measured(records: Sequence[Mapping[str, object]], heads: Sequence[str], null: str) -> tuple[list[Any], list[int]]:
+    """Return the cells of records, and the width that each column would take."""
+    rows = [[_text(record.get(head), null) for head in heads] for record in records]
+    return rows, [max(len(visible(head)), *(row[at].cell_len for row in rows)) for at, head in enumerate(heads)]
+
+
+def _age(value: object) -> object:
+    return ago(value) if isinstance(value, datetime) and value.tzinfo is not None else value
 
 
 def widths(natural: Sequence[int], room: int) -> list[int]:
@@ -198,6 +221,8 @@ def cell(value: object, terminal: bool | None = None) -> str:
         return local(value) if short and value.tzinfo is not None else stamp(value)
     if isinstance(value, Bytes):
         return size(value)
+    if isinstance(value, float) and short:
+        return min(str(value), f"{value:.8g}", key=len)
     if isinstance(value, bytes):
         return f"<{len(value)} bytes>" if short else value.hex()
     if isinstance(value, (list, tuple)) and short and _is_vector(value):

@@ -20,7 +20,7 @@ from rich.progress import Progress as RichProgress
 
 from headwater.catalog import Catalog
 from headwater.catalog.transactions import metastore_of
-from headwater.cli.output import confirm, show, show_record, show_records, size
+from headwater.cli.output import confirm, is_terminal, show, show_record, show_records, size
 from headwater.config import ENGINE_KEYS, load_profile
 from headwater.errors import InvalidInputError
 from headwater.imports import when_used
@@ -304,8 +304,9 @@ def quarantine(args: argparse.Namespace) -> int:
     else:
         rows = table.quarantine().select(["reason", "column", "source", "row", "position", "time"]).to_pylist()
         kept = [row for row in rows if all(each in (None, row[name]) for name, each in chosen.items())]
-        shown = ({**row, "time": row["time"].isoformat(timespec="seconds")} for row in kept)
-        show_records(shown, args.json, "the quarantine is empty")
+        if not (is_terminal() and not args.json):
+            kept = [{**row, "time": row["time"].isoformat(timespec="seconds")} for row in kept]
+        show_records(kept, args.json, "the quarantine is empty", wrapped=("row", "source", "reason"))
     return 0
 
 
@@ -325,10 +326,23 @@ def show_runs(args: argparse.Namespace) -> int:
         found = run_of(catalog, args.id)
         show_record(_run_shown({**found, "steps": json.loads(found["steps"])}), args.json)
         return 0
-    named = ("run", "pipeline", "state", "began", "seconds", "rows", "quarantined", "late", "who", "where", "error")
-    shown = ({name: _run_shown(row)[name] for name in named} for row in runs(catalog, args.pipeline, args.limit))
+    listed = list(runs(catalog, args.pipeline, args.limit))
+    short = is_terminal() and not args.json
+    shown = (_run_line(row) if short else {name: _run_shown(row)[name] for name in RUN_FIELDS} for row in listed)
     show_records(shown, args.json, "no pipeline has run in this catalog")
+    for row in listed if short else ():
+        if row["error"]:
+            show(f"{row['run'][:8]} failed: {row['error']}", False)
     return 0
+
+
+RUN_FIELDS = ("run", "pipeline", "state", "began", "seconds", "rows", "quarantined", "late", "who", "where", "error")
+
+
+def _run_line(row: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what a terminal shows of a run in one line; `runs show ID` has the rest."""
+    named = ("pipeline", "state", "began", "seconds", "rows", "quarantined")
+    return {"run": row["run"][:8], **{name: row[name] for name in named}, "seconds": round(row["seconds"] or 0, 1)}
 
 
 def _run_shown(row: Mapping[str, Any]) -> dict[str, Any]:

@@ -127,7 +127,7 @@ def moment(text: str, now: datetime | None = None) -> int | datetime:
         return datetime.fromisoformat(text.strip()).astimezone(UTC)
     except ValueError:
         raise InvalidInputError(
-            f"{text[:200]!r} is no moment: give a commit's number, an ISO time such as 2026-05-01T12:00, or 2h ago."
+            f"{text[:200]!r} is not a moment: give a commit's number, an ISO time such as 2026-05-01T12:00, or 2h ago."
         ) from None
 
 

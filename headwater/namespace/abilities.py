@@ -100,6 +100,15 @@ class CatalogAbilities:
     collect: Callable[[timedelta | None, timedelta | None, bool], Collected] | None = None
     close: Callable[[], None] | None = None
 
+    remote_past: str | None = None
+    """The moment that a client of a server has asked for."""
+
+    @property
+    def past(self) -> str | None:
+        """The past state that the catalog shows, such as `commit 7`; None for the present."""
+        moment = None if self.session is None else self.session.moment
+        return self.remote_past if moment is None else f"commit {moment.slot}"
+
     @property
     def is_present(self) -> bool:
         """True for the newest state; False in a transaction or in the past."""

@@ -320,7 +320,7 @@ def same_table(facts: Facts, table: Table) -> Table:
     """Return the table as it is now, or ConcurrentModification (14) when it is not the one that was found."""
     found = facts.get(table.id)
     if not isinstance(found, Table) or found.location != table.location:
-        raise ConcurrentModificationError(f"{table.id} was dropped or made anew by another writer: look again.")
+        raise ConcurrentModificationError(f"{table.id} was dropped or created again by another writer: read it again.")
     return found
 
 

@@ -142,7 +142,7 @@ def _folder(path: str) -> str:
         there = os.path.dirname(there)
     if not os.path.isdir(there):
         raise InvalidInputError(
-            f"The root {path!r} cannot be used: {there!r} is no folder. Name a folder, or a new one."
+            f"The root {path!r} cannot be used: {there!r} is not a folder. Name a folder, or a new one."
         )
     return path
 

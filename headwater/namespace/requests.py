@@ -132,7 +132,7 @@ def parse_request(kind: type[Request], request: Any) -> Request:
 
 
 def check_vectors(vectors: Sequence[object]) -> None:
-    """Raise InvalidInput (13) for more or longer query vectors than a search takes, and for what is no number."""
+    """Raise InvalidInput (13) for more or longer query vectors than a search takes, and for what is not a number."""
     if len(vectors) > MAX_VECTORS:
         raise InvalidInputError(f"At most {MAX_VECTORS} vectors can be searched for at once: ask several times.")
     for vector in vectors:

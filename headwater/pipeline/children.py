@@ -140,7 +140,7 @@ def check_parent(function: TableFunction, parent: Stream, child: Stream) -> None
         if name not in definition.by_name:
             known = ", ".join(definition.by_name)
             raise InvalidInputError(
-                f"The function of {child.name} has the input {name!r}, which is no column of {parent.name}: {known}."
+                f"The function of {child.name} has the input {name!r}, which is not a column of {parent.name}: {known}."
             )
     for name in function.keys:
         of_parent, own = definition.by_name[name].type, child.definition.by_name[name].type

@@ -136,9 +136,8 @@ def parents_first(tables: Mapping[str, Mapping[str, object]]) -> list[str]:
     waiting = {name: values.get("from") for name, values in tables.items()}
     for name, parent in waiting.items():
         if parent is not None and parent not in waiting:
-            raise InvalidInputError(
-                f'[table."{name}"]: from {parent!r} is no table of this file.{did_you_mean(str(parent), list(tables))}'
-            )
+            near = did_you_mean(str(parent), list(tables))
+            raise InvalidInputError(f'[table."{name}"]: from {parent!r} is not a table of this file.{near}')
     done: list[str] = []
     while waiting:
         free = [name for name, parent in waiting.items() if parent not in waiting]
@@ -193,7 +192,7 @@ def child_function(
     for each in id_of or ():
         if each not in names:
             known = ", ".join(names)
-            raise InvalidInputError(f"{where} child_id: {each!r} is no column that the function gives: {known}.")
+            raise InvalidInputError(f"{where} child_id: {each!r} is not a column that the function gives: {known}.")
     function = as_text(values["function"], f"{where} function")
     if not all(function.partition(":")[::2]):
         raise InvalidInputError(f"{where}: the function {function!r} is written 'module:function'.")

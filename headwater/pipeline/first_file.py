@@ -163,7 +163,7 @@ def database_source(address: str) -> tuple[str, str]:
     found = urlsplit(address)
     connector = SCHEMES.get(found.scheme)
     if connector is None:
-        raise InvalidInputError(f"{found.scheme}:// is no database that a pipeline reads: {', '.join(SCHEMES)}.")
+        raise InvalidInputError(f"{found.scheme}:// is not a database that a pipeline reads: {', '.join(SCHEMES)}.")
     database = unquote(found.path.strip("/"))
     if not found.hostname or not found.username or not database or "/" in database:
         raise InvalidInputError(f"Write the address of a database as {found.scheme}://USER@HOST:PORT/DATABASE.")

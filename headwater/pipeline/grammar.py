@@ -232,7 +232,7 @@ def _pipeline(values: Mapping[str, object], folder: Path, file: str) -> Pipeline
     tables = as_texts(publish.get("tables", list(written)), "[publish] tables")
     for name in tables:
         if name not in written and not any(each.live is not None and each.feeds(name) for each in sources):
-            raise InvalidInputError(f"[publish] names {name!r}, which is no table of this file.")
+            raise InvalidInputError(f"[publish] names {name!r}, which is not a table of this file.")
     in_order(views)
     catalog = as_text(head.get("catalog"), "[pipeline] catalog")
     name = as_text(head.get("name"), "[pipeline] name")
@@ -294,7 +294,7 @@ def _test(place: int, values: Any, views: Sequence[ViewSpec]) -> ViewTest:
     name, view = (as_text(values.get(each), f"{where}: {each}") for each in ("name", "view"))
     known = [each.name for each in views]
     if view not in known:
-        raise InvalidInputError(f"{where}: {view!r} is no view of this file.{did_you_mean(view, known)}")
+        raise InvalidInputError(f"{where}: {view!r} is not a view of this file.{did_you_mean(view, known)}")
     given = as_mapping(values.get("given", {}), f"{where}: given")
     rows = {table: as_tables(each, f"{where}: given.{table}") for table, each in given.items()}
     return ViewTest(name, view, rows, as_tables(values.get("expect"), f"{where}: expect"))

@@ -38,7 +38,7 @@ def check_hooks(hooks: Hooks) -> None:
         try:
             shlex.split(to)
         except ValueError as error:
-            raise InvalidInputError(f"{name} is no command: {error}.") from None
+            raise InvalidInputError(f"{name} is not a command: {error}.") from None
     if hooks.secret:
         webhooks.check_secret(hooks.secret, "hook_secret")
 

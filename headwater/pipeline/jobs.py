@@ -307,7 +307,7 @@ def open_lake(spark: object, catalog: str | Catalog) -> Catalog:
     if isinstance(catalog, Catalog):
         return catalog
     if spark is None:
-        raise InvalidInputError(f"Without a Spark session {catalog!r} is no catalog: give a headwater.Catalog.")
+        raise InvalidInputError(f"Without a Spark session {catalog!r} is not a catalog: give a headwater.Catalog.")
     found = session.configured(catalog)
     return Catalog(found.shown, **{"impl": found.impl, **found.properties})
 

@@ -47,13 +47,13 @@ def policy_of(properties: Mapping[str, str], name: str) -> Policy:
     """Return a policy from the properties that count for a table; 13 names one that is not understood. Pure."""
     told = {key.removeprefix(PREFIX): text for key, text in properties.items() if key.startswith(PREFIX)}
     for key in told.keys() - {"compact", "collect", "index", "keep_days"}:
-        raise InvalidInputError(f"{name} has a property {PREFIX}{key}, which is no part of a policy.")
+        raise InvalidInputError(f"{name} has a property {PREFIX}{key}, which is not part of a policy.")
     try:
         index = told.get("index", YES)
         missing = {YES: 0.0, NO: None}[index] if index in (YES, NO) else float(index)
         days = float(told["keep_days"]) if "keep_days" in told else None
     except ValueError:
-        raise InvalidInputError(f"The policy of {name} has a value that is no number: {told}.") from None
+        raise InvalidInputError(f"The policy of {name} has a value that is not a number: {told}.") from None
     return Policy(_is(told, "compact", name), _is(told, "collect", name), missing, days)
 
 

@@ -163,7 +163,7 @@ def make_plan(
     for name in (*select, *full_refresh):
         if name not in names:
             raise InvalidInputError(
-                f"{name!r} is no table or view of the pipeline {pipeline.name!r}: {', '.join(names)}."
+                f"{name!r} is not a table or view of the pipeline {pipeline.name!r}: {', '.join(names)}."
             )
     wanted = families(pipeline, set(select or names) | set(full_refresh))
     steps = [
@@ -214,7 +214,7 @@ def _table_steps(pipeline: Pipeline, facts: Facts, name: str, refresh: bool, aga
         other = ", ".join(sorted(FIXED & set(fact.changed)))
         raise InvalidInputError(
             f"The table {name} has other {other} than the file says, which cannot be changed in place. "
-            f"Run with --full-refresh {name} to make it anew from its files."
+            f"Run with --full-refresh {name} to rebuild it from its files."
         )
     elif fact.changed:
         gone = "".join(f"; the derived column {each} is dropped" for each in fact.dropped)
@@ -333,7 +333,7 @@ def _view_steps(facts: Facts, view: ViewSpec, refresh: bool, before: Sequence[St
     if fact is not None and fact.is_stream and fact.keys != view.keys and not refresh:
         raise InvalidInputError(
             f"The view {view.name} has other keys than the file says ({', '.join(fact.keys)}), which cannot be changed "
-            f"in place. Run with --full-refresh {view.name} to make it anew."
+            f"in place. Run with --full-refresh {view.name} to rebuild it."
         )
     why = _why_view(facts, view, fact, inputs, changing)
     if fact is not None and refresh:

@@ -338,7 +338,7 @@ def _refresh(running: _Running, step: Step) -> None:
         return  # its columns are those of its SQL
     definition = _definition(running, running.pipeline.table(step.table))
     if definition is None:
-        raise InvalidInputError(f"{step.table} cannot be made anew: no file of its sources is there.")
+        raise InvalidInputError(f"{step.table} cannot be rebuilt: no file of its sources is there.")
     make_anew(running.catalog, step.table, definition)
 
 

@@ -103,7 +103,7 @@ def make_anew(catalog: Catalog, name: str, definition: Definition) -> None:
 
 def _evolved(view: ViewSpec, known: Definition, schema: pa.Schema) -> tuple[list[str], dict[str, Any], dict[str, Any]]:
     """Return columns that the SQL gives no more, gives now, and gives wider. 13 if keys or a type cannot become so."""
-    hint = f"Run with --full-refresh {view.name} to make it anew."
+    hint = f"Run with --full-refresh {view.name} to rebuild it."
     if known.keys != view.keys:
         raise InvalidInputError(f"The view {view.name} was made with other keys, {', '.join(known.keys)}. {hint}")
     drop = [column.name for column in known.columns if column.name not in schema.names]

@@ -329,7 +329,7 @@ def served_metrics(at: str | None, memory: Resident, say: Say = lambda text: Non
         return
     host, _, number = at.rpartition(":")
     if not (number.isascii() and number.isdigit() and int(number) < 1 << 16):
-        raise InvalidInputError(f"--metrics {at!r} is no port: write 9464, or HOST:9464 for other machines too.")
+        raise InvalidInputError(f"--metrics {at!r} is not a port: write 9464, or HOST:9464 for other machines too.")
 
     class Handler(BaseHTTPRequestHandler):
         timeout = 10

@@ -10,7 +10,7 @@ import warnings
 from collections.abc import Callable, Iterable, Mapping
 from datetime import datetime
 from typing import Any, TypeVar
-from urllib.parse import quote, urlencode
+from urllib.parse import quote, unquote, urlencode
 
 import lance_namespace as ln
 import msgspec
@@ -59,6 +59,7 @@ ARROW_FILE = "application/vnd.apache.arrow.file"
 JSON = "application/json"
 POLICY = ("keep_versions", "keep_days", "grace_seconds")
 IN_TRANSACTION = "headers.x-headwater-transaction"
+AT_MOMENT = "headers.x-headwater-at"
 HEADER_PREFIXES = ("headers.", "header.")
 NATIVE_PREFIXES = ("tls.", "dynamic_context_provider.")
 """Properties that only pylance's own client understands."""
@@ -90,9 +91,14 @@ class CompleteRestNamespace(RestNamespace):
             clean_up=self.clean_up_table_versions,
             optimize=self.optimize_table,
             in_transaction=IN_TRANSACTION in self._properties,
+            remote_past=_past(self._properties.get(AT_MOMENT)),
             table_version=self.table_version,
             call=self.call,
         )
+
+    def __repr__(self) -> str:
+        past = self.abilities().past
+        return f"RestNamespace({self._properties['uri']!r}{'' if past is None else f', at {past}'})"
 
     def create_table_version(self, request: object) -> Any:
         if isinstance(request, dict):
@@ -187,7 +193,7 @@ class CompleteRestNamespace(RestNamespace):
         text = str(format_moment(moment))
         if not self._has("ReadLog"):
             raise UnsupportedOperationError("This server keeps no past: it is not a Headwater server, or an older one.")
-        past = CompleteRestNamespace(**{**self._properties, "headers.x-headwater-at": quote(text, safe="")})
+        past = CompleteRestNamespace(**{**self._properties, AT_MOMENT: quote(text, safe="")})
         past._call("GET", "/headwater/v1/capabilities", [], None, {"Accept": JSON})
         return past
 
@@ -361,3 +367,9 @@ def native(properties: Mapping[str, str], headers: Mapping[str, str]) -> dict[st
 
 def _plain(request: Any) -> dict[str, object]:
     return {key: value for key, value in request.model_dump().items() if value is not None}
+
+
+def _past(moment: str | None) -> str | None:
+    """Return a moment as people read it: a number is that of a commit."""
+    text = None if moment is None else unquote(moment)
+    return f"commit {text}" if text is not None and text.isdigit() else text

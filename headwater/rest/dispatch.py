@@ -21,7 +21,13 @@ from lance_namespace import LanceNamespace
 
 from headwater.adapter import adapt
 from headwater.clock import SystemClock
-from headwater.errors import InvalidInputError, NamespaceNotFoundError, TableTagNotFoundError, UnsupportedOperationError
+from headwater.errors import (
+    InvalidInputError,
+    NamespaceNotFoundError,
+    TableNotFoundError,
+    TableTagNotFoundError,
+    UnsupportedOperationError,
+)
 from headwater.imports import warm
 from headwater.names import ROOT, ObjectId
 from headwater.namespace.abilities import CatalogAbilities, abilities_of
@@ -34,6 +40,7 @@ from headwater.rest.call import AT, ELSEWHERE, TABLE_VERSION, TRANSACTION, UNREA
 from headwater.rest.coding import ARROW_FILE, JSON, encode_json, read_call, read_ids, read_json, write_answer
 from headwater.rest.extensions import ALL_ROUTES
 from headwater.rest.idempotency import GivenAnswer, Repeats, fingerprint
+from headwater.rest.near_names import with_nearest
 from headwater.rest.page.catalog_questions import ALL_HANDLERS, QUESTIONS
 from headwater.rest.remote_client import LEVEL, completed, is_remote, shaped
 from headwater.rest.reply import Headers, Reply, context_headers, etag, is_known_to_client, joined, refusal
@@ -136,6 +143,8 @@ class Dispatcher:
             if key is not None and call.route.changes:
                 return self._once(call, key)
             return self._apply(call)
+        except (NamespaceNotFoundError, TableNotFoundError) as error:
+            raise with_nearest(self._namespace, call, error) from None
         finally:
             call.drop_body()
 

@@ -307,7 +307,7 @@ class Followers:
         """Return the commit after which a client follows: the last it has, the one it names, or the newest."""
         text = call.headers.get(LAST)
         if text is not None and not (text.isascii() and text.isdigit() and len(text) < 19):
-            raise InvalidInputError(f"Last-Event-ID {text[:80]!r} is no commit: it is the id of an event.")
+            raise InvalidInputError(f"Last-Event-ID {text[:80]!r} is not a commit: it is the id of an event.")
         if text is not None:
             return int(text)
         if call.request.after is not None:

@@ -260,5 +260,7 @@ def decoded(told: dict[str, Any]) -> Any:
         return told["value"]
     model = getattr(lance_namespace, told["model"], None)
     if not (isinstance(model, type) and issubclass(model, BaseModel)):
-        raise InternalError(f"A worker answered with a {str(told['model'])[:80]}, which is no answer of the protocol.")
+        raise InternalError(
+            f"A worker answered with a {str(told['model'])[:80]}, which is not an answer of the protocol."
+        )
     return model.model_validate(told["value"])

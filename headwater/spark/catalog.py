@@ -202,7 +202,7 @@ class Connection:
         """An existing table whose next version will have this schema and these rows; older versions stay readable."""
         if check_provider(properties) or (self._streams is not None and self._streams.load(id, None, None) is not None):
             raise UnsupportedOperationError(
-                f"{format_name(id)} is a stream table: REPLACE would lose its log. Drop it and create it anew."
+                f"{format_name(id)} is a stream table: REPLACE would lose its log. Drop it and create it again."
             )
         kept = table_properties(properties)
         arrow = partitioned(lance_schema(schema, kept), partitions).with_metadata(kept)

@@ -34,6 +34,7 @@ from headwater.sql.sql_types import (
     decimal,
     quoted,
 )
+from headwater.wording import did_you_mean
 
 REFUSED = "headwater-embedded:"
 """The prefix of messages for values, not texts, that the engine refuses."""
@@ -352,7 +353,8 @@ class Scope:
         if not found and parts[0].lower() in self.laterals:
             raise UnsupportedSqlError(f"`{parts[0]}`, a result that the same SELECT reads")
         if not found:
-            raise SqlError(f"There is no column `{shown}` in the tables of the query.")
+            known = [column.name for each in self.relations for column in each.columns]
+            raise SqlError(f"There is no column `{shown}` in the tables of the query.{did_you_mean(parts[-1], known)}")
         if len(found) > 1:
             raise SqlError(f"`{shown}` is a column of several tables: write it with the name of one.")
         return found[0]

@@ -46,7 +46,7 @@ _FIELDS: list[pa.Field[Any]] = [
     pa.field("name", pa.string()),
 ]
 SCHEMA = pa.schema(_FIELDS)
-"""`operation` is what was done to the record (create, change, drop...), `message` what the writer did."""
+"""`operation` is what was done to the table, such as `append 3 rows`; `message` is that of the whole transaction."""
 
 
 def asked_name(sql: str) -> tuple[str, ...] | None:
@@ -62,7 +62,7 @@ def history_rows(entries: Sequence[Any], most: int | None = None) -> pa.Table:
             "commit": entry.slot,
             "time": entry.time,
             "author": entry.author,
-            "operation": entry.operation,
+            "operation": entry.summary,
             "message": entry.message,
             "version": entry.version,
             "name": format_name(entry.path) if entry.path else None,
@@ -187,7 +187,7 @@ class EmbeddedEngine:
         with self._raising_sql_errors(shown):
             relation = self._connection.sql(text)
             if relation is None:
-                raise SqlError(f"it is no query: {text[:200]}")
+                raise SqlError(f"it is not a query: {text[:200]}")
             found: pa.Table = (relation if most is None else relation.limit(most)).to_arrow_table()
             return found
 

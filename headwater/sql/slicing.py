@@ -260,7 +260,7 @@ class _Tables:
         name = format_name([part.name for part in source.parts])
         known = self._known.get(name.lower())
         if known is None:
-            raise NotInSlicesError(f"it reads {name}, which is no table of the catalog")
+            raise NotInSlicesError(f"it reads {name}, which is not a table of the catalog")
         word = (source.alias or source.parts[-1].name).lower()
         if word in self.names:
             raise NotInSlicesError(f"two of its tables are told by {word}")

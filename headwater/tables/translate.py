@@ -156,7 +156,7 @@ def named_error(
     kind = kind_of(error, otherwise)
     if table.in_transaction and (kind is CommitStateUnknownError or OVERTAKEN.search(message_of(error))):
         return ConcurrentModificationError(
-            f"Table {table.id} was changed by another writer after the transaction began. Begin it anew, or use run()."
+            f"Table {table.id} was changed by another writer after the transaction began. Begin it again, or use run()."
         )
     if kind is CommitStateUnknownError:
         return table.refusal or fate_unknown(table)

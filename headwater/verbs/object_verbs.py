@@ -109,8 +109,8 @@ def no_object(request: FindObject) -> TableNotFoundError:
     if request.locator is None:
         return TableNotFoundError(f"No object has the id {(request.key or '')[:200]!r} now.")
     return TableNotFoundError(
-        f"No object has the locator {request.locator[:200]!r}. It has the names down to a table, then its version; a "
-        "stream's id and format; a partition's id and values; a position."
+        f"No object has the locator {request.locator[:200]!r}. A locator joins the names of a table by |, "
+        "then its version, the id and format of a stream, the id and values of a partition, and a position."
     )
 
 

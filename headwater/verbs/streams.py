@@ -126,7 +126,7 @@ def describe(session: VerbSession, request: requests.DescribeStreamTable) -> dic
             case "readers":
                 found[name] = table.readers(kept=True)
             case _:
-                raise InvalidInputError(f"{name!r} is no field of a stream table: ask for {', '.join(DESCRIBED)}.")
+                raise InvalidInputError(f"{name!r} is not a field of a stream table: ask for {', '.join(DESCRIBED)}.")
     return found
 
 
@@ -183,7 +183,7 @@ def apply(session: VerbSession, request: requests.ApplyToStreamTable) -> int:
     table, parts, sent = _table(session, request), list[StatementRows](), _rows(session)
     body = sent.read_all() if sent.schema.names == ["kind", "rows"] else None
     if body is None or body.num_rows > len(KINDS):
-        raise InvalidInputError("The body is no statement: a row of `kind` and `rows` for each kind.")
+        raise InvalidInputError("The body is not a statement: a row of `kind` and `rows` for each kind.")
     size = body.nbytes
 
     def accept(more: int) -> None:

@@ -310,7 +310,7 @@ def _line(points: Sequence[tuple[str, float]], scale: Scale) -> Markup:
 def _ticks(points: Sequence[tuple[str, float]], scale: Scale) -> Markup:
     """Return the numbers at the left, and some of the labels below."""
     middle = (scale.high + scale.low) / 2
-    counts = all(value.is_integer() for _, value in points)  # half a commit is no number
+    counts = all(value.is_integer() for _, value in points)  # half a commit is not a number
     heights = dict.fromkeys((scale.high, *(() if counts and not middle.is_integer() else (middle,)), scale.low))
     sides = (
         Markup('<text class="tick" x="{}" y="{:.1f}">{}</text>').format(

@@ -18,10 +18,11 @@ import pyarrow as pa
 from headwater.cells import Cell, cell, is_vector
 from headwater.decoding.arrow import read_file
 from headwater.errors import InvalidInputError, LanceNamespaceError
-from headwater.names import DELIMITER, ROOT, ObjectId
+from headwater.names import DELIMITER, ROOT, ObjectId, format_name
 from headwater.rest.page.page_facts import EmbedFacts, QueryFacts, QueryTables
 from headwater.web.drawings import KINDS, chart, choose, numbers_of
-from headwater.web.visit import Page, PageTooLargeError, Visit
+from headwater.web.visit import MISSING, Page, PageTooLargeError, Visit
+from headwater.wording import MEANT
 
 MAX_ROWS = 100
 FEW = 20
@@ -278,8 +279,15 @@ def sql_page(visit: Visit) -> Page:
         except LanceNamespaceError as refused:
             if int(refused.code) not in ANSWERED:
                 raise
-            values["error"] = str(refused)
+            values["error"] = f"{refused}{_meant(visit, sql) if int(refused.code) in MISSING else ''}"
     return Page("sql.html", values)
+
+
+def _meant(visit: Visit, sql: str) -> str:
+    """Return ` Did you mean NAME?` for the first table of a query that has no such name but a similar one."""
+    named: QueryTables = visit.question("PageQueryTables", word=sql)
+    near = next(filter(None, (visit.nearest(names) for names in named.tables)), None)
+    return "" if near is None else f" {MEANT} {format_name(near)}?"
 
 
 def _answer(visit: Visit, sql: str, limit: int) -> dict[str, Any]:

@@ -36,7 +36,7 @@ from headwater.rest.origin import is_loopback, networks, speaks_for
 from headwater.rest.reply import Headers, Reply, RouteError, clean, send_reply
 from headwater.rest.settings import Buckets, Running
 from headwater.web import access_pages, pages
-from headwater.web.visit import Links, Page, Sessions, Visit, cookie_of, own_path, segments, set_cookie
+from headwater.web.visit import MISSING, Links, Page, Sessions, Visit, cookie_of, own_path, segments, set_cookie
 
 Fields = Callable[[Visit], Mapping[str, Any]]
 
@@ -241,7 +241,10 @@ class Site:
             raise error
         code = int(error.code)
         status = getattr(error, "status", None) or ERRORS[code].status
-        values = {"visit": visit, "message": clean(str(error)), "status": status, "code": code, "tree": None}
+        is_name = visit is not None and visit.names[:1] in (("t",), ("n",)) and code in MISSING
+        near = visit.nearest(visit.id.names) if visit is not None and is_name else None
+        values = {"visit": visit, "message": clean(str(error)), "status": status, "code": code, "near": near}
+        values["tree"] = None
         return Reply(status, self._render("error.html", values), HTML, code)
 
     def _render(self, template: str, values: dict[str, object]) -> bytes:

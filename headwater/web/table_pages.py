@@ -10,7 +10,7 @@ import pyarrow as pa
 from headwater.cells import cell, image_type, is_vector, size
 from headwater.decoding.arrow import read_file, read_schema
 from headwater.errors import InvalidInputError, InvalidTableStateError, LanceNamespaceError, TableNotFoundError
-from headwater.metastore.records.objects import HistoryEntry, summary_of
+from headwater.metastore.records.objects import HistoryEntry
 from headwater.names import ObjectId
 from headwater.rest.page.page_facts import (
     ComparedRows,
@@ -221,7 +221,7 @@ def history(visit: Visit, id: ObjectId) -> Page:
         changed[txn] = differences(before, properties)
         before = properties
     steps = [
-        {"entry": one, "told": summary_of(one), "changes": changed.get(one.txn, [])}
+        {"entry": one, "told": one.summary, "changes": changed.get(one.txn, [])}
         for one in reversed(found.entries)
         if visit.keeps(*_texts_of(one, changed.get(one.txn, [])))
     ]
@@ -230,7 +230,7 @@ def history(visit: Visit, id: ObjectId) -> Page:
 
 def _texts_of(entry: HistoryEntry, changes: list[tuple[str, str | None, str | None]]) -> list[object]:
     """Return the texts of a history entry, for the filter box."""
-    told = [summary_of(entry), entry.author, entry.slot, entry.message]
+    told = [entry.summary, entry.author, entry.slot, entry.message]
     return [*told, *(text or "" for one in changes for text in one)]
 
 

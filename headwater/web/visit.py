@@ -17,7 +17,7 @@ import contextlib
 import hashlib
 import hmac
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 from urllib.parse import quote, unquote, urlencode
@@ -43,8 +43,13 @@ from headwater.rest.reply import Headers
 from headwater.rest.routes import Permission
 from headwater.store import KeyNotFoundError, Store, create
 from headwater.store.seam import OWN_FOLDER
+from headwater.wording import closest_path
 
 NAMESPACE, TABLE = "n", "t"
+MISSING = (1, 4)
+"""Errors of a name that does not exist: of a namespace, of a table."""
+COMPARED = 2_000
+"""Names of each kind in a namespace that are compared with one that does not exist."""
 
 
 @dataclass(frozen=True)
@@ -136,6 +141,19 @@ class Visit:
     def wanted(self) -> str:
         """The text of the filter box of a list."""
         return self.query.get("filter", "").strip()[:200]
+
+    def nearest(self, names: Sequence[str]) -> tuple[str, ...] | None:
+        """Return a path like one that does not exist, of names that the visitor may see; None if none is like it."""
+
+        def known(parent: tuple[str, ...]) -> list[str]:
+            asked = {"ListNamespaces": "namespaces", "ListTables": "tables"}
+            answers = ((self.ask(each, ObjectId(parent), limit=COMPARED), field) for each, field in asked.items())
+            return [name for answer, field in answers for name in answer.get(field) or ()]
+
+        try:
+            return closest_path(names, known)
+        except LanceNamespaceError:
+            return None
 
     def keeps(self, *texts: object) -> bool:
         """Return True if the texts of a line match the filter box."""

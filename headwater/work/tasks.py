@@ -266,7 +266,7 @@ def checked_name(name: object, where: str) -> str:
 def checked_master(master: object, where: str) -> str:
     if not isinstance(master, str) or _MASTER.fullmatch(master) is None:
         raise InvalidInputError(
-            f"{where}: {master!r} is no master of Spark. One is local[*], local[2], spark://host:7077, yarn, "
+            f"{where}: {master!r} is not a Spark master. One is local[*], local[2], spark://host:7077, yarn, "
             "k8s://https://host:6443 or sc://host:15002."
         )
     return master

@@ -81,7 +81,7 @@ def test_names_are_listed_in_pages(near: Agent) -> None:
     rest = near.ask("list", after=first["objects"][-1]["name"])["objects"]
     assert first["objects"] + rest == everything
     assert near.ask("list", containing="ANIM")["objects"] == [{"name": "prod.animals", "kind": "table"}]
-    assert "begin it anew" in near.refused("list", after="prod.dropped")  # an empty list would be the end
+    assert "start again" in near.refused("list", after="prod.dropped")  # an empty list would be the end
 
 
 def test_a_table_and_a_namespace_are_described(near: Agent) -> None:

@@ -91,3 +91,18 @@ def test_a_catalog_of_the_past_says_so(catalog: Catalog) -> None:
     slot = catalog.slot
     assert f"at commit {slot}" in repr(catalog.at(slot))
     assert "at commit" not in repr(catalog)
+
+
+def test_a_long_load_shows_its_progress_on_a_terminal_and_removes_it(
+    catalog: Catalog, files: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pq.write_table(ROWS, files / "a.parquet")
+    catalog.create_table("quiet", files / "a.parquet")
+    assert "rows read" not in capsys.readouterr().err
+    monkeypatch.setattr("sys.stderr.isatty", lambda: True)
+    monkeypatch.setattr("headwater.catalog.table_parts.QUIET_SECONDS", 0.0)
+    monkeypatch.setattr("headwater.catalog.table_parts.EVERY_SECONDS", 0.0)
+    assert catalog.create_table("shown", files / "a.parquet").count() == 3
+    shown = capsys.readouterr().err
+    assert "\rcreate_table shown: 3 rows read in 0 s" in shown
+    assert shown.endswith(" \r")

@@ -7,10 +7,14 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
 
 import headwater
+from headwater.clock import SystemClock
 from headwater.errors import LanceNamespaceError, TableNotFoundError
+from headwater.rest.auth.keys import create_key
+from headwater.rest.server import start_in_thread
 
 
 @pytest.fixture
@@ -34,6 +38,7 @@ def catalog(tmp_path: Path) -> headwater.Catalog:
         (lambda c: c.tables("prodd"), "prod"),
         (lambda c: c.history("prod.usrs"), "prod.users"),
         (lambda c: c.query("SELECT * FROM prod.usrs"), "prod.users"),
+        (lambda c: c.query("SELECT naem FROM prod.users"), "'name'"),
         (lambda c: c["prod.users"].tags["bets"], "'best'"),
         (lambda c: c["prod.users"].branches["trail"], "'trial'"),
         (lambda c: c["prod.users"].indices["id_ix"], "'id_idx'"),
@@ -73,3 +78,18 @@ def test_a_name_like_no_other_gets_no_suggestion(catalog: headwater.Catalog) -> 
     with pytest.raises(TableNotFoundError) as missing:
         catalog["prod.zzzzzz"]
     assert "Did you mean" not in str(missing.value)
+
+
+def test_a_server_names_the_nearest_once_and_not_to_a_caller_with_a_scope(catalog: headwater.Catalog) -> None:
+    describe = "/v1/table/prod$usrs/describe"
+    with start_in_thread(catalog.namespace) as server:
+        answer = httpx.post(server.url + describe, json={})
+        assert answer.json()["error"] == "Table prod.usrs does not exist. Did you mean prod.users?"
+        assert "Did you mean" not in httpx.post(f"{server.url}/v1/table/prod$usrs/exists", json={}).text
+        with pytest.raises(TableNotFoundError) as missing:
+            headwater.Catalog(server.url)["prod.usrs"]
+        assert str(missing.value).count("Did you mean") == 1
+    _, secret = create_key(catalog.namespace.store, SystemClock(), "reader", ["prod"])  # type: ignore[attr-defined]
+    with start_in_thread(catalog.namespace) as server:
+        answer = httpx.post(server.url + describe, json={}, headers={"x-api-key": secret})
+        assert answer.json()["error"] == "Table prod.usrs does not exist."

@@ -141,3 +141,33 @@ def test_the_extension_runs_cells_of_sql_and_shows_their_rows(catalog: Catalog) 
         if isinstance(name, str):  # each class is where the extension says it is
             module, _, kind = name.rpartition(".")
             assert getattr(pytest.importorskip(module), kind)
+
+
+def test_history_and_log_are_short_texts_and_tables_that_say_what_was_done(catalog: Catalog) -> None:
+    catalog["shop.items"].append(ROWS)
+    catalog["shop.items"].delete("k = 1")
+    entries = catalog.history("shop.items")
+    assert [entry.change for entry in entries] == ["create with 2 rows", "append 2 rows", "delete 2 rows"]
+    assert repr(entries[1]).endswith("'append 2 rows', 'append 2 rows to shop.items (version 2)')")
+    log = catalog.log()
+    assert "append 2 rows" in log._repr_html_()  # type: ignore[attr-defined]
+    assert [entry.slot for entry in log] == [1, 2, 3, 4]
+    assert repr(catalog.diff(1, 4)) == "Diff(1, 4, added=['shop.items'], streams=['shop.items'])"
+    assert repr(catalog.at(3)["shop.items"]) == "CatalogTable('shop.items', at commit 3)"
+    with start_in_thread(catalog.namespace) as server:
+        far = Catalog(server.url)
+        assert repr(far) == f"Catalog(RestNamespace({server.url!r}))"
+        assert repr(far.at(3)) == f"Catalog(RestNamespace({server.url!r}, at commit 3))"
+        assert repr(far.at(3)["shop.items"]) == "CatalogTable('shop.items', at commit 3)"
+
+
+def test_the_history_of_a_stream_table_says_what_landed_and_what_was_undone(tmp_path: Path) -> None:
+    catalog = Catalog(str(tmp_path / "lake"))
+    events = catalog.create_stream_table("a.events", {"id": "int64"}, keys="id")
+    events.upsert([{"id": 1}, {"id": 2}], source="shop")
+    with catalog.transaction("close the day") as tx:
+        tx["a.events"].delete([{"id": 1}])
+        tx["a.events"].publish()
+    events.undo(source="shop")
+    told = [entry.change for entry in catalog.history("a.events")]
+    assert told == [None, "upsert 2 rows", "publish 1 row", "undo"]

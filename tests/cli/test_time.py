@@ -79,7 +79,7 @@ def test_people_are_told_of_tables_versions_and_deltas_and_not_of_how_they_are_k
     log, history = lake.ok("log"), lake.ok("history", "raw.orders")
     assert ("create table prod.users; version 1 of prod.users" in log, "delta 1 of raw.orders" in log) == (True, True)
     done = [line.split()[2:4] for line in history.splitlines()[1:]]
-    assert done == [["create", "table"], ["delta", "1"], ["version", "2"]]
+    assert done == [["create", "table"], ["upsert", "1"], ["publish", "1"]]
     for word in ("table_version", "partition", "create stream raw", "create delta"):
         assert word not in log + history
     assert "partition" in {change["kind"] for entry in lake.records("log") for change in entry["changes"]}

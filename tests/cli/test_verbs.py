@@ -120,8 +120,10 @@ def test_the_new_id_of_a_renamed_table_is_a_whole_id(filled: Cli) -> None:
     assert filled("tree")[1] == ".\n├── prod/\n└── top\n"
     filled.json("rename", "top", "prod$people", "--delimiter", "$")
     assert filled("rename", "prod.people", "")[0] == 5
-    assert filled("rename", "prod.people", "nowhere.people")[0] == 3
-    assert filled("ls", "prod")[1] == "people\n"
+    assert filled("rename", "prod.peeple", "nowhere.people")[0] == 3
+    assert filled("tree")[1] == ".\n└── prod/\n    └── people\n"
+    filled.json("rename", "prod.people", "new.deep.people")
+    assert filled("ls", "new.deep")[1] == "people\n"
 
 
 def test_a_limit_of_nothing_shows_nothing(filled: Cli) -> None:

@@ -26,7 +26,7 @@ ODD: dict[str, tuple[int, Callable[[Catalog, CatalogTable], object]]] = {
     "a version that is not there": (11, lambda catalog, table: table.to_arrow(version=99)),
     "a dataset of no version": (11, lambda catalog, table: table.dataset(99)),
     "a limit below zero": (13, lambda catalog, table: table.to_arrow(limit=-1)),
-    "a version that is no number": (13, lambda catalog, table: table.to_arrow(version="x")),  # type: ignore[arg-type]
+    "a version that is not a number": (13, lambda catalog, table: table.to_arrow(version="x")),  # type: ignore[arg-type]
     "a count of nonsense": (12, lambda catalog, table: table.count("zz = 1")),
     "a deletion of nonsense": (13, lambda catalog, table: table.delete("zz =")),
     "a key that is not there": (12, lambda catalog, table: table.upsert(ROWS, on="zz")),

@@ -121,7 +121,7 @@ def test_a_file_where_the_manifest_should_be_is_a_named_error(root: Path, mode: 
 def test_a_file_where_the_root_should_be_is_a_named_error(root: Path, mode: str) -> None:
     namespace = DirectoryNamespace(root=str(root), **MODES[mode])
     root.write_text("precious")
-    with pytest.raises(InvalidInputError, match="is no folder"):
+    with pytest.raises(InvalidInputError, match="is not a folder"):
         DirectoryNamespace(root=str(root), **MODES[mode])
     asked = (call("list_tables"), call("declare_table", "t"), call("create_table", "t", rows=3))
     assert [perform(namespace, what) for what in asked] == [18, 18, 18]

@@ -85,7 +85,7 @@ def test_a_root_that_is_a_file_or_in_one_is_invalid_input(tmp_path: Path, tail: 
     (tmp_path / "file").write_text("no folder")
     for root in (str(tmp_path / "file" / tail), f"file:{tmp_path}/file/{tail}"):
         for mode in MODES.values():
-            with pytest.raises(InvalidInputError, match="is no folder"):
+            with pytest.raises(InvalidInputError, match="is not a folder"):
                 DirectoryNamespace(root=root, **mode)
     assert (tmp_path / "file").read_text() == "no folder"
 

@@ -98,6 +98,7 @@ TASKS = {
     "add a computed column": Task(
         't.add_columns({"twice": "price * 2"})', 't.add_columns({"twice": "price * 2"})', lambda answer: None
     ),
+    "drop a column": Task('t.drop_columns(["price"])', 't.drop_columns(["price"])', lambda answer: None),
     "list versions": Task("[each.version for each in t.versions()]", '[each["version"] for each in t.list_versions()]'),
     "tag a version": Task("t.tags.update(best=1)", 't.tags.create("best", 1)'),
     "go back to a version": Task("t.restore(1)", "t.restore(1)"),

@@ -189,7 +189,7 @@ def test_create_table_checks_a_name_twice_and_looks_for_the_next_slot_twice(
         return look(self, first, count)
 
     def last_claim(self: Log, number: int, slot: Slot, unsynced: Sequence[str] = ()) -> Claim:
-        monkeypatch.setattr(Log, "_read", look)  # what is looked for after the commit is no part of the walk to it
+        monkeypatch.setattr(Log, "_read", look)  # what is looked for after the commit is not part of the walk to it
         return claim(self, number, slot, unsynced)
 
     monkeypatch.setattr(names, "check_name", counted_check)

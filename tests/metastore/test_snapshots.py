@@ -89,7 +89,7 @@ def test_names_of_snapshots_are_taken_once_dropped_and_taken_again(store: Metast
         store.snapshot("s")
     with pytest.raises(InvalidInputError):
         store.snapshot("a/b")
-    with pytest.raises(TableTagNotFoundError, match="Known: s"):
+    with pytest.raises(TableTagNotFoundError, match="The catalog has s"):
         store.at("t")
     with pytest.raises(TableNotFoundError):
         store.snapshot("none", [["n", "none"]])

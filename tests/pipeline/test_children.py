@@ -311,7 +311,7 @@ expect_or_drop = { short = "length(word) < 3" }
         ('from = "raw.documents"\n', "", "is of a table that a function makes"),
         ('inputs = ["text"]\nschema', "schema", "needs 'inputs'"),
         ("own_chunks:chunk", "own_chunks", "is written 'module:function'"),
-        ('child_id = ["text"]', 'child_id = ["words"]', "'words' is no column that the function gives"),
+        ('child_id = ["text"]', 'child_id = ["words"]', "'words' is not a column that the function gives"),
         ('child_id = ["text"]', 'keys = ["start"]', "begin with those of its parent, id"),
         ('child_id = ["text"]', 'lateness = "1 day"', "rows of a table with `from` follow"),
         ("id BIGINT NOT NULL, text STRING, start", "text STRING, start", "has no 'id', which is a key of its parent"),

@@ -80,7 +80,7 @@ sql.shuffle.partitions = 8
     ("lines", "told"),
     [
         ('engine = "flink"', "an engine is 'spark' or 'embedded', not 'flink'"),
-        ('master = "mesos://a:5050"', "'mesos://a:5050' is no master of Spark"),
+        ('master = "mesos://a:5050"', "'mesos://a:5050' is not a Spark master"),
         ('master = "local[x]"', "is no master of Spark"),
         ('engine = "embedded"\nmaster = "yarn"', "leave one of them out"),
         ("[pipeline.spark]\ndriver_rows = -1", "driver_rows is a number of rows"),
@@ -416,5 +416,5 @@ def test_the_metrics_of_a_resident_run_are_served_on_loopback_if_asked_for(capsy
     assert "headwater_run_failing 1\n" in text
     assert "headwater_run_looks_total 1\n" in text
     assert "headwater_run_failures_total 1\n" in text
-    with pytest.raises(InvalidInputError, match="is no port"), served_metrics("a:b", memory):
+    with pytest.raises(InvalidInputError, match="is not a port"), served_metrics("a:b", memory):
         pass

@@ -139,7 +139,7 @@ def test_views_are_tested_by_the_rows_of_the_file() -> None:
     assert str(found[0].lacks[0]["sold"]) == "12.51"
     assert str(found[0].extra[0]["sold"]) == "12.50"
     assert "no column 'skuu'" in str(found[2].error)
-    with pytest.raises(InvalidInputError, match=r"'mart.seles' is no view of this file\. Did you mean 'mart.sales'"):
+    with pytest.raises(InvalidInputError, match=r"'mart.seles' is not a view of this file\. Did you mean 'mart.sales'"):
         parse(TEXT + CASES.replace('view = "mart.sales"', 'view = "mart.seles"'))
 
 

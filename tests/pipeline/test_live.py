@@ -301,7 +301,7 @@ def test_into_stands_for_tables_by_name_and_the_file_says_what_they_are() -> Non
 @pytest.mark.parametrize(
     ("given", "said"),
     [
-        ('connector = "postgras"', "'postgras' is no connector. Did you mean 'postgres'"),
+        ('connector = "postgras"', "'postgras' is not a connector. Did you mean 'postgres'"),
         ('connector = "mongodb"', "MongoDB is not read: its connector gives a document as one text"),
         ('password = "secret"', "write the password as a reference"),
         ('options = { "database.ssl.password" = "x" }', "write database.ssl.password as a reference"),

@@ -137,7 +137,7 @@ def test_the_command_line_undoes_a_source_without_naming_a_table(
     assert main(["undo", *where, "--source", "s", "--file", path, "-y"]) == 0
     assert "undo      raw.a" in capsys.readouterr().out
     assert names(lake, "raw.a") == []
-    for _ in range(2):  # a file of which nothing was taken
+    for _ in range(2):  # a file of which nothing was loaded
         assert main(["ingest", *where, "raw.a", bad, "--name", "s", "--again"]) == 0
         assert lake["raw.a"].quarantine().num_rows == 1
         assert main(["undo", *where, "--source", "s", "--file", bad, "-y"]) == 0

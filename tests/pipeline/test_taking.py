@@ -136,7 +136,7 @@ def test_a_file_with_something_wrong_is_an_error_that_says_where_or_the_row_is_q
     kept = table.quarantine().to_pylist()
     assert [(row["reason"], row["source"]) for row in kept] == [(told[1:], str(path))]
     assert ingest(None, catalog, "raw.t", path, format).skipped == 1
-    with pytest.raises(InvalidInputError, match="nothing was taken"):
+    with pytest.raises(InvalidInputError, match="nothing was loaded"):
         ingest(None, catalog, "raw.t", path, format, name="strictly", strict=True)
 
 

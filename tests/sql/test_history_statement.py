@@ -28,9 +28,10 @@ def test_it_says_what_was_done_when_and_by_whom_newest_first(catalog: Catalog) -
     assert found.schema == SCHEMA
     rows = found.to_pylist()
     assert [row["message"] for row in rows[1:3]] == [
-        "delete from prod.users where id = 1 (version 3)",
+        "delete 1 row from prod.users where id = 1 (version 3)",
         "append 2 rows to prod.users (version 2)",
     ]
+    assert [row["operation"] for row in rows] == ["change table", "delete 1 row", "append 2 rows", "create table"]
     assert [row["version"] for row in rows] == [None, 3, 2, 1]
     assert {row["author"] for row in rows} == {"Ada"}
     assert (rows[0]["name"], rows[-1]["name"]) == ("prod.people", "prod.users")

@@ -10,7 +10,13 @@ import pytest
 
 import headwater
 from headwater import Catalog, DirectoryNamespace
-from headwater.errors import InvalidInputError, NamespaceNotEmptyError, TableAlreadyExistsError, TableNotFoundError
+from headwater.errors import (
+    InvalidInputError,
+    NamespaceNotEmptyError,
+    NamespaceNotFoundError,
+    TableAlreadyExistsError,
+    TableNotFoundError,
+)
 
 USERS = pa.table({"id": [1, 2], "name": ["Ada", "Grace"]})
 
@@ -50,7 +56,7 @@ def test_anything_tabular_is_taken(catalog: Catalog, data: object) -> None:
 
 @pytest.mark.parametrize("data", [7, b"bytes", {"a": 1}, None])
 def test_what_is_no_table_is_invalid_input(catalog: Catalog, data: object) -> None:
-    with pytest.raises(InvalidInputError, match="is no table"):
+    with pytest.raises(InvalidInputError, match="is not a table"):
         catalog.create_table("t", data)
     assert catalog.tables() == []
 
@@ -129,3 +135,19 @@ def test_an_open_namespace_is_taken_as_it_is(tmp_path: Path) -> None:
     assert catalog.namespace is namespace
     assert repr(catalog) == f"Catalog({namespace!r})"
     assert headwater.__version__
+
+
+def test_a_rename_makes_the_namespaces_above_the_new_name_and_none_for_what_does_not_exist(tmp_path: Path) -> None:
+    catalog = Catalog(str(tmp_path / "lake"))
+    catalog.create_table("prod.users", [{"id": 1}])
+    catalog.rename_table("prod.users", "a.b.people")
+    catalog.rename_namespace("a.b", "c.d.e")
+    assert list(catalog) == ["c.d.e.people"]
+    with pytest.raises(TableNotFoundError):
+        catalog.rename_table("prod.users", "x.y.users")
+    with pytest.raises(NamespaceNotFoundError):
+        catalog.rename_namespace("nope", "x.y.z")
+    with pytest.raises(InvalidInputError):
+        catalog.rename_namespace("c", "c.d.c")
+    assert catalog.namespaces() == ["a", "c", "prod"]
+    assert catalog.namespaces("c.d") == ["e"]

@@ -67,7 +67,7 @@ def test_a_named_file_wins_over_both(nowhere: Path, monkeypatch: pytest.MonkeyPa
     monkeypatch.setenv("HEADWATER_CONFIG", str(nowhere / "etc" / "other.toml"))
     assert opened("lake").properties.root == str(nowhere / "etc" / "there")
     monkeypatch.setenv("HEADWATER_CONFIG", str(nowhere / "missing.toml"))
-    with pytest.raises(InvalidInputError, match="which is no file"):
+    with pytest.raises(InvalidInputError, match="which is not a file"):
         opened("lake")
 
 
@@ -127,7 +127,7 @@ def test_a_file_that_is_no_text_is_invalid_input(nowhere: Path) -> None:
 
 def test_connect_takes_a_kind_and_properties(nowhere: Path) -> None:
     assert isinstance(headwater.connect("dir", {"root": str(nowhere)}), DirectoryNamespace)
-    with pytest.raises(InvalidInputError, match="no kind of catalog"):
+    with pytest.raises(InvalidInputError, match="not a kind of catalog"):
         headwater.connect("hive", {})
 
 

@@ -31,9 +31,9 @@ def test_each_version_is_told_by_the_change_that_made_it(tmp_path: Path) -> None
     assert [entry.message for entry in catalog.log()][1:] == [
         "create table prod.users",
         "append 1 row to prod.users (version 2)",
-        "delete from prod.users where id = 2 (version 3)",
+        "delete 1 row from prod.users where id = 2 (version 3)",
         "change 1 row of prod.users (version 4)",
-        "change 2 rows of prod.users (version 5)",
+        "change 2 rows of prod.users (1 row more) (version 5)",
         "create index id_idx of prod.users (version 6)",
     ]
 
@@ -48,7 +48,7 @@ def test_the_list_of_versions_says_what_each_changed_and_no_old_name_or_value(
     table.delete("mail = 'a'")
     table.create_index("id", "BTREE")
     catalog.rename_table("prod.users", "prod.people")
-    told = ["overwrite with 3 rows", "append 1 row", "delete rows", "create index id_idx"]
+    told = ["create with 3 rows", "append 1 row", "delete 1 row", "create index id_idx"]
     assert [version.change for version in catalog["prod.people"].versions()] == told
     server = start_in_thread(catalog.namespace)
     try:
@@ -74,12 +74,18 @@ def test_every_operation_of_pylance_has_its_words(tmp_path: Path) -> None:
     dataset.checkout_version(1).restore()
     lance.write_dataset(ROWS, str(tmp_path / "t"), mode="overwrite")
     files = sorted((tmp_path / "t" / "_versions").glob("*.manifest"), reverse=True)
-    told = [change_made(file.read_bytes(), "t")[1] for file in files]
+    manifests = [file.read_bytes() for file in files]
+    told = [change_made(data, "t", before)[1] for data, before in zip(manifests, [None, *manifests], strict=False)]
+    assert [change_made(data, "t")[1] for data in manifests[1:4]] == [
+        "change columns of t",
+        "change columns of t",
+        f"delete rows from t where mail = '{'x' * 72}...",
+    ]
     assert told == [
-        "overwrite t with 3 rows",
-        "change columns of t",
-        "change columns of t",
-        f"delete from t where mail = '{'x' * 72}...",
+        "create t with 3 rows",
+        "add column more to t",
+        "drop column more from t",
+        f"delete 1 row from t where mail = '{'x' * 72}...",
         "reserve fragments of t",
         "compact t",
         "restore an earlier version of t",

@@ -270,3 +270,16 @@ def test_a_read_only_server_refuses_every_change_and_shows_no_button_for_one(lak
             sent = {"token": token, "name": "photos", "version": "1", "tag": "x"}
             assert client.post(f"/do/{action}", data=sent).status_code == 406, action
         assert client.post("/v1/table/prod$photos/describe", json={}).status_code == 200
+
+
+def test_a_name_that_is_not_there_leads_to_the_nearest_one(browser: httpx.Client) -> None:
+    for address, near in (
+        ("/t/prod/fotos", "/t/prod/photos"),
+        ("/t/prd/photos", "/t/prod/photos"),
+        ("/n/prd", "/n/prod"),
+    ):
+        answer = browser.get(address, headers={"accept": "text/html"})
+        assert (answer.status_code, near in Document(answer.text).links) == (404, True), address
+    found = Document(browser.get("/sql", params={"sql": "SELECT * FROM prod.fotos"}).text).text
+    assert "Did you mean prod.photos?" in found
+    assert "Did you mean" not in browser.get("/t/prod/zzzzzz", headers={"accept": "text/html"}).text

@@ -287,7 +287,7 @@ TIME = (
     Command(
         "history", "time", "list the commits that changed a table or namespace", "moments:history",
         (NAME, limit(None, "only this many of the newest")),
-        "one object a line: slot, time, operation, name, id, version, author, message",
+        "one object a line: slot, time, operation, change, position, name, id, version, author, message",
     ),
     Command(
         "log", "time", "list the commits of the catalog, oldest first", "moments:log",

@@ -80,14 +80,14 @@ def seconds(text: str) -> float:
     """A time in seconds, or with its unit: 90, 30s, 5m, 1h."""
     found = re.fullmatch(r"(\d{1,9}(?:\.\d{1,9})?)([smh]?)", text, re.ASCII)
     if found is None or not float(found[1]):
-        raise argparse.ArgumentTypeError(f"{text!r} is no time: one is 30s, 5m or 1h")
+        raise argparse.ArgumentTypeError(f"{text!r} is not a time: one is 30s, 5m or 1h")
     return float(found[1]) * {"": 1, "s": 1, "m": 60, "h": 3600}[found[2]]
 
 
 def port(text: str) -> int:
     """A port to listen on; 0 picks one."""
     if not (text.isascii() and text.isdigit() and len(text) < 6 and int(text) < 1 << 16):
-        raise argparse.ArgumentTypeError(f"{text!r} is no port: one is a whole number from 0 to 65535")
+        raise argparse.ArgumentTypeError(f"{text!r} is not a port: one is a whole number from 0 to 65535")
     return int(text)
 
 

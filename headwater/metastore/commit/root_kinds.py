@@ -231,8 +231,8 @@ def check_new(store: Store) -> None:
         )
     if kind is RootKind.OTHER:
         raise InvalidInputError(
-            f"This root is no catalog, and holds {things_in(store)}: `headwater init` makes a catalog beside them, or "
-            "name another root. Nothing was changed."
+            f"This root is not a catalog, and holds {things_in(store)}: `headwater init` makes a catalog beside them, "
+            "or name another root. Nothing was changed."
         )
 
 

@@ -101,7 +101,7 @@ def _of(index: SlotIndex, draft: Draft, read: Read) -> str:
 
 def refused(reason: str) -> ConcurrentModificationError:
     return ConcurrentModificationError(
-        f"The transaction was not committed: {reason} after it began. Nothing was changed: look again and decide anew, "
+        f"The transaction was not committed: {reason} after it began. Nothing was changed: read and decide again, "
         "or use run(), which does."
     )
 
@@ -239,7 +239,7 @@ def _position(index: SlotIndex, append: AppendedDelta, group: Group) -> int:
         return last + 1
     if append.wanted <= last:
         raise ConcurrentModificationError(
-            f"Position {append.wanted} of this stream is taken: the last one is {last}. Look again and decide anew."
+            f"Position {append.wanted} of this stream is taken: the last one is {last}. Read again and decide again."
         )
     return append.wanted
 

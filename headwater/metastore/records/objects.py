@@ -17,6 +17,7 @@ from headwater.errors import InvalidInputError
 from headwater.metastore.records.disk_records import DataFile, DeltaBody
 from headwater.metastore.records.layout import canonical
 from headwater.metastore.records.serving_copy import LANCE_FORMAT
+from headwater.names import format_name
 
 
 @dataclass(frozen=True, order=True, slots=True)
@@ -158,6 +159,9 @@ class LogEntry(msgspec.Struct, frozen=True):
     txn: str
     changes: tuple[LogChange, ...]
 
+    def __repr__(self) -> str:
+        return f"LogEntry({self.slot}, '{self.time:%Y-%m-%d %H:%M:%S}', {self.author!r}, {self.message!r})"
+
 
 class Dropped(msgspec.Struct, frozen=True):
     """A dropped namespace or table that `undrop` can restore: its path, and the transaction and time of its drop."""
@@ -173,7 +177,8 @@ class HistoryEntry(msgspec.Struct, frozen=True):
     """One transaction that touched an object or a part of it.
 
     `operation` and `kind` are of what it did to the object itself, or else to the most telling part of it; `path` is
-    where the object was after it. `version` is the last Lance version it made, `position` its last delta's.
+    where the object was after it. `version` is the last Lance version it made, `position` its last delta's. `change`
+    says what it did to the rows, columns or indices, such as `append 3 rows`; None if the catalog did not record that.
     """
 
     slot: int
@@ -188,6 +193,20 @@ class HistoryEntry(msgspec.Struct, frozen=True):
     position: int | None
     path: tuple[str, ...]
     changes: tuple[LogChange, ...]
+    change: str | None = None
+
+    def __repr__(self) -> str:
+        told = f"{self.author!r}, {self.summary!r}, {self.message!r}"
+        return f"HistoryEntry({self.slot}, '{self.time:%Y-%m-%d %H:%M:%S}', {told})"
+
+    @property
+    def summary(self) -> str:
+        """The words for what the transaction did to the object, such as `create table` or `append 3 rows`."""
+        if self.kind in PARTS:
+            return NOTES
+        if self.kind != "delta":
+            return f"{_verb(self.operation)} {self.kind}"
+        return self.change or (f"version {self.version}" if self.version is not None else f"delta {self.position}")
 
 
 class Moved(msgspec.Struct, frozen=True):
@@ -233,6 +252,11 @@ class Diff(msgspec.Struct, frozen=True):
     moved: tuple[Moved, ...] = ()
     changed: tuple[Changed, ...] = ()
     streams: tuple[StreamDiff, ...] = ()
+
+    def __repr__(self) -> str:
+        parts = {name: getattr(self, name) for name in ("added", "removed", "moved", "changed", "streams")}
+        names = (f"{part}={[format_name(item.path) for item in found]}" for part, found in parts.items() if found)
+        return f"Diff({', '.join((str(self.before), str(self.after), *names))})"
 
 
 class UndoStep(msgspec.Struct, frozen=True):
@@ -406,15 +430,6 @@ def summarized(changes: Sequence[LogChange]) -> Iterator[LogChange]:
         if change.kind not in PARTS or change.path not in said:
             said.add(change.path)
             yield change
-
-
-def summary_of(entry: HistoryEntry) -> str:
-    """Return what a transaction did to one object."""
-    if entry.kind in PARTS:
-        return NOTES
-    if entry.kind != "delta":
-        return f"{_verb(entry.operation)} {entry.kind}"
-    return f"version {entry.version}" if entry.version is not None else f"delta {entry.position}"
 
 
 def _verb(operation: str) -> str:

@@ -11,8 +11,9 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from headwater.errors import CorruptFileError, InvalidInputError, TransactionNotFoundError
 from headwater.metastore.commit.log import Log
 from headwater.metastore.commit.slot_rebuild import key_of
-from headwater.metastore.records.deltas import read_deltas, stream_of
+from headwater.metastore.records.deltas import VOIDS, read_deltas, stream_of
 from headwater.metastore.records.disk_records import (
+    DeltaBody,
     NewRevision,
     Slot,
     Txn,
@@ -26,6 +27,7 @@ from headwater.metastore.records.layout import ROOT_NODE, slot_key, txn_key
 from headwater.metastore.records.objects import HistoryEntry, LogChange, LogEntry, time_of
 from headwater.metastore.records.serving_copy import LANCE_FORMAT
 from headwater.metastore.state.index import SlotIndex
+from headwater.wording import many
 
 
 class Activity:
@@ -71,20 +73,23 @@ TELLING = ("root", "namespace", "table", "table_version", "delta", "stream", "pa
 
 Files = dict[int, dict[str, int]]
 """By slot the transactions that touched something, each with its start: together they name its log file."""
+Told = dict[str, str]
+"""By transaction what it did to the rows, columns or indices of a table, in words."""
 
 
 def history(log: Log, key: str, at: int) -> list[HistoryEntry]:
     """The history of the object with this key up to a slot, oldest first; of the root, that of its properties."""
     key = key or ROOT_NODE
     with log.lock:
-        touched = _touched(log, key, at)
+        touched, told = _touched(log, key, at)
         formats = dict(_formats(log.index, key))
-    entries = (_entry(entry, key, formats) for entry in _entries(log, touched))
+    entries = (_entry(entry, key, formats, told) for entry in _entries(log, touched))
     return sorted((entry for entry in entries if entry is not None), key=lambda entry: (entry.slot, entry.ordinal))
 
 
-def _touched(log: Log, key: str, at: int) -> Files:
+def _touched(log: Log, key: str, at: int) -> tuple[Files, Told]:
     found: Files = {}
+    told: Told = {}
     for part in _with_parts(log.index, key):
         node = log.index.node(part)
         for revision in node.versions if node is not None else ():
@@ -98,7 +103,18 @@ def _touched(log: Log, key: str, at: int) -> Files:
             if stored.slot <= at:
                 body = decode_delta(part, stored.body)
                 found.setdefault(stored.slot, {})[body.txn] = body.time
-    return found
+                _tell(told, body, part)
+    return found, told
+
+
+def _tell(told: Told, body: DeltaBody, part: str) -> None:
+    """Add what a delta did. In a transaction with several the last version tells: a publish makes it of the log's."""
+    change = body.properties.get("change")
+    if isinstance(change, str):
+        told[body.txn] = change
+    elif f"/{LANCE_FORMAT}/" not in f"{part}/":
+        rows = many(sum(file.rows for file in body.files), "row") if body.files else "rows"
+        told.setdefault(body.txn, "undo" if VOIDS in body.properties else f"{body.type} {rows}")
 
 
 def _with_parts(index: SlotIndex, key: str) -> Iterator[str]:
@@ -142,7 +158,7 @@ def _of_file(body: TxnBody) -> LogEntry:
     return LogEntry(body.slot, body.ordinal, time_of(body.time), body.message, body.author, body.id, changes)
 
 
-def _entry(entry: LogEntry, key: str, formats: Mapping[str, str]) -> HistoryEntry | None:
+def _entry(entry: LogEntry, key: str, formats: Mapping[str, str], words: Told) -> HistoryEntry | None:
     """Return the history entry of one transaction, or None if it did not change the object."""
     mine = tuple(change for change in entry.changes if change.key == key or change.key.startswith(f"{key}/"))
     if not mine:
@@ -163,6 +179,7 @@ def _entry(entry: LogEntry, key: str, formats: Mapping[str, str]) -> HistoryEntr
         max(others, default=None),
         told.path,
         mine,
+        words.get(entry.txn),
     )
 
 

@@ -90,8 +90,10 @@ class Snapshots:
         item = IndexView(self.log.index, self.log.index.slot).item(snapshot_node(name))
         if item is None:
             known = sorted(found.revision.name for found in alive(self.log.index))
-            listed = f"{did_you_mean(name, known)} Known: {', '.join(known[:20]) or 'none'}."
-            raise TableTagNotFoundError(f"There is no snapshot {name!r}.{listed} A time is a datetime with a zone.")
+            listed = f"The catalog has {', '.join(known[:20])}." if known else "The catalog has none."
+            raise TableTagNotFoundError(
+                f"There is no snapshot {name!r}.{did_you_mean(name, known)} {listed} A time is a datetime with a zone."
+            )
         return item.revision
 
     def read(self, revision: Revision) -> Read:

@@ -19,7 +19,7 @@ from headwater.errors import (
     TableVersionNotFoundError,
     UnsupportedOperationError,
 )
-from headwater.lance_manifest import change_made, committed_ms, manifest_digest, read_contents
+from headwater.lance_manifest import change_made, committed_ms, manifest_digest, needs_before, read_contents
 from headwater.model import Change, Table, Version
 from headwater.names import ObjectId, format_name
 from headwater.namespace.plans import plan_forget_versions, same_table, taken
@@ -361,13 +361,18 @@ class TableVersions:
         check_manifest(data, asked.manifest_path, table_uri(self.root_uri, line.table.location))
         id = line.table.id.child(str(asked.version))
         time = committed_ms(data) or self.clock.now_ms()
-        words = change_made(data, format_name(line.table.id.names))
+        before = self._before(line, asked.version, scheme) if needs_before(data) else None
+        words = change_made(data, format_name(line.table.id.names), before)
         found = (len(data), entry.etag, scheme, time, dict(asked.metadata), manifest_digest(data), *words)
         version = Version(id, path, *found)
         if version.digest is not None:
             self.schemas.learn(version.digest, data)
         staged = StagedVersion(line, version, data)
         return self.managed.hidden(staged) if self.managed is not None and line.branch is None else staged
+
+    def _before(self, line: VersionLine, number: int, scheme: str) -> bytes | None:
+        """Return the manifest of the version before, or None if it has no final name yet: only words depend on it."""
+        return self.store.get_all([line.key(line.manifest(number - 1, scheme))])[0] if number > 1 else None
 
     def _record(self, keeper: ManagedVersions, staged: StagedVersion, newest: int) -> None:
         """Facts, plan, commit. A conflict that is not about this version is looked into again.

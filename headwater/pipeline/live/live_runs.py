@@ -207,7 +207,7 @@ def begin_again(
             continue
         if missing:
             raise InvalidInputError(
-                f"The live source {source.name!r} has one offset for all its tables, so they are made anew together: "
+                f"The live source {source.name!r} has one offset for all its tables, so they are rebuilt together: "
                 f"name {', '.join(missing)} in --full-refresh too."
             )
 
@@ -278,7 +278,7 @@ def commit_batch(catalog: Catalog, source: str, before: LiveState, batch: LiveBa
     done = catalog.run(work, f"take {many(len(batch.parts), 'part')} of {source}{f' into {names}' if names else ''}")
     if done is None:
         raise ConcurrentModificationError(
-            f"Another run has taken from the source {source!r} meanwhile: nothing was taken twice. Run one at a time."
+            f"Another run has taken from the source {source!r} meanwhile: nothing was loaded twice. Run one at a time."
         )
     return done
 
@@ -290,7 +290,7 @@ def _check_there(catalog: Catalog, source: str, before: LiveState, batch: LiveBa
     if gone:
         raise InvalidInputError(
             f"The source {source!r} has filled {', '.join(gone)}, which was dropped or renamed since: a new table "
-            "would lack the rows of before. Nothing was taken: restore the table or its name, or run with "
+            "would lack the rows of before. Nothing was loaded: restore the table or its name, or run with "
             f"--full-refresh and all tables of the source: {', '.join(before.tables)}."
         )
 
@@ -302,6 +302,6 @@ def _origins(source: str, before: LiveState, batch: LiveBatch) -> dict[str, str]
         if part.origin and found.setdefault(part.table, part.origin) != part.origin:
             raise InvalidInputError(
                 f"The source {source!r} has {found[part.table]} and {part.origin}, and both go into {part.table}. "
-                "Nothing was taken: leave one of them out, or read them by two sources."
+                "Nothing was loaded: leave one of them out, or read them by two sources."
             )
     return found

@@ -92,7 +92,7 @@ def _evolved(part: RowsPart, known: Definition) -> tuple[dict[str, Any], dict[st
         if wide is None and not may_cast(kind, old):
             raise InvalidInputError(
                 f"The column {name!r} of {part.table} is {old}, and {kind} in the source now, which it cannot become. "
-                f'Nothing was taken: give its type in [table."{part.table}"], or run with --full-refresh.'
+                f'Nothing was loaded: give its type in [table."{part.table}"], or run with --full-refresh.'
             )
         if wide is not None and wide != old:
             widen[name] = wide

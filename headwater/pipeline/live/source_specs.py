@@ -143,7 +143,7 @@ def parse_dlt(where: str, value: object, into: str) -> DltSpec:
     source = as_text(values.get("source"), f"{where} source")
     module, _, name = source.partition(":")
     if not module or not name.isidentifier():
-        raise InvalidInputError(f"{where}: {source!r} is no source: write module:function.")
+        raise InvalidInputError(f"{where}: {source!r} is not a source: write module:function.")
     if TABLE not in into:
         raise InvalidInputError(f'{where}: a source has tables, so into needs {TABLE}: into = "raw.{TABLE}".')
     with naming_section(where):
@@ -259,7 +259,7 @@ def parse_debezium(where: str, value: object, into: str) -> DebeziumSpec:
     if connector not in CONNECTORS:
         known = [*CONNECTORS, *ALIASES]
         raise InvalidInputError(
-            f"{where}: {connector!r} is no connector.{did_you_mean(connector, known)} Use one of {', '.join(known)}."
+            f"{where}: {connector!r} is not a connector.{did_you_mean(connector, known)} Use one of {', '.join(known)}."
         )
     texts = {name: as_text(values[name], f"{where} {name}") for name in TEXTS if name in values}
     for name in ("host", "user", "database"):

@@ -187,7 +187,7 @@ def _json(text: str | None) -> Mapping[str, Any]:
         return {}
     values = msgspec.json.decode(text)
     if not isinstance(values, dict):
-        raise ValueError("metadata is no JSON object")
+        raise ValueError("metadata is not JSON object")
     return values
 
 

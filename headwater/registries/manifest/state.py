@@ -236,7 +236,7 @@ def parse_settings(metadata: Mapping[str, str]) -> ManifestSettings:
 def _flags(metadata: Mapping[str, str], key: str) -> int:
     text = metadata.get(key, "0")
     if not (text.isascii() and text.isdigit()):
-        raise CorruptFileError(MANIFEST, f"its metadata {key} is {text[:40]!r}, which is no number")
+        raise CorruptFileError(MANIFEST, f"its metadata {key} is {text[:40]!r}, which is not a number")
     return int(text)
 
 

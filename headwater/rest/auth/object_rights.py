@@ -154,7 +154,7 @@ class Projection:
         if self.is_whole:
             return entry
         told = msgspec.structs.replace(entry, message="", changes=self._changes(entry.changes))
-        return told if self.tells(entry.path) else msgspec.structs.replace(told, author="", path=())
+        return told if self.tells(entry.path) else msgspec.structs.replace(told, author="", path=(), change=None)
 
     def _changes(self, changes: Iterable[LogChange]) -> tuple[LogChange, ...]:
         return tuple(change for change in changes if self.tells(change.path, change.key))

@@ -89,7 +89,7 @@ def judge(checks: Sequence[Check], events: Events) -> list[Judged]:
             shown = str(events.rows.slice(row, 1).to_pylist()[0])[:200]
             raise InvalidInputError(
                 f"The check {check.name!r} ({check.sql}) does not hold for {many(int(failed.sum()), 'row')}, the first "
-                f"is row {row} (counted from 0): {shown}. Nothing was taken."
+                f"is row {row} (counted from 0): {shown}. Nothing was loaded."
             )
         found.append(Judged(check, failed))
     return found
@@ -138,7 +138,7 @@ ARGUMENTS = {
     "sequence": "the sequence is told as such: sequence=[...], or at creation TBLPROPERTIES ('sequence' = 'a,b')",
     "partition_by": "partitions are told as such: partition_by=[...], or PARTITIONED BY (...)",
 }
-"""What a table is made with, and is no property of it."""
+"""What a table is made with, and is not a property of it."""
 PROPERTIES = ("late", "lateness", "contract", "log_retention", "history")
 FAMILIES = ("column", *EXPECT)
 """What stands before the dot, and a name of the user's behind it."""
@@ -154,7 +154,7 @@ def check_property_names(names: Iterable[str]) -> None:
     for name in names:
         head, dot, rest = name.partition(".")
         if name in ARGUMENTS:
-            raise InvalidInputError(f"{name!r} is no property of a stream table: {ARGUMENTS[name]}.")
+            raise InvalidInputError(f"{name!r} is not a property of a stream table: {ARGUMENTS[name]}.")
         if name in PROPERTIES or (dot and head in FAMILIES):
             continue
         meant = _meant(head, FAMILIES) if dot else _meant(name, (*PROPERTIES, *ARGUMENTS))
@@ -162,7 +162,7 @@ def check_property_names(names: Iterable[str]) -> None:
             right = f"{meant}{dot}{rest}"
             told = ARGUMENTS.get(right, f"write {right!r}")
             raise InvalidInputError(
-                f"{name!r} is no property that a stream table knows, and nearly one: {told}. A property of your own "
+                f"{name!r} is not a property that a stream table knows, and nearly one: {told}. A property of your own "
                 "needs another name."
             )
 

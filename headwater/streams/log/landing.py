@@ -156,7 +156,7 @@ class Landing:
         if count and self._strict:
             first = bad[0] if bad else self._rejected[0].first
             raise InvalidInputError(
-                f"{many(count, 'row')} cannot be taken and strict was asked for, so nothing was taken. The first: "
+                f"{many(count, 'row')} cannot be taken and strict was asked for, so nothing was loaded. The first: "
                 f"{first.reason}, column {first.column!r}, row {first.row[:200]}."
             )
         if batch.definition != stream.definition:

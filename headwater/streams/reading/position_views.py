@@ -66,6 +66,9 @@ class Published(AtPosition):
     stale: int = 0
     """Rows that wait for a backfill: a derived column has a value of an older function in them, or none yet."""
 
+    def __repr__(self) -> str:
+        return f"Published(version={self.version}, position={self.position}, rows={self.rows})"
+
     @property
     def stale_to(self) -> int:
         """The last fragment whose values of a derived column are of an older function; -1 without one."""

@@ -348,8 +348,7 @@ def record(
         made = replace(made, version=staged.version, manifest=staged.key)
         file, record = version_record(stream, staged, known, lake.metastore.clock.now_ms())
         is_step = staged.version <= staging.unfinished
-        told = f"publish: {many(made.rows, 'row')} at position {made.position:,}"
-        published = {} if is_step else {**made.to_properties(), "change": told}
+        published = {} if is_step else {**made.to_properties(), "change": f"publish {many(made.rows, 'row')}"}
         tx.append_delta(
             stream.path,
             [file] if is_step else [file, *made.tombstones],

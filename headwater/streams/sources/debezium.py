@@ -122,7 +122,7 @@ def check_frame(names: Sequence[str]) -> None:
     if not {"value", "payload", *ROW} & set(names):
         raise InvalidInputError(
             "A frame of Debezium messages has them in a column 'value', or has columns op, before and after; this one "
-            f"has: {', '.join(names) or 'none'}. Nothing was taken."
+            f"has: {', '.join(names) or 'none'}. Nothing was loaded."
         )
 
 

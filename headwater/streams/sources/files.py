@@ -189,7 +189,7 @@ def read_rows(
     except SourceFileError:
         raise
     except (InvalidInputError, OSError, ValueError) as error:
-        told = f"The file {file.path!r} cannot be read: {str(error).rstrip('.')}. Nothing of it was taken."
+        told = f"The file {file.path!r} cannot be read: {str(error).rstrip('.')}. Nothing of it was loaded."
         raise SourceFileError(told) from None
 
 
@@ -226,7 +226,7 @@ def opened(file: SourceFile) -> Iterator[str]:
         digest = digest if file.stamp in (None, _stamp(file.path)) else ""
     if digest != file.digest:
         raise ConcurrentModificationError(
-            f"The file {file.path!r} was changed while it was read. Nothing of it was taken: take it again."
+            f"The file {file.path!r} was changed while it was read. Nothing of it was loaded: take it again."
         )
 
 
@@ -266,9 +266,9 @@ def _parsed_array(text: str, decoder: msgspec.json.Decoder[Any], name: str | Non
     try:
         return list(decoder.decode(text))
     except RecursionError:
-        raise SourceFileError(f"{told_of} is nested too deeply. Nothing of it was taken.") from None
+        raise SourceFileError(f"{told_of} is nested too deeply. Nothing of it was loaded.") from None
     except msgspec.DecodeError as error:
-        raise SourceFileError(f"{told_of} is no JSON: {error}. Nothing of it was taken.") from None
+        raise SourceFileError(f"{told_of} is not JSON: {error}. Nothing of it was loaded.") from None
 
 
 def _whole_lines(text: str, name: str) -> str:
@@ -280,7 +280,7 @@ def _whole_lines(text: str, name: str) -> str:
         except UNREADABLE as error:
             row = text.count("\n")
             raise SourceFileError(
-                f"The file {name!r} ends inside row {row}, it was cut off ({error}). Nothing of it was taken."
+                f"The file {name!r} ends inside row {row}, it was cut off ({error}). Nothing of it was loaded."
             ) from None
     return text
 
@@ -291,10 +291,10 @@ def _read_text(path: str, file: SourceFile) -> str:
     except UnicodeDecodeError as error:
         row = error.object.count(b"\n", 0, error.start)
         raise SourceFileError(
-            f"The file {file.path!r} is not UTF-8: row {row}, offset {error.start}. Nothing of it was taken."
+            f"The file {file.path!r} is not UTF-8: row {row}, offset {error.start}. Nothing of it was loaded."
         ) from None
     except InvalidInputError as error:
-        raise SourceFileError(f"The file {file.path!r}: {error} Nothing of it was taken.") from None
+        raise SourceFileError(f"The file {file.path!r}: {error} Nothing of it was loaded.") from None
 
 
 def json_rows(text: str, definition: Definition, name: str | None = None) -> tuple[list[Any], list[Quarantined]]:
@@ -303,7 +303,7 @@ def json_rows(text: str, definition: Definition, name: str | None = None) -> tup
     `name` is that of the file the text is from; one that ends inside a line was cut off.
     """
     if name is None and text.strip() and not text.lstrip().startswith(("{", "[", "null")):
-        raise InvalidInputError("The text is no JSON: it begins with no object and no list of them.")
+        raise InvalidInputError("The text is not JSON: it begins with no object and no list of them.")
     found = _JsonRows(definition)
     if _is_array(text):
         for row in _parsed_array(text, found.decoder, name):
@@ -370,7 +370,7 @@ def _read_csv(path: str, definition: Definition, file: SourceFile) -> tuple[obje
     columns: dict[str, object] = {}
     for each, found in zip(table.schema.names, table.columns, strict=True):
         if each in columns:
-            raise SourceFileError(f"Two columns of the file {name!r} are named {each!r}. Nothing of it was taken.")
+            raise SourceFileError(f"Two columns of the file {name!r} are named {each!r}. Nothing of it was loaded.")
         column = definition.by_name.get(each)
         columns[each] = _parsed(found, column.type) if column is not None else found
     return Given(columns, table.num_rows), bad
@@ -384,7 +384,7 @@ def _whole_quotes(text: str, name: str) -> bool:
                 row = text.count("\n", 0, found.start())
                 raise SourceFileError(
                     f"The file {name!r} ends inside a quoted value that begins in row {row}: it was cut off, or a "
-                    "quote is missing. Nothing of it was taken."
+                    "quote is missing. Nothing of it was loaded."
                 )
     return '"' in text
 

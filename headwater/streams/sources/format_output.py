@@ -24,7 +24,7 @@ from headwater.streams.rows.input_rows import DELETE, READ, TRUNCATE, Given, as_
 DELETES = frozenset(("delete", "d"))
 UPSERTS = frozenset(("insert", "update", "upsert", "c", "u", "r"))
 UNREADABLE = (msgspec.DecodeError, UnicodeError, RecursionError)
-"""Errors of a decoder of a text that is no JSON, or hostile JSON."""
+"""Errors of a decoder of a text that is not JSON, or hostile JSON."""
 
 
 @dataclass(frozen=True)

@@ -91,8 +91,8 @@ def checked_offsets(offsets: Offsets, limits: Limits, may_lose: bool) -> tuple[O
                 found[topic][partition] = low
     if lost and not may_lose:
         raise InvalidInputError(
-            f"Kafka has deleted messages that were not taken yet: {'; '.join(lost)}. Nothing was taken. Make the table "
-            'anew with --full-refresh, or write on_lost = "continue" to go on with what is there.'
+            f"Kafka has deleted messages that were not taken yet: {'; '.join(lost)}. Nothing was loaded. Rebuild the "
+            'table with --full-refresh, or write on_lost = "continue" to go on with what is there.'
         )
     return found, lost
 
@@ -115,13 +115,13 @@ def check_partitions(known: Offsets, limits: Limits, topic: str) -> None:
     if anew:
         raise InvalidInputError(
             f"{' and '.join(anew)}: the topic was made anew, and its table is ordered by _offset, which begins anew "
-            "too. Nothing was taken: run with --full-refresh."
+            "too. Nothing was loaded: run with --full-refresh."
         )
     more = [each for each in limits[topic] if topic in known and str(each) not in known[topic]]
     if more:
         raise InvalidInputError(
             f"{topic} got {len(more)} more partitions, and its table is ordered by _offset, which orders the messages "
-            "of one partition only. Nothing was taken: give another sequence_by and run with --full-refresh."
+            "of one partition only. Nothing was loaded: give another sequence_by and run with --full-refresh."
         )
 
 
@@ -274,7 +274,7 @@ def _consumed(consumer: Any, settings: Mapping[str, str], wanted: OffsetRange) -
         if waited >= WAIT_S:
             raise ServiceUnavailableError(
                 f"Kafka at {settings['bootstrap.servers']} gave nothing of {wanted.shown} after {reached} for "
-                f"{WAIT_S:.0f} s. Nothing was taken: run again."
+                f"{WAIT_S:.0f} s. Nothing was loaded: run again."
             )
         for each in some:
             error = each.error()
@@ -287,7 +287,7 @@ def _consumed(consumer: Any, settings: Mapping[str, str], wanted: OffsetRange) -
                 reached = max(reached, each.offset())
             elif error.code() == client.KafkaError._AUTO_OFFSET_RESET:
                 raise InvalidInputError(
-                    f"Kafka has deleted messages of {wanted.shown} while they were read: nothing was taken. Run again."
+                    f"Kafka has deleted messages of {wanted.shown} while they were read: nothing was loaded. Run again."
                 )
             elif error.fatal() or _is_denied(error):
                 raise _failure(error, settings)

@@ -45,7 +45,7 @@ def reader_of(data: object, vectors: bool = False) -> pa.RecordBatchReader:
             return pa.RecordBatchReader.from_batches(first.schema, _checked_batches(first, rows))
         return _untyped(_from_rows([] if first is None else [first, *rows]), vectors)
     raise InvalidInputError(
-        f"{type(data).__name__} is no table: give Arrow data, a dataset, a data frame or a list of rows."
+        f"{type(data).__name__} is not a table: give Arrow data, a dataset, a data frame or a list of rows."
     )
 
 
