@@ -39,7 +39,12 @@ POSTGRES = {
     "hstore.handling.mode": "map",
     "slot.drop.on.stop": "false",
 }
-MYSQL = {"include.schema.changes": "false", "bigint.unsigned.handling.mode": "precise", "connect.keep.alive": "true"}
+MYSQL = {
+    "include.schema.changes": "false",
+    "bigint.unsigned.handling.mode": "precise",
+    "connect.keep.alive": "true",
+    "enable.time.adjuster": "false",  # the database stores years as they are: 0001 is not 2001
+}
 JDBC = {
     "postgres": "jdbc:postgresql://{host}:{port}/{database}",
     "mysql": "jdbc:mysql://{host}:{port}/?allowPublicKeyRetrieval=true",
