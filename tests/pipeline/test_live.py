@@ -272,6 +272,19 @@ def test_new_columns_are_added_and_a_type_that_does_not_fit_takes_nothing(tmp_pa
         assert (catalog["raw.a"].count(), live_state(catalog, "shop").offset) == (2, 2)
 
 
+def test_a_column_that_no_stream_table_can_have_is_named_with_its_table(tmp_path: Path) -> None:
+    source = Listed([{"a": [{"id": 1, "n": 2, "p.q": 1}]}], columns={"id": pa.int64(), "p.q": pa.int64()})
+    with listed(tmp_path, TEXT, shop=source) as pipeline:
+        with pytest.raises(InvalidInputError, match=r"raw\.a: 'p\.q' cannot be the name of a column"):
+            run_pipeline(pipeline)
+        source.batches, source.columns = [{"a": [{"id": 1}]}], {"id": pa.int64()}
+        run_pipeline(pipeline)
+        source.batches.append({"a": [{"id": 2, "p.q": 1}]})
+        source.columns = {"id": pa.int64(), "p.q": pa.int64()}
+        with pytest.raises(InvalidInputError, match=r"raw\.a: 'p\.q' cannot be the name of a column"):
+            run_pipeline(pipeline)
+
+
 def test_a_full_refresh_begins_the_source_again_with_all_its_tables(tmp_path: Path) -> None:
     shop = Listed([pair(1)])
     with listed(tmp_path, shop=shop) as pipeline:

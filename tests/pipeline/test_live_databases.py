@@ -189,6 +189,18 @@ def test_a_copy_in_ranges_is_the_copy_of_the_engine(
         assert found["engine"].to_pylist() == found["ranges"].to_pylist()
 
 
+def test_early_years_of_mariadb_are_those_of_the_database(debezium: str, tmp_path: Path) -> None:
+    with started(LiveMariaDB) as server:
+        server.run("CREATE TABLE t (id int PRIMARY KEY, d date); INSERT INTO t VALUES (1, '0001-01-01');")
+        (tmp_path / "pipeline.toml").write_text(TEXT.format(source=server.source()))
+        for id in (2, 3):
+            run_pipeline(read_pipeline(tmp_path / "pipeline.toml"))
+            server.run(f"INSERT INTO t VALUES ({id}, '0069-12-31');")
+        run_pipeline(read_pipeline(tmp_path / "pipeline.toml"))
+        rows = Catalog(str(tmp_path / "lake"))["raw.t"].serving.to_arrow().sort_by("id")["d"].to_pylist()
+        assert [str(day) for day in rows] == ["0001-01-01", "0069-12-31", "0069-12-31"]
+
+
 def test_a_run_ends_though_nothing_happened_since_the_last_commit(debezium: str, tmp_path: Path) -> None:
     with started(LivePostgres) as server:
         server.run("CREATE TABLE t (id int PRIMARY KEY); INSERT INTO t VALUES (1);")

@@ -20,6 +20,7 @@ from headwater.pipeline.live.live_runs import begin_source_again
 from headwater.pipeline.live.live_source import LiveState, live_state
 from headwater.pipeline.live.source_specs import DebeziumSpec
 from headwater.streams.definition import define
+from headwater.streams.rows.column_types import can_be_kept
 from headwater.streams.sources import postgres
 from headwater.streams.sources.formats import take_alone
 from tests.interop.postgres.compared import SCHEMAS, differences
@@ -236,6 +237,20 @@ def test_columns_follow_the_schema_of_messages() -> None:
         "_file_no": pa.int64(),
         "_pos": pa.int64(),
     }
+
+
+@pytest.mark.parametrize(
+    ("digits", "scale", "kept"),
+    [(5, -2, (7, 0)), (2, 5, (5, 5)), (20, 4, (20, 4)), (50, 20, (38, 20)), (60, 50, (38, 38))],
+)
+def test_a_decimal_of_the_source_becomes_one_that_files_have_a_place_for(
+    digits: int, scale: int, kept: tuple[int, int]
+) -> None:
+    told = {"scale": str(scale), "connect.decimal.precision": str(digits)}
+    field = {"field": "p", "type": "bytes", "name": "org.apache.kafka.connect.data.Decimal", "parameters": told}
+    found = table_columns({"fields": [{"field": "after", "type": "struct", "fields": [field]}]}, ())
+    assert found == {"p": pa.decimal128(*kept)}
+    assert can_be_kept(found["p"])
 
 
 def test_a_table_of_another_schema_goes_into_no_table_that_has_rows_of_the_first(given: Given) -> None:

@@ -248,3 +248,9 @@ def test_what_widens_and_what_may_be_cast() -> None:
     assert not may_cast(pa.string(), pa.int64())
     assert not may_cast(pa.int64(), pa.string())
     assert may_cast(pa.list_(pa.float64()), pa.list_(pa.float32(), 4))
+
+
+@pytest.mark.parametrize("kind", [pa.decimal128(5, -2), pa.decimal128(2, 5), pa.list_(pa.decimal128(5, -2))])
+def test_a_decimal_that_files_have_no_place_for_is_refused_with_the_table(kind: pa.DataType) -> None:
+    with pytest.raises(InvalidInputError, match="'v' has the type"):
+        define(pa.schema([("id", pa.int64()), ("v", kind)]), "id")

@@ -257,6 +257,8 @@ NAMED: Mapping[str, Any] = {
     "io.debezium.data.VariableScaleDecimal": pa.decimal128(38, 9),
 }
 DIGITS = 38
+BELOW_ZERO = 2048
+"""PostgreSQL's scale below zero comes in eleven bits: 2046 is -2."""
 PLACES: Mapping[str, Any] = {
     "_lsn": pa.int64(),
     "_file_no": pa.int64(),
@@ -276,8 +278,10 @@ def column_type(schema: Mapping[str, Any]) -> Any:
         return NAMED[name]
     if name == "org.apache.kafka.connect.data.Decimal":
         told = schema.get("parameters") or {}
-        scale = int(told.get("scale", 0))
-        return pa.decimal128(min(DIGITS, int(told.get("connect.decimal.precision", DIGITS))), scale)
+        scale, digits = int(told.get("scale", 0)), int(told.get("connect.decimal.precision", DIGITS))
+        scale -= BELOW_ZERO if scale >= BELOW_ZERO // 2 else 0
+        behind = min(max(scale, 0), DIGITS)  # of NUMERIC(5, -2) none, and two digits more before the point
+        return pa.decimal128(min(DIGITS, max(digits, behind, digits - scale)), behind)
     if kind == "array":
         return pa.list_(column_type(schema.get("items") or {}))
     if kind == "map":
@@ -327,7 +331,12 @@ POSTGRES = {
     "hstore.handling.mode": "map",
     "slot.drop.on.stop": "false",
 }
-MYSQL = {"include.schema.changes": "false", "bigint.unsigned.handling.mode": "precise", "connect.keep.alive": "true"}
+MYSQL = {
+    "include.schema.changes": "false",
+    "bigint.unsigned.handling.mode": "precise",
+    "connect.keep.alive": "true",
+    "enable.time.adjuster": "false",  # the database stores years as they are: 0001 is not 2001
+}
 JDBC = {
     "postgres": "jdbc:postgresql://{host}:{port}/{database}",
     "mysql": "jdbc:mysql://{host}:{port}/?allowPublicKeyRetrieval=true",

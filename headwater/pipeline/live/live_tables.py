@@ -11,6 +11,7 @@ import pyarrow as pa
 from headwater.catalog import Catalog
 from headwater.catalog.streams import CatalogStream
 from headwater.errors import InvalidInputError
+from headwater.pipeline.file_values import naming_section
 from headwater.streams.definition import Definition, define
 from headwater.streams.log.landing import BatchOrigin, LandingReport
 from headwater.streams.rows.column_types import common, may_cast
@@ -53,7 +54,9 @@ def fitted_table(catalog: Catalog, part: RowsPart) -> CatalogStream:
     A table whose contract is not `evolve` stays as it is, and its contract decides about the rows.
     """
     if part.table not in catalog:
-        catalog.create_stream_table(part.table, definition_of(part))
+        with naming_section(part.table):
+            definition = definition_of(part)
+        catalog.create_stream_table(part.table, definition)
     stream = catalog[part.table]
     if not isinstance(stream, CatalogStream):
         raise InvalidInputError(f"{part.table} is a plain table: a live source lands changes in stream tables.")
@@ -61,7 +64,8 @@ def fitted_table(catalog: Catalog, part: RowsPart) -> CatalogStream:
     if known.contract == EVOLVE:
         add, widen = _evolved(part, known)
         if add or widen:
-            stream.evolve(add=add, widen=widen)
+            with naming_section(part.table):
+                stream.evolve(add=add, widen=widen)
     return stream
 
 

@@ -18,6 +18,10 @@ def can_be_kept(kind: DataType, levels: int = MAX_LEVELS) -> bool:
         return False
     if types.is_struct(kind) and not kind.num_fields:
         return False
+    if types.is_dictionary(kind):
+        return can_be_kept(kind.value_type, levels)
+    if types.is_decimal(kind):
+        return bool(0 <= kind.scale <= kind.precision)
     return all(can_be_kept(kind.field(place).type, levels - 1) for place in range(kind.num_fields))
 
 
