@@ -330,6 +330,12 @@ def open_version(lake: Lake, stream: Stream, version: int, manifest: str) -> Any
     )
 
 
+def manifest_bytes(lake: Lake, stream: Stream, version: int, manifest: str) -> bytes:
+    """Return the manifest of a version that was opened: of the catalog's, or of the open transaction."""
+    staged = lake.staged(stream, version, manifest)
+    return lake.store.get(final_key(stream, version) if staged is None else staged.key)
+
+
 def open_staged(lake: Lake, stream: Stream, staged: Staged) -> Any:
     """Open the dataset at a version that has no final name yet."""
     staging = Staging(lake, stream, staged.version - 1)
