@@ -30,7 +30,7 @@ from headwater.tables.columns.fields import ROW_ADDRESS, ROW_ID
 from headwater.tables.commit.compaction import renamed
 from headwater.tables.handle import TableHandle
 from headwater.tables.partitions import field_ids, key_of, partitioning
-from headwater.tables.scan.file_rows import is_plain
+from headwater.tables.scan.data_file_rows import is_plain
 from headwater.tables.scan.prune import live_batches
 from headwater.tables.write.data_files import BYTES_PER_FILE, PartitionWriter, chunks
 

@@ -27,7 +27,7 @@ from headwater.tables.commit.committer import fragment_from
 from headwater.tables.expressions import literal
 from headwater.tables.handle import TableHandle
 from headwater.tables.partitions import has_blobs
-from headwater.tables.scan.file_rows import FileRows, deleted_more, file_rows
+from headwater.tables.scan.data_file_rows import DataFileRows, deleted_more, file_rows
 from headwater.tables.translate import HoldsDataError, first_line, translating
 from headwater.tables.write.data_files import BYTES_PER_FILE, PartitionWriter
 from headwater.types import aligned
@@ -213,7 +213,7 @@ def _matching(
 
 
 def _in_files(
-    files: Sequence[FileRows], keys: Sequence[str], index: KeyIndex, columns: Sequence[str], manifest: bytes
+    files: Sequence[DataFileRows], keys: Sequence[str], index: KeyIndex, columns: Sequence[str], manifest: bytes
 ) -> list[pa.RecordBatch] | None:
     """Return the rows of some keys in data files; None: some of their row ids are kept in an unknown way."""
     parts, sequences = list[pa.RecordBatch](), ids_of(manifest)
@@ -223,7 +223,7 @@ def _in_files(
             there = index.holds([batch.column(name) for name in keys])
             if deleted is not None:
                 there &= ~deleted[start : start + len(there)]
-            at = np.flatnonzero(there)
+            at: Codes = np.flatnonzero(there)
             found.append(batch.take(pa.array(at)))
             places.append(at + start)
             start += len(there)

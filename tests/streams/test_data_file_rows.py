@@ -16,8 +16,8 @@ from headwater.streams.rows.row_keys import KeyIndex
 from headwater.streams.serving import copy_rows
 from headwater.streams.serving.copy_rows import delete_rows
 from headwater.streams.serving.row_ids import ids_at, ids_of, kept
-from headwater.tables.scan import file_rows as rows_of_files
-from headwater.tables.scan.file_rows import as_bitmap, bitmap_of, file_rows
+from headwater.tables.scan import data_file_rows as rows_of_files
+from headwater.tables.scan.data_file_rows import as_bitmap, bitmap_of, file_rows
 
 COLUMNS = ["id", "text"]
 
@@ -68,7 +68,8 @@ def test_columns_that_are_not_in_one_file_as_they_are_named_are_scanned(folder: 
     dataset.add_columns({"more": "id + 1"})
     assert file_rows(lance.dataset(folder), COLUMNS) is None
     other = folder.parent / "renamed.lance"
-    lance.write_dataset(_table(0, 10), other).alter_columns({"path": "text", "name": "words"})
+    renaming: Any = {"path": "text", "name": "words"}
+    lance.write_dataset(_table(0, 10), other).alter_columns(renaming)
     assert file_rows(lance.dataset(other), ["words"]) is None
     nested = folder.parent / "nested.lance"
     lance.write_dataset(pa.table({"s": [{"a": 1, "b": 2}], "id": [1]}), nested)
@@ -113,7 +114,14 @@ def test_a_bitmap_of_runs_is_read() -> None:
 
 @pytest.mark.parametrize(
     "ids",
-    [range(5, 900), [*range(7), *range(9, 800)], [1, 70_000, 1 << 40], range(0, 4_000, 3), [4, 1, 3], [*range(9), 20, 10]],
+    [
+        range(5, 900),
+        [*range(7), *range(9, 800)],
+        [1, 70_000, 1 << 40],
+        range(0, 4_000, 3),
+        [4, 1, 3],
+        [*range(9), 20, 10],
+    ],
 )
 def test_ids_are_read_as_lance_writes_them(ids: Any) -> None:
     sequence = bytes(json.loads(RowIdSequence(list(ids)).to_inline_metadata().json())["Inline"])

@@ -55,7 +55,7 @@ def _is_plain(field: Any) -> bool:
 
 
 @dataclass(frozen=True)
-class FileRows:
+class DataFileRows:
     """The rows of a fragment in its one data file."""
 
     id: int
@@ -93,7 +93,9 @@ class FileRows:
         return bitmap_of(data, self.rows)
 
 
-def file_rows(dataset: Any, columns: Sequence[str], fragments: Sequence[int] | None = None) -> list[FileRows] | None:
+def file_rows(
+    dataset: Any, columns: Sequence[str], fragments: Sequence[int] | None = None
+) -> list[DataFileRows] | None:
     """Return the rows of fragments (None: all) by their data files; None: they are to be scanned."""
     folder = dataset.uri
     schema = pa.schema([dataset.schema.field(name) for name in columns])
@@ -103,7 +105,7 @@ def file_rows(dataset: Any, columns: Sequence[str], fragments: Sequence[int] | N
     ids = field_ids(dataset)
     wanted = {ids[each.name]: each.type for each in schema}
     chosen = dataset.get_fragments() if fragments is None else [dataset.get_fragment(id) for id in fragments]
-    found = list[FileRows]()
+    found = list[DataFileRows]()
     for each in chosen:
         rows = _file_rows(folder, each.metadata, columns, wanted)
         if rows is None:
@@ -114,7 +116,7 @@ def file_rows(dataset: Any, columns: Sequence[str], fragments: Sequence[int] | N
 
 def _file_rows(
     folder: str, fragment: FragmentMetadata, columns: Sequence[str], wanted: dict[int, pa.DataType]
-) -> FileRows | None:
+) -> DataFileRows | None:
     files, deletions = fragment.files, fragment.deletion_file
     if len(files) != 1 or files[0].base_id is not None or files[0].file_major_version < 2:
         return None
@@ -128,16 +130,16 @@ def _file_rows(
     if any(kinds.get(id) != (name, kind) for name, (id, kind) in zip(columns, wanted.items(), strict=True)):
         return None  # renamed, widened or kept in another way since
     gone = f"{folder}/{deletions.path(fragment.id)}" if deletions is not None else None
-    return FileRows(fragment.id, path, fragment.physical_rows, gone)
+    return DataFileRows(fragment.id, path, fragment.physical_rows, gone)
 
 
 def deleted_more(dataset: Any, fragment: int, places: Places) -> FragmentMetadata | None:
     """Return the metadata of a fragment with a new deletion vector, by which these rows are deleted too; None: no row
     is left. The dataset is on local disk."""
-    metadata = dataset.get_fragment(fragment).metadata
+    metadata: FragmentMetadata = dataset.get_fragment(fragment).metadata
     folder, before = dataset.uri, metadata.deletion_file
     gone = f"{folder}/{before.path(fragment)}" if before is not None else None
-    known = FileRows(fragment, "", metadata.physical_rows, gone).deleted()
+    known = DataFileRows(fragment, "", metadata.physical_rows, gone).deleted()
     mask = np.zeros(metadata.physical_rows, bool) if known is None else known
     mask[places] = True
     count = int(np.count_nonzero(mask))
