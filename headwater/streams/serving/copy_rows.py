@@ -223,8 +223,8 @@ def _in_files(
             there = index.holds([batch.column(name) for name in keys])
             if deleted is not None:
                 there &= ~deleted[start : start + len(there)]
-            at: Codes = np.flatnonzero(there)
-            found.append(batch.take(pa.array(at)))
+            at = np.flatnonzero(there)
+            found.append(batch.take(pa.array(at, pa.int64())))
             places.append(at + start)
             start += len(there)
         rows = np.concatenate(places) if places else np.empty(0, np.int64)

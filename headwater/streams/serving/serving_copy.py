@@ -230,7 +230,7 @@ class Staging(LanceNamespace):
             hide(self._store, staged, key, data)
             return data
         data = with_kept(data, self.kept)
-        self._store.put(key, data)
+        self._store.put(key, data, durable=False)  # the caller syncs it beside what comes next
         self._store.delete(staged)
         return data
 
