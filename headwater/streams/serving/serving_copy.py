@@ -360,17 +360,21 @@ def commit(
     stream: Stream,
     staging: Staging,
     operation: lance.LanceOperation.BaseOperation,
-    read_version: int,
+    base: lance.LanceDataset | None,
     properties: dict[str, str],
     kept: Mapping[str, KeptIds] | None = None,
 ) -> Any:
-    """Stage the version that follows; the dataset at it. `kept`: what fragments keep, by their data files."""
-    transaction = lance.Transaction(read_version, operation, transaction_properties=properties)
-    new = True if read_version == 0 else None
+    """Stage the version that follows `base` and return it as Lance has committed it.
+
+    `kept`: what fragments keep, by their data files. Lance does not know of that: to read or change rows of this
+    version, open it by `open_staging`.
+    """
+    transaction = lance.Transaction(0 if base is None else base.version, operation, transaction_properties=properties)
+    new = True if base is None else None
     staging.kept = kept or {}
     try:
-        done = lance.LanceDataset.commit(
-            f"{lake.uri}/{stream.serving}",
+        return lance.LanceDataset.commit(
+            f"{lake.uri}/{stream.serving}" if base is None else base,
             transaction,
             namespace_client=staging,
             table_id=list(stream.path),
@@ -381,7 +385,6 @@ def commit(
         )
     finally:
         staging.kept = {}
-    return open_staging(lake, stream, staging) if kept else done  # Lance remembers the manifest as it was
 
 
 def place_of(lake: Lake, stream: Stream) -> TableHandle:
