@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from itertools import chain
 from typing import Any, Protocol
+from weakref import WeakKeyDictionary
 
 import msgspec
 import pyarrow as pa
@@ -28,6 +29,8 @@ CONNECT_CORES = 8
 NO_WORKER = "headwater.spark.worker` does not start"
 """Part of the error of `Worker.java` for a Python that lacks the package."""
 _answers = msgspec.json.Decoder(list[Any])
+_CLASSES: WeakKeyDictionary[Any, dict[str, Any]] = WeakKeyDictionary()
+"""Classes of the jar, by the JVM that has them: to find one by its name Java looks through all jars, for some ms."""
 
 
 class LocalRunner:
@@ -177,8 +180,13 @@ def runner_of(spark: object, progress: Progress | None = None, driver_rows: int 
 def of_jar(session: object, name: str) -> Any:
     """Return a class of the jar; None if the session has no jar, as on Spark Connect."""
     jvm = getattr(session, "_jvm", None)
-    found = getattr(jvm.headwater.spark, name) if jvm is not None else None
-    return found if isinstance(found, java_gateway.JavaClass) else None
+    known = _CLASSES.get(jvm, {}).get(name) if jvm is not None else None
+    if known is not None or jvm is None:
+        return known
+    found = getattr(jvm.headwater.spark, name)
+    if not isinstance(found, java_gateway.JavaClass):
+        return None
+    return _CLASSES.setdefault(jvm, {}).setdefault(name, found)
 
 
 def run_by_jar(spark: Any, jar: Any, tasks: Sequence[Task]) -> list[Any]:

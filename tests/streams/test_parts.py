@@ -107,9 +107,9 @@ def test_a_tail_of_whole_rows_reads_of_the_base_what_decides_which_row_stands(
     opened, snapshot = stream.opened()
     found: list[list[str]] = []
 
-    def noted(dataset: Any, keys: Any, index: Any, wanted: Any, columns: list[str], fragments: Any = None) -> Any:
+    def noted(dataset: Any, keys: Any, index: Any, wanted: Any, columns: list[str], *others: Any) -> Any:
         found.append(list(columns))
-        return find_rows(dataset, keys, index, wanted, columns, fragments)
+        return find_rows(dataset, keys, index, wanted, columns, *others)
 
     monkeypatch.setattr(fresh_reads, "find_rows", noted)
     rows = read_touched(stream._lake(), view_at(snapshot, opened), ["id", "text"])

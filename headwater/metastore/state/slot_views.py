@@ -152,6 +152,7 @@ class IndexView:
         self.at = at
         self.chosen = chosen
         self._places: dict[tuple[str, ...], Place] = {}
+        self._last_read: tuple[object, list[Delta]] = (None, [])
 
     @property
     def places(self) -> dict[tuple[str, ...], Place]:
@@ -207,13 +208,17 @@ class IndexView:
         partition: str | None = None,
         without: Collection[int] = (),
     ) -> list[Delta]:
+        asked = (stream, after, partition, tuple(without))
+        if self._last_read[0] == asked:  # a publish asks several times for the same, which may be thousands
+            return list(self._last_read[1])
         log = self.index.stream(stream)
         found: list[Delta] = []
         for stored in read_deltas(segments, stream, log, after, self.at) if log is not None else ():
             body = decode_delta(stream, stored.body) if stored.position not in without else None
             if body is not None and (partition is None or body.partition == partition):
                 found.append(delta_of(body, stored.slot))
-        return found
+        self._last_read = asked, found
+        return list(found)
 
     def delta(self, segments: Segments, stream: str, position: int) -> Delta | None:
         stored = find_stored(segments, stream, self.index.deltas(stream), position, self.at)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
@@ -21,7 +22,7 @@ from headwater.streams.reading.position_views import PositionView, Published, re
 from headwater.streams.rows.hashing import hash_array
 from headwater.streams.rows.row_keys import Codes, KeyIndex, Mask
 from headwater.streams.serving.copy_rows import filtered, find_rows, judging
-from headwater.streams.serving.serving_copy import Lake, open_version
+from headwater.streams.serving.serving_copy import Lake, manifest_bytes, open_version
 from headwater.tables.columns.fields import ROW_ADDRESS, ROW_ID
 from headwater.tables.expressions import check_sql
 from headwater.tables.scan.prune import live_batches
@@ -327,7 +328,8 @@ def rows_of_keys(
         wanted = wanted.take(index.places)
     wanted = wanted.rename_columns([names[name] for name in rules.keys])
     there = [names[field.name] for field in rules.schema if field.name in names]
-    found = find_rows(dataset, [names[name] for name in rules.keys], index, wanted, there, fragments)
+    own = functools.partial(manifest_bytes, lake, view.stream, base.version, base.manifest)
+    found = find_rows(dataset, [names[name] for name in rules.keys], index, wanted, there, fragments, own)
     ids = found.column(ROW_ID).to_numpy().astype(np.int64)
     addresses = found.column(ROW_ADDRESS).to_numpy().astype(np.int64)
     return in_schema(found, rules, names), ids, addresses

@@ -19,7 +19,6 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 import numpy as np
-import pyarrow as pa
 
 from headwater.imports import lance
 from headwater.lance_manifest import message_of
@@ -30,7 +29,8 @@ from headwater.streams.serving.serving_copy import Staging
 from headwater.tables.columns.fields import ROW_ADDRESS, ROW_ID
 from headwater.tables.commit.committer import renamed
 from headwater.tables.handle import TableHandle
-from headwater.tables.partitions import field_ids, has_blobs, key_of, partitioning
+from headwater.tables.partitions import field_ids, key_of, partitioning
+from headwater.tables.scan.data_file_rows import is_plain
 from headwater.tables.scan.prune import live_batches
 from headwater.tables.write.data_files import BYTES_PER_FILE, PartitionWriter, chunks
 
@@ -39,21 +39,6 @@ if TYPE_CHECKING:
     from lance.optimize import CompactionTask
 
 READ_ROWS = 1 << 16
-EXTENSION = b"ARROW:extension:name"
-
-
-def is_plain(schema: pa.Schema) -> bool:
-    """Return True if the values of every column are kept as they are read: no blobs, no types of somebody's own."""
-    return not has_blobs(schema) and all(_is_plain(field) for field in schema)
-
-
-def _is_plain(field: Any) -> bool:
-    kind = field.type
-    if isinstance(kind, pa.BaseExtensionType) or EXTENSION in (field.metadata or {}):
-        return False
-    if pa.types.is_map(kind):
-        return _is_plain(kind.key_field) and _is_plain(kind.item_field)
-    return all(_is_plain(kind.field(number)) for number in range(kind.num_fields))
 
 
 def live_rows_of(

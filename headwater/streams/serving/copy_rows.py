@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -16,6 +16,7 @@ import pyarrow as pa
 from headwater.errors import ConcurrentModificationError, InvalidInputError
 from headwater.imports import lance
 from headwater.streams.rows.row_keys import Codes, KeyIndex
+from headwater.streams.serving.row_ids import ids_at, ids_of
 from headwater.streams.serving.serving_copy import Lake, place_of
 from headwater.streams.stream_lookup import Stream
 from headwater.tables.columns.fields import ROW_ADDRESS, ROW_ID
@@ -23,6 +24,7 @@ from headwater.tables.commit.committer import fragment_from
 from headwater.tables.expressions import literal
 from headwater.tables.handle import TableHandle
 from headwater.tables.partitions import has_blobs
+from headwater.tables.scan.data_file_rows import DataFileRows, deleted_more, file_rows
 from headwater.tables.translate import HoldsDataError, first_line, translating
 from headwater.tables.write.data_files import BYTES_PER_FILE, PartitionWriter
 from headwater.types import aligned
@@ -102,8 +104,11 @@ def delete_rows(dataset: Any, addresses: Codes) -> tuple[list[int], list[Fragmen
     ends = [*starts[1:], len(sorted_addresses)]
     places = [(sorted_addresses[start:end] & 0xFFFFFFFF) for start, end in zip(starts, ends, strict=True)]
     ids = fragments.tolist()
-    with ThreadPoolExecutor(2) as beside:
-        made = beside.map(lambda id, rows: dataset.get_fragment(id).delete_rows(rows.tolist()), ids, places)
+    if "://" in dataset.uri:
+        with ThreadPoolExecutor(2) as beside:
+            made = list(beside.map(lambda id, rows: dataset.get_fragment(id).delete_rows(rows.tolist()), ids, places))
+    else:
+        made = [deleted_more(dataset, id, rows) for id, rows in zip(ids, places, strict=True)]
     for fragment, after in zip(ids, made, strict=True):
         if after is None:
             removed.append(fragment)
@@ -159,12 +164,14 @@ def find_rows(
     index: KeyIndex,
     wanted: pa.Table,
     columns: Sequence[str],
-    fragments: Sequence[int] | None = None,
+    fragments: Sequence[int] | None,
+    manifest: Callable[[], bytes],
 ) -> pa.Table:
     """The rows whose keys are in an index: the columns asked for, row id and row address.
 
     `wanted` has the distinct keys. Few are looked up by the BTREE on the key; else the key columns are read through,
     and the other columns of few rows are taken by their ids, of many read along. `fragments`: only those are read.
+    `manifest`: reads the manifest of the version.
     """
     rows = dataset.count_rows()
     few = fragments is None and are_few(wanted.num_rows, rows)
@@ -173,13 +180,13 @@ def find_rows(
         return found.take(np.flatnonzero(index.find([found.column(name) for name in keys]) >= 0))
     others = [name for name in columns if name not in keys]
     if wanted.num_rows * TAKEN < rows and others:
-        found = _matching(dataset, keys, index, list(keys), fragments)
+        found = _matching(dataset, keys, index, list(keys), fragments, manifest)
         taken = dataset._take_rows(found.column(ROW_ID).to_pylist(), columns=others) if found.num_rows else None
         for name in others:
             column = pa.nulls(0, dataset.schema.field(name).type) if taken is None else taken.column(name)
             found = found.append_column(name, column)
         return found.select([*columns, ROW_ID, ROW_ADDRESS])
-    return _matching(dataset, keys, index, columns, fragments)
+    return _matching(dataset, keys, index, columns, fragments, manifest)
 
 
 def are_few(keys: int, rows: int) -> bool:
@@ -188,23 +195,62 @@ def are_few(keys: int, rows: int) -> bool:
 
 
 def _matching(
-    dataset: Any, keys: Sequence[str], index: KeyIndex, columns: Sequence[str], fragments: Sequence[int] | None
+    dataset: Any,
+    keys: Sequence[str],
+    index: KeyIndex,
+    columns: Sequence[str],
+    fragments: Sequence[int] | None,
+    manifest: Callable[[], bytes],
 ) -> pa.Table:
-    """Return the rows of some keys. The scan holds one batch at a time.
+    """Return the rows of some keys, from their data files or by a scan. One batch at a time is held."""
+    own = file_rows(dataset, columns, fragments)
+    found = None if own is None else _in_files(own, keys, index, columns, manifest())
+    parts = list(_scanned(dataset, keys, index, columns, fragments)) if found is None else found
+    return pa.Table.from_batches(parts, None if parts else _scan(dataset, columns, "false").schema)
 
-    Deleted rows are read along, without an id: leaving out those that match takes less time than all of them.
-    """
+
+def _in_files(
+    files: Sequence[DataFileRows], keys: Sequence[str], index: KeyIndex, columns: Sequence[str], manifest: bytes
+) -> list[pa.RecordBatch] | None:
+    """Return the rows of some keys in data files; None: some of their row ids are kept in an unknown way."""
+    parts, sequences = list[pa.RecordBatch](), ids_of(manifest)
+    for file in files:
+        start, deleted, places, found = 0, file.deleted(), list[Codes](), list[pa.RecordBatch]()
+        for batch in file.batches(columns):
+            there = index.holds([batch.column(name) for name in keys])
+            if deleted is not None:
+                there &= ~deleted[start : start + len(there)]
+            at = np.flatnonzero(there)
+            found.append(batch.take(pa.array(at, pa.int64())))
+            places.append(at + start)
+            start += len(there)
+        rows = np.concatenate(places) if places else np.empty(0, np.int64)
+        if not len(rows):
+            continue
+        ids = ids_at(sequences.get(file.id, b""), rows)
+        if ids is None:
+            return None
+        (whole,) = pa.Table.from_batches(found).combine_chunks().to_batches()
+        addresses = rows + (file.id << 32)
+        numbers = [pa.array(each.astype(np.uint64, copy=False)) for each in (ids, addresses)]
+        parts.append(pa.RecordBatch.from_arrays([*whole.columns, *numbers], [*columns, ROW_ID, ROW_ADDRESS]))
+    return parts
+
+
+def _scanned(
+    dataset: Any, keys: Sequence[str], index: KeyIndex, columns: Sequence[str], fragments: Sequence[int] | None
+) -> Iterator[pa.RecordBatch]:
+    """Yield the rows of some keys. Deleted rows are read along, without an id: leaving out those that match takes less
+    time than all of them."""
     options = {"with_row_id": True, "with_row_address": True, "include_deleted_rows": True, "batch_size": SCANNED}
     own = None if fragments is None else [dataset.get_fragment(id) for id in fragments]
     scanner = dataset.scanner(columns=list(columns), fragments=own, **options)
     names = [*columns, ROW_ID, ROW_ADDRESS]
-    parts: list[pa.RecordBatch] = []
     for batch in scanner.to_batches():
         found, ids = index.holds([batch.column(name) for name in keys]), batch.column(ROW_ID)
         places = np.flatnonzero(found & ids.is_valid().to_numpy(zero_copy_only=False) if ids.null_count else found)
         matching = batch if len(places) == batch.num_rows else batch.take(pa.array(places))
-        parts.append(matching.select(names))
-    return pa.Table.from_batches(parts, None if parts else _scan(dataset, columns, "false").schema)
+        yield matching.select(names)
 
 
 def _scan(dataset: lance.LanceDataset, columns: Sequence[str], filter: str | None) -> pa.Table:

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from headwater.lance_manifest import FOOTER, FRAGMENT, LENGTH, MAGIC, footer, section
-from headwater.protobuf import Value, as_bytes, as_number, number, parse, text
+from headwater.protobuf import Value, as_bytes, as_number, number, parse, pick, text
 from headwater.streams.rows.row_keys import Codes
 
 FILE, PHYSICAL_ROWS, ROW_IDS, CREATED = 2, 4, 5, 9
@@ -74,6 +74,60 @@ def row_versions(metadata: Mapping[int, Any], addresses: Codes, which: str) -> C
         places = addresses[mine] & 0xFFFFFFFF
         found[mine] = versions[np.searchsorted(starts, places, side="right") - 1]
     return found
+
+
+def ids_of(manifest: bytes) -> dict[int, bytes]:
+    """Return the row ids of the fragments of a manifest file, encoded, by the fragments' numbers."""
+    found = {}
+    for fragment in pick(section(manifest, footer(manifest)[0]), FRAGMENT):
+        values = {field: value for field, value, _ in parse(as_bytes(fragment))}
+        if ROW_IDS in values:
+            found[as_number(values.get(1, 0))] = as_bytes(values[ROW_IDS])
+    return found
+
+
+def ids_at(sequence: bytes, places: Codes) -> Codes | None:
+    """Return the ids of the rows at these places of a fragment; None: they are kept in an unknown way."""
+    segments = [next(parse(as_bytes(each))) for each in pick(sequence, 1)]
+    parts = list[Codes]()
+    for kind, value, _ in segments:
+        ids = _ids(kind, as_bytes(value), places if len(segments) == 1 else None)
+        if ids is None:
+            return None
+        parts.append(ids)
+    return parts[0] if len(parts) == 1 else np.concatenate(parts)[places] if parts else None
+
+
+def _ids(kind: int, value: bytes, places: Codes | None) -> Codes | None:
+    """Return the ids of a segment at some places of it (None: all); None for an unknown kind."""
+    if kind in (SORTED, LISTED):
+        ids = _listed(value)
+        return ids if ids is None or places is None else ids[places]
+    if kind not in (RANGE, HOLES, BITMAP):
+        return None
+    told: dict[int, Value] = {key: inner for key, inner, _ in parse(value)}
+    start, end, content = as_number(told.get(1, 0)), as_number(told.get(2, 0)), as_bytes(told.get(3, b""))
+    if kind == RANGE:
+        return start + (np.arange(end - start) if places is None else places)
+    if kind == BITMAP:
+        there = np.unpackbits(np.frombuffer(content, np.uint8), count=end - start, bitorder="little").view(np.bool_)
+    else:
+        holes, there = _listed(content), np.ones(end - start, bool)
+        if holes is None:
+            return None
+        there[holes - start] = False
+    ids = np.flatnonzero(there)
+    return start + (ids if places is None else ids[places])
+
+
+def _listed(encoded: bytes) -> Codes | None:
+    for kind, value, _ in parse(encoded):
+        if kind not in WIDTHS:
+            return None
+        told: dict[int, Value] = {key: inner for key, inner, _ in parse(as_bytes(value))}
+        numbers = np.frombuffer(as_bytes(told.get(2, b"")), f"<u{WIDTHS[kind]}").astype(np.int64)
+        return numbers + as_number(told.get(1, 0)) if kind < 3 else numbers
+    return np.empty(0, np.int64)
 
 
 def with_kept(manifest: bytes, fragments: Mapping[str, KeptIds]) -> bytes:

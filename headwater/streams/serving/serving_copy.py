@@ -226,7 +226,7 @@ class Staging(LanceNamespace):
             hide(self._store, staged, key, data)
             return data
         data = with_kept(data, self.kept)
-        self._store.put(key, data)
+        self._store.put(key, data, durable=False)  # the caller syncs it beside what comes next
         self._store.delete(staged)
         return data
 
@@ -326,6 +326,12 @@ def open_version(lake: Lake, stream: Stream, version: int, manifest: str) -> lan
     )
 
 
+def manifest_bytes(lake: Lake, stream: Stream, version: int, manifest: str) -> bytes:
+    """Return the manifest of a version that was opened: of the catalog's, or of the open transaction."""
+    staged = lake.staged(stream, version, manifest)
+    return lake.store.get(final_key(stream, version) if staged is None else staged.key)
+
+
 def open_staged(lake: Lake, stream: Stream, staged: Staged) -> lance.LanceDataset:
     """Open the dataset at a version that has no final name yet."""
     staging = Staging(lake, stream, staged.version - 1)
@@ -350,17 +356,21 @@ def commit(
     stream: Stream,
     staging: Staging,
     operation: lance.LanceOperation.BaseOperation,
-    read_version: int,
+    base: lance.LanceDataset | None,
     properties: dict[str, str],
     kept: Mapping[str, KeptIds] | None = None,
 ) -> Any:
-    """Stage the version that follows; the dataset at it. `kept`: what fragments keep, by their data files."""
-    transaction = lance.Transaction(read_version, operation, transaction_properties=properties)
-    new = True if read_version == 0 else None
+    """Stage the version that follows `base` and return it as Lance has committed it.
+
+    `kept`: what fragments keep, by their data files. Lance does not know of that: to read or change rows of this
+    version, open it by `open_staging`.
+    """
+    transaction = lance.Transaction(0 if base is None else base.version, operation, transaction_properties=properties)
+    new = True if base is None else None
     staging.kept = kept or {}
     try:
-        done = lance.LanceDataset.commit(
-            f"{lake.uri}/{stream.serving}",
+        return lance.LanceDataset.commit(
+            f"{lake.uri}/{stream.serving}" if base is None else base,
             transaction,
             namespace_client=staging,
             table_id=list(stream.path),
@@ -371,7 +381,6 @@ def commit(
         )
     finally:
         staging.kept = {}
-    return open_staging(lake, stream, staging) if kept else done  # Lance remembers the manifest as it was
 
 
 def place_of(lake: Lake, stream: Stream) -> TableHandle:

@@ -150,7 +150,7 @@ def commit_rows(
     position: int,
     deletions: Deletions | None = None,
 ) -> Any:
-    """Stage the version with these fragments and without the rows at these addresses; the dataset as it is then.
+    """Stage the version with these fragments and without the rows at these addresses; the version, see `commit`.
 
     `deletions`: what removes these rows, where tasks have written it.
     """
@@ -163,7 +163,7 @@ def commit_rows(
     if dataset is None:
         schema = stream.definition.published
         staging.sync(list(files_of(stream, fragments)))
-        return commit(lake, stream, staging, lance.LanceOperation.Overwrite(schema, fragments), 0, properties)
+        return commit(lake, stream, staging, lance.LanceOperation.Overwrite(schema, fragments), None, properties)
     staging.rowless = staging.unfinished = last
     removed, changed = delete_rows(dataset, addresses) if deletions is None else deletions.applied(dataset)
     fragments = sorted(fragments, key=lambda each: each.files[0].path in new.kept)  # ids are given out in their order
@@ -171,7 +171,7 @@ def commit_rows(
         removed_fragment_ids=removed, updated_fragments=changed, new_fragments=fragments
     )
     staging.sync(list(files_of(stream, [*changed, *fragments])))
-    return commit(lake, stream, staging, operation, dataset.version, properties, new.kept)
+    return commit(lake, stream, staging, operation, dataset, properties, new.kept)
 
 
 def index_keys(lake: Lake, stream: Stream, staging: Staging, dataset: Any, rows: int, runner: Runner) -> None:
@@ -179,9 +179,10 @@ def index_keys(lake: Lake, stream: Stream, staging: Staging, dataset: Any, rows:
     if not rows:
         return
     known = {tuple(index.field_names) for index in dataset.describe_indices()}
-    for name in stream.definition.keys:
-        if (name,) in known:
-            continue
+    missing = [name for name in stream.definition.keys if (name,) not in known]
+    if missing and staging.staged:
+        dataset = open_staging(lake, stream, staging)
+    for name in missing:
         with staging.indexing(dataset):
             if runner.in_driver(rows) or not staging.staged:
                 dataset.create_scalar_index(name, "BTREE")
@@ -258,7 +259,10 @@ def stage_columns(lake: Lake, stream: Stream, staging: Staging, before: Publishe
 def tidied(
     lake: Lake, stream: Stream, staging: Staging, dataset: object, stale_to: int, changed: int | None, runner: Runner
 ) -> None:
-    """Tidy the staged copy, here or by a task. `changed`: as much as a publish of so many rows pays."""
+    """Tidy the staged copy, here or by a task. `dataset`: the version, see `commit`.
+
+    `changed`: as much as a publish of so many rows pays.
+    """
     rows = rows_to_tidy(dataset, due(dataset, stale_to, changed=changed))
     if rows:
         stage_on(
@@ -266,7 +270,7 @@ def tidied(
             lake,
             stream,
             staging,
-            dataset,
+            open_staging(lake, stream, staging),
             rows,
             "headwater.streams.serving.staged_rows:tidy",
             stale_to,
@@ -283,7 +287,7 @@ def tidy(
     operation = rewritten(dataset, lake.store.get(staging.newest), fragments, place) if fragments else None
     if operation is not None:
         staging.sync([key for group in operation.groups for key in files_of(stream, list(group.new_fragments))])
-        dataset = commit(lake, stream, staging, operation, dataset.version, {})
+        dataset = commit(lake, stream, staging, operation, dataset, {})
     index_added(dataset, staging)
 
 
