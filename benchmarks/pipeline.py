@@ -34,8 +34,8 @@ from headwater.pipeline import ingest, publish
 
 ROUNDS = 6
 WARM = 40
-"""Publishes of a small table before the turns. The JVM compiles what serializes jobs after 30 to 45 of them, which takes
-0.2 s of CPU each time, and belongs to no publish."""
+"""Publishes of a small table before the turns. The JVM compiles what serializes jobs after 30 to 45 of them, which
+takes 0.2 s of CPU each time, and belongs to no publish."""
 
 
 def rows(ids: Any, at: int) -> pa.Table:

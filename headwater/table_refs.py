@@ -9,7 +9,6 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Any
 from urllib.parse import quote, unquote
 
 import msgspec
@@ -155,24 +154,25 @@ def branch_of(name: str | None) -> str | None:
     return None if name in (None, "", MAIN) else check_branch(name)
 
 
-def check_branch(name: Any) -> str:
+def check_branch(name: object) -> str:
     """Return a branch name; InvalidInput (13) unless it is tag-like names joined by '/', since it becomes a path."""
-    _check_length("branch", name)
-    for segment in name.split("/"):
-        _check_segment("branch", name, segment)
-    return name
+    text = _short_text("branch", name)
+    for segment in text.split("/"):
+        _check_segment("branch", text, segment)
+    return text
 
 
-def check_tag(name: Any) -> str:
+def check_tag(name: object) -> str:
     """Return a tag name; InvalidInput (13) unless it is letters, digits, '.', '-', '_': it becomes a file name."""
-    _check_length("tag", name)
-    _check_segment("tag", name, name)
-    return name
+    text = _short_text("tag", name)
+    _check_segment("tag", text, text)
+    return text
 
 
-def _check_length(kind: str, name: object) -> None:
+def _short_text(kind: str, name: object) -> str:
     if not isinstance(name, str) or len(name) + 4 * name.count("/") > MAX_REF_CHARS:
         raise InvalidInputError(f"A {kind} name is a text of at most {MAX_REF_CHARS} characters; a slash counts five.")
+    return name
 
 
 def _check_segment(kind: str, name: str, segment: str) -> None:

@@ -15,8 +15,9 @@ from lance.fragment import FragmentMetadata
 from lance.optimize import Compaction
 
 from headwater.names import ObjectId
-from headwater.streams.serving.compaction import is_plain, live_rows_of
+from headwater.streams.serving.compaction import live_rows_of
 from headwater.tables.handle import TableHandle, fragment_of
+from headwater.tables.scan.data_file_rows import is_plain
 from headwater.tables.scan.prune import live_batches
 
 TOLD = ["id", "v", "_rowid", "_row_created_at_version", "_row_last_updated_at_version"]
