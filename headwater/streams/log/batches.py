@@ -9,6 +9,7 @@ Rows that cannot be taken, kept beside their table in `<name>__quarantine`, a ke
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -66,11 +67,13 @@ class EventBatch:
 def shape(definition: Definition, data: Given, contract: str = REFUSE) -> EventBatch:
     """Return the batch that these rows are. Errors 13 name the column, and the row where there is one."""
     _require_columns(definition, data)
-    after, added, dropped = _with_unknown(definition, data, contract)
+    after, added, dropped, unfit = _with_unknown(definition, data, contract)
     after, widened = _with_wider(after, data, contract)
     columns: dict[str, Any] = {}
     present: dict[str, Mask] = {}
     faults = _Faults(data.length)
+    for name in unfit:
+        faults.add(_given_in(data, name), "bad_column", name)
     for name in definition.sequence:  # of whatever type the column is: a library may have no other form of nothing
         faults.add(nans_of(data.columns.get(name, [None] * data.length)), "null_sequence", name)
     for column in after.columns:
@@ -123,23 +126,49 @@ def _require_columns(definition: Definition, data: Given) -> None:
                 raise InvalidInputError(f"The {what} column {name!r} is missing: every row must have it.")
 
 
-def _with_unknown(definition: Definition, data: Given, contract: str) -> tuple[Definition, tuple[str, ...], int]:
-    derived = {each.name for each in definition.derived}
+def _with_unknown(
+    definition: Definition, data: Given, contract: str
+) -> tuple[Definition, tuple[str, ...], int, list[str]]:
+    """Return the definition with new columns, their names, the number of discarded values, and names of columns that
+    the table cannot have: rows of JSON that have one are bad, so that one message does not hold up all after it. If
+    every row has one, their writer does not know the table: that is an error of the whole call."""
     unknown = [name for name in data.columns if name not in definition.by_name]
     if not unknown:
-        return definition, (), 0
+        return definition, (), 0, []
     if contract == "discard":
-        return definition, (), sum(_count(data, name) for name in unknown)
+        return definition, (), sum(_count(data, name) for name in unknown), []
     if contract != "evolve":
         raise InvalidInputError(
             f"The table has no column {unknown[0]!r}. Leave it out, or add it with evolve(add=...)."
         )
+    new: dict[str, Any] = {}
+    unfit: list[str] = []
+    without: Mask = np.ones(data.length, bool)
     for name in unknown:
-        if name in derived:
-            raise InvalidInputError(f"The column {name!r} is derived from others: it cannot be given.")
-    types = {name: _type_of(data.columns[name], name) for name in unknown}
-    new = {name: kind for name, kind in types.items() if not pa.types.is_null(kind)}
-    return (evolve(definition, add=new) if new else definition), tuple(new), 0
+        try:
+            kind = _type_of(data.columns[name], name)
+            if not pa.types.is_null(kind):
+                _with_column(definition, new, name, kind)
+        except InvalidInputError:
+            without &= ~_given_in(data, name)
+            if not isinstance(data.columns[name], list) or not without.any():
+                raise
+            unfit.append(name)
+    return (evolve(definition, add=new) if new else definition), tuple(new), 0, unfit
+
+
+def _with_column(definition: Definition, new: dict[str, Any], name: str, kind: Any) -> None:
+    """Add a column to the new ones, or raise InvalidInput (13) if the table cannot have it beside them."""
+    if any(name == each.name for each in definition.derived):
+        raise InvalidInputError(f"The column {name!r} is derived from others: it cannot be given.")
+    evolve(definition, add={**new, name: kind})
+    new[name] = kind
+
+
+def _given_in(data: Given, name: str) -> Mask:
+    """Return the rows that have a column."""
+    mask = data.present.get(name)
+    return np.ones(data.length, bool) if mask is None else mask
 
 
 def _count(data: Given, name: str) -> int:
@@ -153,14 +182,13 @@ def _count(data: Given, name: str) -> int:
 
 
 def _type_of(values: Any, name: str) -> Any:
+    """Return the type of the values; of several types that of the first, which the other values do not fit."""
     if not isinstance(values, list):
         return values.type.value_type if pa.types.is_dictionary(values.type) else values.type
-    try:
-        return pa.array(values).type
-    except (pa.ArrowInvalid, pa.ArrowTypeError) as error:
-        raise InvalidInputError(f"The new column {name!r} has values of different types: {error}") from None
-    except FAILS as error:
-        raise InvalidInputError(f"The new column {name!r} has a value that no type has: {error}") from None
+    for some in (values, [next((value for value in values if value is not None), None)]):
+        with suppress(*FAILS):
+            return pa.array(some).type
+    raise InvalidInputError(f"The new column {name!r} has a value that no type has.")
 
 
 def _with_wider(definition: Definition, data: Given, contract: str) -> tuple[Definition, tuple[str, ...]]:
