@@ -43,7 +43,7 @@ from headwater.namespace.transactions.open_transactions import (
     restore_version,
     stage_rows,
 )
-from headwater.namespace.transactions.ref_changes import RefEdit, RefFiles, changed_tables, settled
+from headwater.namespace.transactions.ref_changes import RefEdit, RefFiles, changed_tables, refs_at_rest
 from headwater.namespace.versions import VersionProblem
 from headwater.namespace.versions.maintenance import unfinished_drop
 from headwater.namespace.versions.ranges import KeepPolicy
@@ -228,7 +228,7 @@ class MetastoreNamespace(RegisteredNamespace):
         def settle(record: RefRecord) -> KnownRefs:
             handle = replace(self.handle(table), refs=None)
             newest = partial(self._ref_record, table)
-            return settled(RefFiles(self._recorded, handle, table, self.versions, newest), record)
+            return refs_at_rest(RefFiles(self._recorded, handle, table, self.versions, newest), record)
 
         return self.session.known_refs(
             self._ref_record(table), lambda record: self._recorded.read(table, record), settle

@@ -37,7 +37,7 @@ from headwater.tables.handle import TableHandle
 from headwater.tables.partitions import list_partitions
 from headwater.tables.scan import changes as feed
 from headwater.tables.scan import table_scan as scans
-from headwater.tables.scan.parts import AnyPart, Appended, Piece, Positions, Rewritten, Tail
+from headwater.tables.scan.parts import AnyPart, Appended, InitialScan, Positions, Rewritten, Tail
 from headwater.tables.scan.table_scan import rows_left
 from headwater.tables.translate import NoDataError, translating
 from headwater.tables.write.data_files import write
@@ -79,7 +79,7 @@ def read_part(scan: Json, part: Json, schema: pa.Schema) -> Iterator[pa.RecordBa
 
 def read_rows(scan: WireScan, part: AnyPart, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
     """Return the rows of a part in `schema`: of the log, of a fold, of the change feed, or of the Lance table."""
-    if isinstance(part, Piece | Positions):
+    if isinstance(part, InitialScan | Positions):
         return following.read_rows(scan, part, schema)
     if scan.is_folded or isinstance(part, Tail):
         return fresh.read_rows(scan, part, schema)

@@ -25,7 +25,7 @@ from headwater.spark.stream import CONSUMER, option
 from headwater.spark.wire_values import Offset, Range, WireScan, WireTable
 from headwater.streams.definition import Definition
 from headwater.streams.layout import LANCE
-from headwater.streams.log.stored_events import Share
+from headwater.streams.log.stored_events import LogShard
 from headwater.streams.reading.change_feed import INSERT, changes, grouped, readers, set_reader, walked
 from headwater.streams.reading.position_views import collected, view_at
 from headwater.streams.reading.table_reads import read_touched, read_untouched
@@ -33,7 +33,7 @@ from headwater.streams.serving.copy_rows import filtered
 from headwater.streams.serving.serving_copy import Lake, open_version
 from headwater.streams.stream_lookup import Stream, another, open_stream
 from headwater.tables.scan.changes import TIMESTAMP, TYPE, VERSION
-from headwater.tables.scan.parts import LogPart, Piece, Positions
+from headwater.tables.scan.parts import InitialScan, LogPart, Positions
 from headwater.tables.scan.prune import pruned
 from headwater.tables.scan.table_scan import EXTRAS, SMALL_ROWS, Extent, whole_fragments
 from headwater.types import spark_schema, wire_schema
@@ -83,14 +83,14 @@ class Followed:
         metadata = (fragment.metadata for fragment in dataset.get_fragments())
         return [Extent(each.id, each.num_rows) for each in metadata], touching
 
-    def piece(self, part: Piece) -> pa.Table:
+    def piece(self, part: InitialScan) -> pa.Table:
         view, names = view_at(self.snapshot, self.stream, part.position), list(self.definition.shown)
         if part.fragments is None:
             return read_touched(self.lake, view, names)
         return pa.concat_tables(read_untouched(self.lake, view, part.fragments, names))
 
     def changes(self, part: Positions) -> pa.Table:
-        share = Share(part.share, part.shares) if part.shares > 1 else None
+        share = LogShard(part.share, part.shares) if part.shares > 1 else None
         return changes(self.lake, self.snapshot, self.stream, part.after, part.until, share)
 
     def inserted(self, part: Positions) -> pa.Table:
@@ -344,9 +344,9 @@ def plan(
         extents, touching = log_of(table, slot).pieces(position)
         stop = end.get(PIECES, len(extents) + 1)
         chosen = extents[start[PIECES] : stop]
-        parts += [Piece(slot, position, group) for group in whole_fragments(chosen, parallelism)]
+        parts += [InitialScan(slot, position, group) for group in whole_fragments(chosen, parallelism)]
         if stop > len(extents) and touching >= 0:
-            parts.append(Piece(slot, position))
+            parts.append(InitialScan(slot, position))
     keyed = bool(option(options, "skipChangeCommits")) and not is_changes
     return [*parts, *_divided(log_of(table), start[POSITION], end[POSITION], parallelism, whole=keyed)]
 
@@ -386,7 +386,7 @@ def _types(schema: Mapping[str, Any]) -> list[object]:
 def read_rows(scan: WireScan, part: LogPart, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
     """The rows of a part: changes with what Spark wants to know of them, or only rows."""
     log = log_of(scan.table, part.slot)
-    found = _piece(log, part, scan) if isinstance(part, Piece) else _changed(log, part, scan)
+    found = _piece(log, part, scan) if isinstance(part, InitialScan) else _changed(log, part, scan)
     rows = found if scan.filter is None else filtered(found, scan.filter)
     columns = [
         rows.column(name) if name in rows.schema.names else pa.nulls(rows.num_rows, schema.field(name).type)
@@ -402,7 +402,7 @@ def _changed(log: AnyLog, part: Positions, scan: WireScan) -> pa.Table:
     return found.rename_columns([*found.schema.names[:-3], TYPE, VERSION, TIMESTAMP])
 
 
-def _piece(log: AnyLog, part: Piece, scan: WireScan) -> pa.Table:
+def _piece(log: AnyLog, part: InitialScan, scan: WireScan) -> pa.Table:
     """Rows that are there when a stream begins; as changes, they are inserts at that position."""
     rows = log.piece(part)
     if not scan.changes:

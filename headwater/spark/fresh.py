@@ -28,7 +28,7 @@ from headwater.spark.served_streams import EPOCH, count_served, read_served, ser
 from headwater.spark.wire_values import Fold, WireScan, WireTable, is_server
 from headwater.streams.definition import Definition
 from headwater.streams.log.log_files import least_events
-from headwater.streams.log.stored_events import Share
+from headwater.streams.log.stored_events import LogShard
 from headwater.streams.reading.change_feed import changes, walked
 from headwater.streams.reading.fresh_reads import count, read
 from headwater.streams.reading.position_views import PositionView, newest_published, view_at
@@ -37,7 +37,7 @@ from headwater.streams.serving.serving_copy import Lake, lake, open_version
 from headwater.streams.stream_lookup import Stream, is_stream_table, open_stream
 from headwater.tables.columns.fields import ROW_ADDRESS, ROW_ID
 from headwater.tables.partitions import partitions_of
-from headwater.tables.scan.parts import AnyPart, Fragments, Tail, Whole
+from headwater.tables.scan.parts import AnyPart, Fragments, Tail, WholeTable
 from headwater.tables.scan.prune import pruned
 from headwater.tables.scan.table_scan import SMALL_ROWS, Extent, batch_rows, divide
 from headwater.types import convert_batch, wire_schema
@@ -183,7 +183,7 @@ def plan(scan: WireScan, parallelism: int, by_partition: bool = False) -> Sequen
     """
     check_readable(scan)
     if served(scan) is not None:
-        return [Whole()]
+        return [WholeTable()]
     found, view = _view(scan)
     whole = view.stream.definition.rules.lateness is not None or view.truncates
     metadata = _fragments(found, view)
@@ -192,7 +192,7 @@ def plan(scan: WireScan, parallelism: int, by_partition: bool = False) -> Sequen
     rows = sum(file.rows or 0 for delta in view.tail for file in delta.files)
     base = view.base.rows if view.base is not None else 0
     if not scan.columns or base + rows < SMALL_ROWS:
-        return [Whole()]
+        return [WholeTable()]
     count = 1 if whole else shares_for(rows, parallelism, base)
     extents = [Extent(each.id, each.num_rows) for each in metadata if each.num_rows]
     return [*(Tail(number, count) for number in range(count)), *divide(extents, parallelism, splittable=False)]
@@ -243,7 +243,7 @@ def _in_order(scan: WireScan, found: Iterator[pa.Table]) -> Iterator[pa.Table]:
     yield rows.sort_by([(name, "ascending") for name in _view(scan)[1].stream.definition.keys])
 
 
-def changed_rows(option: str, slot: int, path: Sequence[str], after: int, share: Share | None) -> pa.Table:
+def changed_rows(option: str, slot: int, path: Sequence[str], after: int, share: LogShard | None) -> pa.Table:
     """The rows that changed after a position up to a slot, as they were and as they are; of a share of the keys."""
     found = opened(option)
     snapshot = found.metastore.at(slot)
@@ -277,7 +277,7 @@ def _rows(scan: WireScan, part: AnyPart) -> Iterator[pa.Table]:
         return
     found, view = _view(scan)
     if isinstance(part, Tail):
-        share = Share(part.share, part.shares) if part.shares > 1 else None
+        share = LogShard(part.share, part.shares) if part.shares > 1 else None
         yield read_touched(found, view, scan.columns, scan.filter, share)
     elif isinstance(part, Fragments) and part.key is not None:
         yield read_bucket(found, view, part.key, part.fragments, scan.columns, scan.filter)

@@ -36,7 +36,7 @@ from headwater.streams.definition import Definition, from_properties
 from headwater.streams.log.statements import KINDS, StatementRows, changed
 from headwater.streams.reading.change_feed import INSERT
 from headwater.streams.sources.intake import ROWS, packed, unpacked
-from headwater.tables.scan.parts import Piece, Positions
+from headwater.tables.scan.parts import InitialScan, Positions
 from headwater.tables.scan.table_scan import Extent
 
 EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
@@ -48,7 +48,7 @@ def server_option(reached: Mapping[str, str]) -> str:
 
 
 @lru_cache(maxsize=16)
-def asked(option: str) -> CompleteRestNamespace:
+def connected(option: str) -> CompleteRestNamespace:
     """The server of an option, once per process."""
     return connect_rest(json.loads(option))
 
@@ -66,7 +66,7 @@ class ServedStreams:
 
     def load(self, id: list[str], version: str | None, micros: int | None) -> tuple[Definition, Fold] | None:
         """Return how to read a table now, at a position or as of a time; None if it is no stream table."""
-        server, key = asked(self._option), ObjectId(tuple(id))
+        server, key = connected(self._option), ObjectId(tuple(id))
         if not server.is_stream_table(key):
             return None
         stream = server.stream_table(key, lambda: None)
@@ -138,7 +138,7 @@ class FollowedAfar:
     def pieces(self, position: int) -> tuple[list[Extent], int]:
         return [], self._stream.count(position)
 
-    def piece(self, part: Piece) -> pa.Table:
+    def piece(self, part: InitialScan) -> pa.Table:
         return self._stream.to_arrow(list(self.definition.shown), position=part.position)
 
     def changes(self, part: Positions) -> pa.Table:
@@ -170,7 +170,7 @@ TASK_BYTES = 256 << 20
 
 
 def server_of(table: WireTable) -> CompleteRestNamespace:
-    return asked(table.log.lake)
+    return connected(table.log.lake)
 
 
 def stream_of(server: CompleteRestNamespace, table: WireTable) -> RemoteStream:

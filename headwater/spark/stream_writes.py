@@ -39,7 +39,7 @@ from headwater.spark.protocol import (
     RenameColumn,
     SetProperty,
 )
-from headwater.spark.served_streams import asked, send_batch, send_created, send_statement, taken_rows
+from headwater.spark.served_streams import connected, send_batch, send_created, send_statement, taken_rows
 from headwater.spark.wire_values import SERVER, Fold, Json, NewStream, WireTable, is_server
 from headwater.streams.definition import Definition, define, from_properties, to_properties
 from headwater.streams.layout import LANCE
@@ -322,7 +322,7 @@ def _tried(option: str, id: list[str], definition: Definition) -> tuple[int, New
 
 def _tried_afar(option: str, id: list[str], definition: Definition) -> tuple[int, NewStream]:
     """At a server, where the table gets its id when it is created."""
-    inside = asked(option).begin(f"try to create {format_name(id)}")
+    inside = connected(option).begin(f"try to create {format_name(id)}")
     try:
         create_remote(inside.stream_table(ObjectId(tuple(id)), lambda: None), definition)
     finally:

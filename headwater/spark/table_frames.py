@@ -20,7 +20,7 @@ from headwater.spark import fresh
 from headwater.spark.calls import read_part
 from headwater.spark.catalog import describe, describe_folded, describe_log
 from headwater.spark.wire_values import Fold, Json, WireScan, WireTable
-from headwater.streams.log.stored_events import Share
+from headwater.streams.log.stored_events import LogShard
 from headwater.streams.reading.position_views import view_at
 from headwater.streams.stream_lookup import open_stream
 from headwater.tables.handle import TableHandle
@@ -96,7 +96,7 @@ def changes_frame(
     def work(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:
             for number in batch.column(0).to_numpy().tolist():
-                share = Share(number, shares) if shares > 1 else None
+                share = LogShard(number, shares) if shares > 1 else None
                 yield from fresh.sent(fresh.changed_rows(option, slot, path, after, share).select(columns), sent)
 
     return spark.range(0, shares, 1, shares).mapInArrow(work, kind)

@@ -284,3 +284,14 @@ def own_properties(properties: Mapping[str, object] | None) -> dict[str, object]
 def checksum(payload: bytes) -> bytes:
     """The BLAKE2b digest, 16 bytes."""
     return hashlib.blake2b(payload, digest_size=16).digest()
+
+
+def own_values(values: dict[str, object]) -> dict[str, object]:
+    """Return a copy of the properties of a revision that its receiver may change."""
+    return {key: _own(value) if isinstance(value, (dict, list)) else value for key, value in values.items()}
+
+
+def _own(value: object) -> Any:
+    if isinstance(value, dict):
+        return own_values(value)
+    return list(map(_own, value)) if isinstance(value, list) else value

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 
 from headwater.metastore.commit.log import Log
 from headwater.metastore.records.deltas import find_stored, last_position, read_deltas
+from headwater.metastore.records.disk_records import own_values
 from headwater.metastore.records.objects import Changed, Diff, Moved, Object, StreamDiff
 from headwater.metastore.state.history import log_entries
 from headwater.metastore.state.slot_views import (
@@ -16,7 +17,6 @@ from headwater.metastore.state.slot_views import (
     Item,
     Place,
     object_of,
-    own_values,
     place_at,
     root_properties,
 )

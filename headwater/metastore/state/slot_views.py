@@ -11,7 +11,7 @@ from typing import Any, NamedTuple, Protocol
 
 from headwater.errors import LanceNamespaceError, NamespaceNotFoundError, TableNotFoundError
 from headwater.metastore.records.deltas import Segments, find_stored, last_position, newest_first, read_deltas
-from headwater.metastore.records.disk_records import Node, Revision, decode_delta
+from headwater.metastore.records.disk_records import Node, Revision, decode_delta, own_values
 from headwater.metastore.records.layout import ROOT_NODE, canonical, digest
 from headwater.metastore.records.objects import Delta, Object, delta_of
 from headwater.metastore.records.serving_copy import signs_near
@@ -445,14 +445,3 @@ def _object(item: Item, path: tuple[str, ...], locator: str) -> Object:
         revision.time,
         node.key,
     )
-
-
-def own_values(values: dict[str, object]) -> dict[str, object]:
-    """A copy that its receiver may change."""
-    return {key: _own(value) if isinstance(value, (dict, list)) else value for key, value in values.items()}
-
-
-def _own(value: object) -> Any:
-    if isinstance(value, dict):
-        return own_values(value)
-    return list(map(_own, value)) if isinstance(value, list) else value

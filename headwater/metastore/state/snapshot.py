@@ -22,7 +22,7 @@ from headwater.metastore.commit.table_parts import (
     find_version,
     partition_values,
 )
-from headwater.metastore.records.disk_records import Node
+from headwater.metastore.records.disk_records import Node, own_values
 from headwater.metastore.records.layout import ROOT_NODE
 from headwater.metastore.records.objects import (
     Delta,
@@ -57,7 +57,6 @@ from headwater.metastore.state.slot_views import (
     SlotView,
     children_of,
     object_of,
-    own_values,
     part_of,
     place_at,
     resolve,

@@ -37,7 +37,7 @@ from headwater.streams.fold.events import (
 from headwater.streams.fold.fold import apply, fold
 from headwater.streams.fold.tombstones import TombstonesAndMarks, newest, read_remembered, write_remembered
 from headwater.streams.log.log_files import BUCKET_ROWS, Logged, read_log
-from headwater.streams.log.stored_events import Share, narrowed
+from headwater.streams.log.stored_events import LogShard, narrowed
 from headwater.streams.reading.fresh_reads import (
     Touched,
     base_rows,
@@ -238,7 +238,7 @@ class OfNewKeys:
     """The events whose keys no fragment has, or a share of them. `known`: a mask of the others, packed."""
 
     known: str
-    share: Share | None
+    share: LogShard | None
 
 
 def fragment_parts(dataset: Any, events: int, base: int, tasks: int) -> list[InFragments]:

@@ -74,7 +74,7 @@ def head_of(snapshot: Reading, stream: Stream) -> tuple[int, str] | None:
     return (newest.position, manifest_of(stream, newest)) if newest is not None else None
 
 
-def settled(snapshot: Reading, stream: Stream, own: str = "") -> int:
+def last_final_version(snapshot: Reading, stream: Stream, own: str = "") -> int:
     """Up to which version all manifests have their final names: the newest one was given its own when it was opened,
     unless it is of the open transaction."""
     newest = snapshot.newest_delta(stream.path, format=LANCE, version=stream.version)
@@ -346,7 +346,7 @@ def record(
     """
     staging.synced()
     made = replace(made, stale=_stale(lake, stream, staging, made))
-    known = settled(lake.now(), stream, tx.id) if staging.version else 0
+    known = last_final_version(lake.now(), stream, tx.id) if staging.version else 0
     noted = {LINEAGE: dict(lineage)} if lineage else {}
     for staged in staging.staged:
         made = replace(made, version=staged.version, manifest=staged.key)
