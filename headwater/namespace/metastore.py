@@ -96,7 +96,7 @@ class MetastoreNamespace(RegisteredNamespace):
         other: MetastoreNamespace | None = None,
         alike: bool = False,
     ) -> None:
-        """`other` is the same catalog, standing elsewhere; `alike`: here, so what it remembers holds."""
+        """Set this catalog up. `other`: the same catalog in another session; `alike`: in this one, its caches hold."""
         like = other if alike else None
         self._given = given
         self.properties = properties

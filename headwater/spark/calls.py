@@ -56,12 +56,12 @@ _lock = threading.Lock()
 
 
 def answer(call: protocol.WorkerCall) -> Any:
-    """The value that a call asks for."""
+    """Return the value that a call asks for."""
     return CALLS[type(call)](call)
 
 
 def ask(operation: str, **arguments: object) -> Any:
-    """A call from Python, checked as one of the jar's is; the answer as the jar gets it."""
+    """Return a call from Python, checked as one of the jar's is; the answer as the jar gets it."""
     call: protocol.WorkerCall = msgspec.convert({"op": operation, **arguments}, protocol.AnyCall)
     return msgspec.to_builtins(answer(call))
 
@@ -94,7 +94,7 @@ def write_rows(table: Json, rows: Iterable[pa.RecordBatch]) -> list[Json]:
 
 
 def connection(call: protocol.CatalogCall) -> Connection:
-    """The connection of a catalog's options, made once per process."""
+    """Return the connection of a catalog's options, made once per process."""
     key = json.dumps(call.catalog, sort_keys=True)
     with _lock:
         if key not in _connections:
@@ -103,7 +103,7 @@ def connection(call: protocol.CatalogCall) -> Connection:
 
 
 def _newest(call: protocol.CatalogCall, table: TableHandle) -> TableHandle:
-    """A table at its newest version; the location is the one the query started with."""
+    """Return a table at its newest version; the location is the one the query started with."""
     return table.at(connection(call).open(table).version)
 
 

@@ -59,7 +59,7 @@ def lake_option(root: str, storage: Mapping[str, str], author: str | None = None
 
 @lru_cache(maxsize=16)
 def opened(option: str) -> Lake:
-    """The lake of a session's option, once per process."""
+    """Return the lake of a session's option, once per process."""
     known = json.loads(option)
     if is_server(option):
         raise UnsupportedOperationError(NEEDS_STORAGE)
@@ -68,7 +68,7 @@ def opened(option: str) -> Lake:
 
 
 def lake_of(table: WireTable) -> Lake:
-    """The metastore that a stream table of a session is in."""
+    """Return the metastore that a stream table of a session is in."""
     return opened(table.log.lake)
 
 
@@ -99,7 +99,8 @@ class Streams:
 
 
 def _at_time(metastore: Metastore, id: list[str], time: dt.datetime) -> Snapshot:
-    """The catalog at a time, with every position whose commit time is not after it: that may be told before its slot's.
+    """Return the catalog at a time, with every position whose commit time is not after it: that may be told before its
+    slot's.
 
     11 if the table was not there, or what is known of it does not go so far back.
     """
@@ -177,7 +178,7 @@ def output_schema(scan: WireScan) -> pa.Schema:
 
 
 def plan(scan: WireScan, parallelism: int, by_partition: bool = False) -> Sequence[AnyPart]:
-    """One part; or for a large table first what the log touches, in shares, then groups of the base's fragments.
+    """Return one part; or for a large table first what the log touches, in shares, then groups of the base's fragments.
 
     `by_partition`: of a table in buckets of its key each part is a bucket, folded for itself.
     """
@@ -221,7 +222,7 @@ def _buckets(found: Lake, view: PositionView, metadata: Sequence[FragmentMetadat
 
 
 def read_rows(scan: WireScan, part: AnyPart, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
-    """The rows of a part, in the wire schema, as they are read."""
+    """Yield the rows of a part, in the wire schema, as they are read."""
     if not scan.columns:
         count = count_rows(scan)
         yield without_columns(count if scan.limit is None else min(scan.limit, count))
@@ -258,7 +259,7 @@ def check_changes(option: str, slot: int, path: Sequence[str], after: int) -> No
 
 
 def sent(rows: pa.Table, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
-    """Rows as they go to Spark; of a schema without columns only their number."""
+    """Yield rows as they go to Spark; of a schema without columns only their number."""
     if not schema.names:
         yield without_columns(rows.num_rows)
         return

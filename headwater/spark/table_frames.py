@@ -47,7 +47,7 @@ class Readable:
 
 
 def readable(table: CatalogStream | CatalogTable, slot: int) -> Readable:
-    """A table as it is at a slot of its catalog; of a plain one `table` itself stands there."""
+    """Return a table as it is at a slot of its catalog; of a plain one `table` itself stands there."""
     if isinstance(table, CatalogStream):
         return _stream(table, slot)
     dataset = table.dataset()
@@ -74,7 +74,7 @@ def _stream(table: CatalogStream, slot: int) -> Readable:
 
 
 def frame_of(spark: SparkSession, found: Readable, parallelism: int) -> DataFrame:
-    """The rows of a table as a DataFrame; a part of it is read by each task."""
+    """Return the rows of a table as a DataFrame; a part of it is read by each task."""
     jar = of_jar(spark, "PinnedFrame")
     return _mapped(spark, found, parallelism) if jar is None else _pinned(spark, jar, found)
 
@@ -82,7 +82,7 @@ def frame_of(spark: SparkSession, found: Readable, parallelism: int) -> DataFram
 def changes_frame(
     spark: SparkSession, table: CatalogStream, slot: int, after: int, columns: Sequence[str], shares: int
 ) -> DataFrame:
-    """The rows of a table that changed after a position, as they were and as they are, as a DataFrame.
+    """Return the rows of a table that changed after a position, as they were and as they are, as a DataFrame.
 
     Each task reads the changes of a share of the keys. 11: they are collected.
     """

@@ -64,7 +64,7 @@ class Wire:
         self._input = cast(BinaryIO, connection.makefile("rb", buffering=1 << 18))
 
     def receive(self) -> bytes | None:
-        """The next frame; None when the other side has closed the connection."""
+        """Return the next frame; None when the other side has closed the connection."""
         header = self._input.read(4)
         if len(header) < 4:
             return None

@@ -56,7 +56,7 @@ def search(visit: RequestContext, word: str) -> SearchFacts:
 
 
 def _walked(visit: RequestContext, low: str) -> SearchFacts:
-    """Names as far as one looks, then the properties of the first of those that are not called so."""
+    """Return names as far as one looks, then the properties of the first of those that are not called so."""
     found, waiting, others = SearchFacts([]), deque([ROOT]), list[Hit]()
     complete, looked = True, 0
     while waiting and looked < MAX_LOOKED:
@@ -339,7 +339,7 @@ def snapshots_page(visit: RequestContext) -> Page:
 
 
 def _pinned(visit: RequestContext, found: PinnedFact) -> dict[str, object]:
-    """A table of a snapshot: it leads to the rows it had, if it is still called so and they may be seen."""
+    """Return a table of a snapshot: it leads to the rows it had, if it is still called so and they may be seen."""
     table, id, href = found.table, ObjectId(found.table.path), ""
     if found.there:
         shows = table.version is not None and visit.caller.may(Permission.SELECT, id)

@@ -156,7 +156,7 @@ def _near_vector(visit: RequestContext, id: ObjectId, query: Query) -> list[floa
 
 
 def _vector(visit: RequestContext, id: ObjectId, query: Query, version: int) -> list[float]:
-    """The vector of a row."""
+    """Return the vector of a row."""
     found = visit.rows(id, k=1, offset=query.like or None, version=version, columns={"column_names": [query.by]})
     if not found.num_rows or not is_vector(found.schema.field(0).type):
         raise InvalidInputError(f"There is no row {query.like} with a vector in {query.by[:80]!r}.")

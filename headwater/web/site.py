@@ -153,7 +153,7 @@ FOR_EVER: Headers = ((b"cache-control", b"public, max-age=31536000, immutable"),
 
 
 def page(served: Served) -> ASGIApp:
-    """The web page of a served catalog."""
+    """Return the web page of a served catalog."""
     return Site(served)
 
 

@@ -396,7 +396,7 @@ class Sessions:
 
 
 def _ended_key(session: _Session) -> str:
-    """The record that a session was ended; sorted by when it would have by itself."""
+    """Return the record that a session was ended; sorted by when it would have by itself."""
     return f"{ENDED}/{session.until_ms:015d}-{session.nonce}"
 
 

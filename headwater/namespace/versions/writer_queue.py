@@ -106,8 +106,10 @@ class WriterTurns:
         self._notes = _Kept()
 
     def expect(self, location: str, meanwhile: Callable[[], object] | None = None) -> None:
-        """The newest version of the table is asked for. Waits for the turn if an append seems to begin, and does
-        `meanwhile`, again and again: what is done there is not done in the turn."""
+        """Note that a writer reads the newest version, and wait for the turn if an append seems to begin.
+
+        `meanwhile`: called again and again while it waits, so that its work is not done in the turn.
+        """
         if self._folder is None:
             return
         with self._lock:

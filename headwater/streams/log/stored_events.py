@@ -81,7 +81,7 @@ def read_bytes(store: Store, file: DataFile, whole: bool = True) -> Any:
 
 
 def _in_memory(store: Store, file: DataFile) -> Any:
-    """A whole file in memory. A small local one is read from there in two thirds of the time."""
+    """Return a whole file in memory. A small local one is read from there in two thirds of the time."""
     try:
         return pa.BufferReader(store.get(file.path))
     except KeyNotFoundError:

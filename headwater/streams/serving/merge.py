@@ -83,7 +83,7 @@ def run_digest(location: CatalogLocation, held: PositionView, fragments: Sequenc
 def appended(
     lake: Lake, view: PositionView, rules: Rules, log: Logged, before: Published | None
 ) -> tuple[Changes, Folded]:
-    """A table without keys: the rows after the base are added. If rows were voided, it is written anew."""
+    """Return a table without keys: the rows after the base are added. If rows were voided, it is written anew."""
     base = view.base
     state = replace(empty(rules), watermark=base.watermark if base is not None else None)
     folded = fold(rules, state, log.events, log.judged)
@@ -113,7 +113,8 @@ def _after_base(lake: Lake, view: PositionView, before: Published) -> Codes:
 def merged(
     lake: Lake, view: PositionView, rules: Rules, log: Logged, current: Published | None, touched: Touched | None = None
 ) -> tuple[Changes, Folded]:
-    """A table with keys, on top of what is published. `touched`: what that knows of the keys, if it is known here."""
+    """Return a table with keys, on top of what is published. `touched`: what that knows of the keys, if it is known
+    here."""
     if current is not None:
         current = replace(current, lines=encode_lines(view.stream.definition, lines_now(lake, view, current, rules)))
     based = replace(view, base=current)
@@ -264,7 +265,7 @@ def even_parts(rows: Mapping[int, int], tasks: int) -> list[tuple[int, ...]]:
 def events_of(
     lake: Lake, view: PositionView, rules: Rules, log: Logged, current: Published, part: InFragments | OfNewKeys
 ) -> tuple[Logged, Touched | None, Mask]:
-    """The events of a part, what the base knows of their keys (None: there is no event), and a mask of them."""
+    """Return the events of a part, what the base knows of their keys (None: there is no event), and a mask of them."""
     lines = encode_lines(view.stream.definition, lines_now(lake, view, current, rules))
     based = replace(view, base=replace(current, lines=lines))
     rows, ids = rules.schema.empty_table(), np.empty(0, np.int64)

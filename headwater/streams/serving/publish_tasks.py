@@ -276,7 +276,7 @@ def written(lake: Lake, work: Publish, dataset: object, log: Logged, changes: Ch
 def _passed_over(
     definition: Definition, log: Logged, folded: Folded, counted: Any, view: PositionView
 ) -> list[Quarantined]:
-    """Events that did not apply, as the quarantine keeps them."""
+    """Return events that did not apply, as the quarantine keeps them."""
     nobody = np.zeros(len(counted), bool)
     unplaced = nobody if folded.unplaced is None else folded.unplaced & counted
     late = folded.late & counted & ~unplaced if definition.quarantines_late else nobody

@@ -133,7 +133,7 @@ def publish_history(
 
 
 def _opened(tx: Transaction, stream: Stream) -> Stream:
-    """The history's table, which the first publish makes, with the present columns of its own table."""
+    """Return the history's table, which the first publish makes, with the present columns of its own table."""
     path = sibling(stream.path, HISTORY)
     wanted = history_definition(stream.definition)
     version = _version_of(tx, path, stream, to_properties(wanted))
@@ -262,7 +262,7 @@ def _share_count(rows: int) -> int:
 
 
 def _changes(lake: Lake, work: HistoryWork, walk: list[HistoryStep]) -> Changes:
-    """The rows that steps open and close; count and digest are differences to what is published."""
+    """Return the rows that steps open and close; count and digest are differences to what is published."""
     rules = narrowed(work.history.definition, None)
     touched = _touched(rules, walk)
     ledger = _Open(rules, touched)
@@ -359,7 +359,7 @@ class _Open:
         self.begun.append(made.cast(self.rules.schema))
 
     def written(self) -> tuple[pa.Table, Codes, Codes]:
-        """Rows to write, the ids they keep, and the addresses of the rows they replace."""
+        """Return rows to write, the ids they keep, and the addresses of the rows they replace."""
         closed, kind = np.concatenate([NOTHING, *self.closed]), self.rules.schema.field(TO).type
         end = np.full(self.count, -1, np.int64)
         end[closed] = np.arange(len(closed))
@@ -373,7 +373,7 @@ class _Open:
         return rows, ids, self.addresses[mine]
 
     def _replaced(self) -> Codes:
-        """The rows of the history as published that were closed, in their order."""
+        """Return the rows of the history as published that were closed, in their order."""
         closed = np.concatenate([NOTHING, *self.closed])
         return np.sort(closed[closed < len(self.ids)])
 
