@@ -155,10 +155,10 @@ class GroupedWork(Generic[Work]):
 
 
 @dataclass(frozen=True)
-class HeldTurn:
+class HeldLock:
     """A turn that is ours, until it is released, void or the process ends."""
 
-    turn: Turn
+    turn: FileLock
     descriptor: int
 
     def is_ours(self) -> bool:
@@ -179,7 +179,7 @@ class HeldTurn:
 
 
 @dataclass(frozen=True)
-class Turn:
+class FileLock:
     """A turn at one path, which one process has at a time. `lasting`: its file stays after use."""
 
     path: str
@@ -187,14 +187,14 @@ class Turn:
     valid_s: float
     lasting: bool = False
 
-    def take(self, valid_s: float | None = None) -> HeldTurn | None:
+    def take(self, valid_s: float | None = None) -> HeldLock | None:
         """Take the turn if it is free or expired; None otherwise. `valid_s`: a shorter time until it expires."""
         while True:
             descriptor = _open(self.path)
             if _lock(descriptor):
                 if _is_at(self.path, descriptor):
                     self.touch(descriptor, self.valid_s if valid_s is None else valid_s)
-                    return HeldTurn(self, descriptor)
+                    return HeldLock(self, descriptor)
                 os.close(descriptor)  # its last holder took the file away
                 continue
             void = self._is_void(descriptor)
@@ -207,7 +207,7 @@ class Turn:
 
     def wait(
         self, longest_s: float, look_s: float, valid_s: float | None = None, until: Callable[[], bool] | None = None
-    ) -> HeldTurn | None:
+    ) -> HeldLock | None:
         """Call `take` every `look_s`. Returns None after `longest_s`, or when `until` returns True."""
         deadline = self.clock.monotonic() + longest_s
         while (held := self.take(valid_s)) is None:
@@ -222,7 +222,7 @@ class Turn:
         look_s: float,
         valid_s: float | None = None,
         meanwhile: Callable[[], object] | None = None,
-    ) -> HeldTurn | None:
+    ) -> HeldLock | None:
         """Wait for the turn until its owner wakes this process. `meanwhile` runs after each failed try."""
         held = self.take(valid_s)
         if held is not None:

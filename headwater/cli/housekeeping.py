@@ -265,7 +265,7 @@ def _java(run: Callable[..., Any] = subprocess.run) -> Line:
 
 
 def _jar() -> Line:
-    """The SQL catalog of Spark, built into the package."""
+    """Return the SQL catalog of Spark, built into the package."""
     folder = Path(headwater.__file__).parent / "spark"
     jars = [*folder.glob("**/*.jar"), *folder.parent.glob("*.jar")]
     if jars:
@@ -274,7 +274,7 @@ def _jar() -> Line:
 
 
 def _storage(target: Target) -> Line:
-    """The storage of the catalog: whether it keeps its one promise, create if absent."""
+    """Probe the storage of the catalog: it has to keep its one promise, create if absent."""
     try:
         if target.named is None and default_target() is None:
             return _line("storage", MISSING, "no catalog was named", "headwater doctor CATALOG looks at its storage")

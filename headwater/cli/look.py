@@ -311,7 +311,7 @@ def _derived(column: Any) -> dict[str, object]:
 
 
 def _asked(question: Any) -> Any:
-    """An answer, or None where the catalog or a table that is only declared has none."""
+    """Return an answer, or None where the catalog or a table that is only declared has none."""
     try:
         return question()
     except LanceNamespaceError as error:

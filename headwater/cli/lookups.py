@@ -78,18 +78,18 @@ class Lookups(Protocol):
     """Look-ups of names, columns and versions in a catalog."""
 
     def children(self, parent: Names) -> list[Child]:
-        """The namespaces, then the tables of a namespace, each sorted."""
+        """Return the namespaces, then the tables of a namespace, each sorted."""
         ...
 
     def versions(self, table: Names, branch: str | None) -> list[Seen]:
-        """The versions of a table, oldest first."""
+        """Return the versions of a table, oldest first."""
         ...
 
     def words(self, child: Child, id: Names) -> Words: ...
 
 
 def names_of(target: Target, at: int | datetime | str | None = None) -> Lookups:
-    """The lightest way to look names up, now or at a moment that a metastore remembers."""
+    """Return the lightest way to look names up, now or at a moment that a metastore remembers."""
     if target.server is not None:
         uri, properties = target.server
         then = {} if at is None else {"headers.x-headwater-at": quote(_text(at), safe="")}
@@ -107,7 +107,7 @@ def _text(at: int | datetime | str) -> str:
 
 
 def walk(found: Lookups, parent: Names = ()) -> Iterator[tuple[Child, tuple[str, ...]]]:
-    """Everything below a namespace, what is in a namespace right after it."""
+    """Yield everything below a namespace, what is in a namespace right after it."""
     for child in found.children(parent):
         id = (*parent, child.name)
         yield child, id
@@ -261,7 +261,7 @@ class DirectoryLookups:
         return Words(self._columns(table), table.properties)
 
     def _columns(self, table: Table) -> Mapping[str, str]:
-        """The columns that the newest manifest names; none of a table that is only declared."""
+        """Return the columns that the newest manifest names; none of a table that is only declared."""
         try:
             found = self._versions.describe(table, None, None)
             return columns_of(self._versions.store.get(found.line.key(found.version.manifest_path)))

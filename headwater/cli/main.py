@@ -73,7 +73,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def runner(name: str) -> Callable[[argparse.Namespace], int | None]:
-    """The function of a verb, imported when it is run: `module:function` in this package."""
+    """Return the function of a verb, imported when it is run: `module:function` in this package."""
     module, _, function = name.partition(":")
     found: Callable[[argparse.Namespace], int | None] = getattr(
         importlib.import_module(f"headwater.cli.{module}"), function
@@ -82,7 +82,7 @@ def runner(name: str) -> Callable[[argparse.Namespace], int | None]:
 
 
 def meant(args: argparse.Namespace, error: LanceNamespaceError) -> str:
-    """The message, with the nearest right name where a wrong one was given."""
+    """Return the message, with the nearest right name where a wrong one was given."""
     knows = getattr(error, "meant", None) is not None or suggests(error)  # the library or a server found it
     near = None if knows else nearest(args, error)
     return f"{error} {MEANT} {near}?" if near else str(error)
@@ -192,7 +192,7 @@ def _values(command: Command, words: list[str], last: str) -> Iterator[str]:
 
 
 def _split(words: list[str]) -> tuple[str | None, list[str]]:
-    """The catalog given as an option, and the words that are no options (nor their values)."""
+    """Return the catalog given as an option, and the words that are no options (nor their values)."""
     named, plain, at = None, list[str](), 0
     while at < len(words):
         word = words[at]
@@ -207,7 +207,7 @@ def _split(words: list[str]) -> tuple[str | None, list[str]]:
 
 
 def _names(target: Target, last: str) -> Iterator[str]:
-    """The children of the namespace that is written so far; a namespace ends in the dot that comes next."""
+    """Yield the children of the namespace that is written so far; a namespace ends in the dot that comes next."""
     above = last[: last.rfind(".") + 1]
     try:
         parent = parse_name(above.removesuffix(".")) if above else ()
@@ -220,7 +220,7 @@ def _names(target: Target, last: str) -> Iterator[str]:
 
 
 def _unquoted(word: str) -> str:
-    """A word as the shell would hand it over, also one whose quote is still open."""
+    """Return a word as the shell would hand it over, also one whose quote is still open."""
     for closed in (word, f"{word}'", f'{word}"'):
         try:
             parts = shlex.split(closed)

@@ -190,8 +190,8 @@ def _undo_transaction(args: argparse.Namespace, what: str) -> int:
 
 
 def find_transaction(catalog: Catalog, what: str) -> LogEntry:
-    """The transaction of a slot, or with an id. Commits that were made together share a slot: then its id is asked for,
-    so that nobody undoes the work of others."""
+    """Return the transaction of a slot, or with an id. Commits that were made together share a slot: then its id is
+    asked for, so that nobody undoes the work of others."""
     slot = int(what) if what.isdigit() else None
     if slot == 0 or (slot is not None and slot > catalog.slot):
         found = []
@@ -209,7 +209,7 @@ def find_transaction(catalog: Catalog, what: str) -> LogEntry:
 
 
 def _from(catalog: Catalog, slot: int) -> Iterator[LogEntry]:
-    """The log from a commit on, as far as that can have more of it."""
+    """Yield the log from a commit on, as far as that can have more of it."""
     for entry in catalog.log(slot - 1):
         if entry.slot > slot:
             return

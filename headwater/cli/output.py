@@ -38,7 +38,7 @@ def is_terminal() -> bool:
 
 
 def visible(text: str) -> str:
-    """A text in one line, in which nothing acts on a terminal."""
+    """Return a text in one line, in which nothing acts on a terminal."""
     return text if text.isascii() and text.isprintable() else "".join(_seen(char) for char in text)
 
 
@@ -48,7 +48,7 @@ def _seen(char: str) -> str:
 
 
 def plain(response: object) -> Any:
-    """A response as values that JSON knows; what is not there is left out, and so is the transport's context.
+    """Return a response as values that JSON knows; what is not there is left out, and so is the transport's context.
 
     Storage options can be credentials, and what is printed ends in logs: their names are shown, their values not.
     """
@@ -133,7 +133,7 @@ def print_grid(records: Sequence[Mapping[str, object]], null: str = "", wrapped:
 
 
 def screen() -> Any:
-    """The terminal, as wide as it is; COLUMNS wins."""
+    """Return the terminal, as wide as it is; COLUMNS wins."""
     asked = os.environ.get("COLUMNS", "")
     return rich.console.Console(
         highlight=False, markup=False, emoji=False, width=int(asked) if asked.isdigit() and asked != "0" else None
@@ -141,7 +141,7 @@ def screen() -> Any:
 
 
 def fitted(line: str) -> str:
-    """A line that takes one line of the screen; in a pipe, the whole of it."""
+    """Return a line that takes one line of the screen; in a pipe, the whole of it."""
     if not is_terminal():
         return line
     text = rich.text.Text(line)
@@ -150,7 +150,7 @@ def fitted(line: str) -> str:
 
 
 def _table(records: Sequence[Mapping[str, object]], width: int, null: str, wrapped: Sequence[str]) -> Any:
-    """A table for a screen of this width: no column is squeezed away, and those without a value are left out.
+    """Return a table for a screen of this width: no column is squeezed away, and those without a value are left out.
 
     If it is too wide, times are shown as ages, and the columns `wrapped` take several lines.
     """
@@ -201,7 +201,7 @@ def _text(value: object, null: str) -> Any:
 
 
 def grid(records: Sequence[Mapping[str, object]], null: str = "") -> list[str]:
-    """Records as aligned columns, one record a line, nothing cut."""
+    """Return records as aligned columns, one record a line, nothing cut."""
     heads = list(dict.fromkeys(key for record in records for key in record))
     cells = [[null if record.get(head) is None else cell(record[head]) for head in heads] for record in records]
     shown = [visible(head) for head in heads]
@@ -211,7 +211,7 @@ def grid(records: Sequence[Mapping[str, object]], null: str = "") -> list[str]:
 
 
 def cell(value: object, terminal: bool | None = None) -> str:
-    """One value as text, in one line."""
+    """Return one value as text, in one line."""
     short = is_terminal() if terminal is None else terminal
     if isinstance(value, str):
         return visible(value)
@@ -267,7 +267,7 @@ def size(count: int) -> str:
 
 
 def lines(value: object, indent: str = "") -> Iterator[str]:
-    """A response for people: names one to a line, records as a table, the rest as `key: value`."""
+    """Yield a response for people: names one to a line, records as a table, the rest as `key: value`."""
     if isinstance(value, Mapping):
         sole = [item for item in value.values() if isinstance(item, list)]
         if len(value) == 1 and sole:

@@ -89,7 +89,7 @@ def read(arguments: Sequence[str]) -> argparse.Namespace:
 
 
 def find_command(rest: list[str]) -> tuple[Command, str | None, list[str]]:
-    """The verb of a line, the catalog named before it, and what follows it."""
+    """Return the verb of a line, the catalog named before it, and what follows it."""
     catalog = None
     while rest and rest[0].startswith("-"):
         option, _, value = rest.pop(0).partition("=")
@@ -133,7 +133,7 @@ def fail(text: str) -> NoReturn:
 
 
 def overview() -> str:
-    """The help of the whole: verbs by what people do."""
+    """Return the help of the whole: verbs by what people do."""
     lines = [
         USAGE,
         "",
@@ -161,7 +161,7 @@ def _options_of(rest: Sequence[str]) -> Sequence[str]:
 
 
 def _options(command: Command, rest: list[str]) -> tuple[argparse.Namespace, list[str]]:
-    """The options, wherever they stand, and the words between them."""
+    """Return the options, wherever they stand, and the words between them."""
     own = tuple(arg for arg in command.args if arg.is_option)
     parser = LineParser(command).add(own).add(_common(command))
     before = list(_options_of(rest))
@@ -179,7 +179,7 @@ def _is_negative(word: str) -> bool:
 def _catalog(
     parser: LineParser, named: str | None, words: list[str], free: bool, is_told: bool
 ) -> tuple[str | None, list[str]]:
-    """The catalog: an option; the first word if it is a place, is one too many, or nothing is set; the default.
+    """Return the catalog: an option; the first word if it is a place, is one too many, or nothing is set; the default.
 
     A verb that is `free` does without one, and one that is told otherwise which (serve --impl) takes no default.
     """

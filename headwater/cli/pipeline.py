@@ -132,7 +132,7 @@ def _plan_object(plan: Plan, places: Sequence[str]) -> dict[str, object]:
 
 
 def shown_plan(plan: Plan, places: Sequence[str]) -> str:
-    """A plan for people: a line a step with the place where it will run, what is left out, and its id."""
+    """Return a plan for people: a line a step with the place where it will run, what is left out, and its id."""
     lines = []
     for step, place in zip(plan.steps, places, strict=True):
         size = f", {step.bytes:,} bytes" if step.bytes is not None else ""

@@ -82,7 +82,8 @@ def _vector(args: argparse.Namespace) -> list[float] | None:
 
 
 def vector_like(table: Any, value: str, key: str | None = None, on: str | None = None) -> list[float]:
-    """The vector of the row with a key: of the first column unless told another, in the only vector column or `on`."""
+    """Return the vector of the row with a key: of the first column unless told another, in the only vector column or
+    `on`."""
     schema: pa.Schema = table.schema
     key = key or schema.names[0]
     vectors = [field.name for field in schema if pa.types.is_fixed_size_list(field.type)]
@@ -126,7 +127,7 @@ SUFFIXES |= {".arrow": "arrow", ".ipc": "arrow", ".feather": "arrow"}
 
 
 def read_rows(name: str, table: Any = None) -> pa.Table:
-    """The rows of a file. Those of CSV and JSON have the types of the table they are for, if there is one."""
+    """Return the rows of a file. Those of CSV and JSON have the types of the table they are for, if there is one."""
     if name == "-":
         return _read_stdin(table)
     path = Path(name)
@@ -143,7 +144,7 @@ def read_rows(name: str, table: Any = None) -> pa.Table:
 
 
 def _read_stdin(table: pa.Table) -> pa.Table:
-    """An Arrow stream or file, or JSON lines: told by the first bytes."""
+    """Return an Arrow stream or file, or JSON lines: told by the first bytes."""
     data = sys.stdin.buffer.read()
     if data.lstrip()[:1] == b"{":
         return _json(data, column_types(table.schema) if table is not None else {})
@@ -162,7 +163,7 @@ def _is_plain(kind: pa.DataType) -> bool:
 
 
 def _json(source: Any, types: dict[str, Any]) -> pa.Table:
-    """JSON says nothing of types: without those of a table, equal-length lists of floats are vectors."""
+    """Return JSON lines as rows. Without the types of a table, lists of floats of one length are vectors."""
     told = pa.schema(list(types.items())) if types else None
     found = read_json_lines(source, told)
     return found if types else with_vectors(found)

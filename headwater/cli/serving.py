@@ -93,13 +93,13 @@ def run_serve(args: argparse.Namespace) -> int:
 
 
 def _back_end(target: str | None, properties: dict[str, str]) -> str:
-    """The back end of others that is to be served; nothing for a catalog of ours."""
+    """Return the back end of others that is to be served; nothing for a catalog of ours."""
     impl = resolve(target, properties).impl
     return "" if not impl or is_own(impl) else impl
 
 
 def settings_of(args: argparse.Namespace, profile: dict[str, object]) -> Settings:
-    """The settings of a server: the command line first, then the profile."""
+    """Return the settings of a server: the command line first, then the profile."""
     told: dict[str, Any] = {
         "arrow_body": args.max_body,
         "page": args.max_page,
@@ -140,7 +140,7 @@ def base_path(text: str) -> str:
 
 
 def server_key(path: str | None) -> str | None:
-    """The key in a file, which is its only content."""
+    """Return the key in a file, which is its only content."""
     key = read_secret(path, "--api-key-file").strip() if path is not None else None
     if key is not None and len(key) < MIN_KEY_CHARS:
         raise InvalidInputError(f"--api-key-file: a key has at least {MIN_KEY_CHARS} characters.")
@@ -212,7 +212,7 @@ def _create(args: argparse.Namespace, store: Store, clock: Clock) -> int:
 
 
 def _scope(args: argparse.Namespace) -> list[str]:
-    """The scope as names; everything is said by leaving --scope out, so that a slip does not mean it."""
+    """Return the scope as names; everything is said by leaving --scope out, so that a slip does not mean it."""
     scope = list(args.name_of(args.scope))
     if not scope:
         raise InvalidInputError(f"--scope {args.scope!r} names nothing: leave --scope out for the whole catalog.")

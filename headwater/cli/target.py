@@ -66,11 +66,11 @@ class Target:
         return metastore_at(self.resolved)
 
     def directory(self) -> DirectoryNames | None:
-        """The names and versions of a directory catalog; None for a back end of others."""
+        """Return the names and versions of a directory catalog; None for a back end of others."""
         return directory_at(self.resolved)
 
     def with_history(self, what: str) -> Metastore:
-        """The metastore, for what no other kind of catalog has."""
+        """Return the metastore, for what no other kind of catalog has."""
         if self.metastore is None:
             raise UnsupportedOperationError(
                 f"{self.shown} has no {what}: only a metastore catalog, opened where its files are, keeps one."
@@ -82,7 +82,7 @@ class Target:
         return self.catalog() if self.server is not None else self.with_history(what)
 
     def with_past(self, what: str) -> Catalog:
-        """The catalog, for a change that only one with a past can make."""
+        """Return the catalog, for a change that only one with a past can make."""
         if self.server is None:
             self.with_history(what)
         return self.catalog()
@@ -92,14 +92,14 @@ class Target:
         return Opening(self.named, self.properties, say)
 
     def namespace(self) -> LanceNamespace:
-        """The catalog, for a verb that makes none."""
+        """Return the catalog, for a verb that makes none."""
         return self.opening.reading()
 
     def catalog(self) -> Catalog:
         return headwater.Catalog(self.namespace())
 
     def made(self) -> Catalog:
-        """The catalog, for a verb that makes one where none is."""
+        """Return the catalog, for a verb that makes one where none is."""
         return headwater.Catalog(self.opening.writing())
 
     @property

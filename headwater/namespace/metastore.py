@@ -43,7 +43,7 @@ from headwater.namespace.transactions.open_transactions import (
     restore_version,
     stage_rows,
 )
-from headwater.namespace.transactions.ref_changes import RefEdit, RefFiles, changed_tables, settled
+from headwater.namespace.transactions.ref_changes import RefEdit, RefFiles, changed_tables, refs_at_rest
 from headwater.namespace.versions import VersionProblem
 from headwater.namespace.versions.maintenance import unfinished_drop
 from headwater.namespace.versions.ranges import KeepPolicy
@@ -96,7 +96,7 @@ class MetastoreNamespace(RegisteredNamespace):
         other: MetastoreNamespace | None = None,
         alike: bool = False,
     ) -> None:
-        """`other` is the same catalog, standing elsewhere; `alike`: here, so what it remembers holds."""
+        """Set this catalog up. `other`: the same catalog in another session; `alike`: in this one, its caches hold."""
         like = other if alike else None
         self._given = given
         self.properties = properties
@@ -228,7 +228,7 @@ class MetastoreNamespace(RegisteredNamespace):
         def settle(record: RefRecord) -> KnownRefs:
             handle = replace(self.handle(table), refs=None)
             newest = partial(self._ref_record, table)
-            return settled(RefFiles(self._recorded, handle, table, self.versions, newest), record)
+            return refs_at_rest(RefFiles(self._recorded, handle, table, self.versions, newest), record)
 
         return self.session.known_refs(
             self._ref_record(table), lambda record: self._recorded.read(table, record), settle

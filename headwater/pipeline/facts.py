@@ -24,7 +24,7 @@ from headwater.sql.spark_parser import table_names
 from headwater.streams.definition import DERIVED, Definition, Derived, derived_of
 from headwater.streams.log.source_ledger import LedgerEntry
 from headwater.streams.rows.column_types import common
-from headwater.streams.rows.input_rows import given
+from headwater.streams.rows.input_rows import as_input_rows
 from headwater.streams.serving.derived_columns import is_there
 from headwater.streams.sources.debezium import PLAIN, DebeziumChange, messages, parse
 from headwater.streams.sources.files import SourceFile, find_files, read_lines, read_rows
@@ -47,7 +47,7 @@ ENVELOPE = {
 
 def infer_columns(data: object, keys: Sequence[str], sequence: Sequence[str]) -> pa.Schema:
     """Return the schema of the first rows of a source. A column without any value has no type yet, and comes later."""
-    rows = given(data)
+    rows = as_input_rows(data)
     fields = []
     for name, values in rows.columns.items():
         kind = _type(name, values)

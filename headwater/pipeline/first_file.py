@@ -19,7 +19,7 @@ from headwater.pipeline.facts import ENVELOPE, first_rows, infer_columns
 from headwater.pipeline.live.source_specs import ALIASES, CONNECTORS, POSTGRES
 from headwater.schema_text import parse_type
 from headwater.sql.sql_types import kind_of
-from headwater.streams.rows.input_rows import given
+from headwater.streams.rows.input_rows import as_input_rows
 from headwater.streams.sources import postgres
 from headwater.streams.sources.files import find_files, read_lines
 
@@ -114,7 +114,7 @@ def _schema(columns: pa.Schema) -> str:
 
 def _key(rows: object) -> str | None:
     """Return the column that looks like a key: of its name, and with no value twice in the first rows."""
-    data = given(rows)
+    data = as_input_rows(rows)
     for name in sorted(data.columns, key=lambda name: (name.lower() != "id", not name.lower().endswith("id"))):
         values = data.columns[name]
         held = values if isinstance(values, list) else values.to_pylist()

@@ -73,7 +73,7 @@ def land_by_spark(
     """Make the view's table hold what its SQL gives now. SqlError: Spark does not take the SQL, or not compare it."""
     spark = runner.spark
     frames = {name: partial(frame_of, spark, found, runner.cores) for name, found in inputs.items()}
-    with asked(spark, view.sql, frames) as frame, ExitStack() as until:
+    with query_frame(spark, view.sql, frames) as frame, ExitStack() as until:
         check_named(view, frame.columns)
         few = _few_rows(runner, catalog, view, inputs, frame)
         if few is not None:
@@ -133,7 +133,7 @@ def check_sql(spark: SparkSession, sql: str, schemas: Mapping[str, pa.Schema]) -
     """Raise SqlError for SQL that Spark refuses whatever columns its tables get, such as an unknown function."""
     kinds = {name: sql_types.StructType.fromJson(spark_schema(schema)) for name, schema in schemas.items()}
     try:
-        with asked(spark, sql, {name: partial(spark.createDataFrame, [], kind) for name, kind in kinds.items()}):
+        with query_frame(spark, sql, {name: partial(spark.createDataFrame, [], kind) for name, kind in kinds.items()}):
             return
     except SqlError as error:
         condition = getattr(error.__cause__, "getCondition", lambda: None)()
@@ -148,13 +148,15 @@ def slice_by_spark(spark: SparkSession, query: Any, tables: Mapping[str, pa.Tabl
         # PySpark reads no rows of a table whose first chunk is empty.
         return spark.createDataFrame(table.combine_chunks(), sql_types.StructType.fromJson(spark_schema(table.schema)))
 
-    with asked(spark, query_text(query), {name: partial(frame, table) for name, table in tables.items()}) as found:
+    with query_frame(
+        spark, query_text(query), {name: partial(frame, table) for name, table in tables.items()}
+    ) as found:
         rows: pa.Table = found.toArrow()
         return rows.cast(schema_of_frame(found))
 
 
 @contextmanager
-def asked(spark: SparkSession, sql: str, inputs: Mapping[str, Callable[[], Any]]) -> Any:
+def query_frame(spark: SparkSession, sql: str, inputs: Mapping[str, Callable[[], Any]]) -> Any:
     """Yield what the SQL gives. Spark has no schemas for temporary views: each name becomes one without dots."""
     run = unique_hex(8)
     names = {name: f"__headwater_{run}_{place}" for place, name in enumerate(inputs)}
@@ -225,7 +227,7 @@ def land_slice_frames(
         try:
             keys = frames.keys()
             keys.count()  # one that cannot be computed, of a row that WHERE leaves out, is known before rows land
-            rows = until.enter_context(asked(runner.spark, view.sql, frames.tables(keys)))
+            rows = until.enter_context(query_frame(runner.spark, view.sql, frames.tables(keys)))
         except (SqlError, pyspark.errors.PySparkException) as error:
             if not isinstance(error, SqlError) and not is_refused(error):
                 raise  # of a lost executor or a file that cannot be read: to recompute the view would not mend it
@@ -259,7 +261,9 @@ class _Frames:
         for other in self._slicing.matched if name != self._slicing.anchor else ():
             if other != name:
                 tables[other] = partial(self._both, other, changed)
-        return self._until.enter_context(asked(self._runner.spark, query_text(self._slicing.keys_query(name)), tables))
+        return self._until.enter_context(
+            query_frame(self._runner.spark, query_text(self._slicing.keys_query(name)), tables)
+        )
 
     def _both(self, name: str, changed: Mapping[str, object]) -> Any:
         rows = self._some(self._read(name), name)
@@ -271,7 +275,7 @@ class _Frames:
         columns = [F.col(quoted(name)) for name in slicing.columns[anchor] or self._schemas[anchor].names[:1]]
         rows = self._read(anchor).select(*columns, F.struct(*columns).alias(ROW))
         query, given = query_text(slicing.keyed_query(ROW, WANTED)), {anchor: lambda: rows, WANTED: lambda: keys}
-        found = self._until.enter_context(asked(self._runner.spark, query, given))
+        found = self._until.enter_context(query_frame(self._runner.spark, query, given))
         others = {name: partial(self._read, name) for name in slicing.columns if name != anchor}
         return {anchor: lambda: found.select(f"{ROW}.*"), **others}
 

@@ -37,14 +37,14 @@ _accesses = msgspec.json.Decoder(Access)
 
 @cache
 def _folder() -> str:
-    """A folder of this process that only its owner may enter; it goes when the process ends."""
+    """Return a folder of this process that only its owner may enter; it goes when the process ends."""
     folder = tempfile.mkdtemp(prefix="headwater-access-")
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
     return folder
 
 
 def write_access(options: Mapping[str, str]) -> str:
-    """The path of a new file with these options, readable by this user alone."""
+    """Return the path of a new file with these options, readable by this user alone."""
     handle, path = tempfile.mkstemp(dir=_folder(), suffix=".json")  # made with mode 0600
     with os.fdopen(handle, "wb") as file:
         file.write(msgspec.json.encode(Access(dict(options))))
@@ -52,7 +52,7 @@ def write_access(options: Mapping[str, str]) -> str:
 
 
 def read_access(path: str) -> dict[str, str]:
-    """The options in such a file; PermissionDenied (15) if it is not this user's alone."""
+    """Return the options in such a file; PermissionDenied (15) if it is not this user's alone."""
     try:
         handle = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     except OSError as error:
@@ -73,7 +73,7 @@ def read_access(path: str) -> dict[str, str]:
 
 
 def options_of(given: Mapping[str, object]) -> dict[str, str]:
-    """The options of a catalog as a session names them: those of its access file, or themselves."""
+    """Return the options of a catalog as a session names them: those of its access file, or themselves."""
     if ACCESS_FILE in given:
         return read_access(str(given[ACCESS_FILE]))
     return {key: str(value) for key, value in given.items()}

@@ -69,7 +69,7 @@ def javac() -> str | None:
 
 
 def tool(name: str) -> str | None:
-    """A program of Java's: in JAVA_HOME, as Spark looks for it, or on the PATH."""
+    """Return a program of Java's: in JAVA_HOME, as Spark looks for it, or on the PATH."""
     home = os.environ.get("JAVA_HOME")
     beside = Path(home) / "bin" / name if home else None
     return str(beside) if beside and beside.exists() else shutil.which(name)
@@ -117,7 +117,7 @@ def _pack(classes: Path, stamp: str, jar: Path) -> None:
 
 
 def ensure_jar() -> Path | None:
-    """The jar, built if it is missing or older than its sources and this machine can; None if there is none."""
+    """Return the jar, built if it is missing or older than its sources and this machine can; None if there is none."""
     folder = source_folder()
     if folder is None or javac() is None or current_stamp() == digest(folder):
         return JAR if JAR.exists() else None

@@ -37,7 +37,7 @@ from headwater.tables.handle import TableHandle
 from headwater.tables.partitions import list_partitions
 from headwater.tables.scan import changes as feed
 from headwater.tables.scan import table_scan as scans
-from headwater.tables.scan.parts import AnyPart, Appended, Piece, Positions, Rewritten, Tail
+from headwater.tables.scan.parts import AnyPart, Appended, InitialScan, Positions, Rewritten, Tail
 from headwater.tables.scan.table_scan import rows_left
 from headwater.tables.translate import NoDataError, translating
 from headwater.tables.write.data_files import write
@@ -56,12 +56,12 @@ _lock = threading.Lock()
 
 
 def answer(call: protocol.WorkerCall) -> Any:
-    """The value that a call asks for."""
+    """Return the value that a call asks for."""
     return CALLS[type(call)](call)
 
 
 def ask(operation: str, **arguments: object) -> Any:
-    """A call from Python, checked as one of the jar's is; the answer as the jar gets it."""
+    """Return a call from Python, checked as one of the jar's is; the answer as the jar gets it."""
     call: protocol.WorkerCall = msgspec.convert({"op": operation, **arguments}, protocol.AnyCall)
     return msgspec.to_builtins(answer(call))
 
@@ -79,7 +79,7 @@ def read_part(scan: Json, part: Json, schema: pa.Schema) -> Iterator[pa.RecordBa
 
 def read_rows(scan: WireScan, part: AnyPart, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
     """Return the rows of a part in `schema`: of the log, of a fold, of the change feed, or of the Lance table."""
-    if isinstance(part, Piece | Positions):
+    if isinstance(part, InitialScan | Positions):
         return following.read_rows(scan, part, schema)
     if scan.is_folded or isinstance(part, Tail):
         return fresh.read_rows(scan, part, schema)
@@ -94,7 +94,7 @@ def write_rows(table: Json, rows: Iterable[pa.RecordBatch]) -> list[Json]:
 
 
 def connection(call: protocol.CatalogCall) -> Connection:
-    """The connection of a catalog's options, made once per process."""
+    """Return the connection of a catalog's options, made once per process."""
     key = json.dumps(call.catalog, sort_keys=True)
     with _lock:
         if key not in _connections:
@@ -103,7 +103,7 @@ def connection(call: protocol.CatalogCall) -> Connection:
 
 
 def _newest(call: protocol.CatalogCall, table: TableHandle) -> TableHandle:
-    """A table at its newest version; the location is the one the query started with."""
+    """Return a table at its newest version; the location is the one the query started with."""
     return table.at(connection(call).open(table).version)
 
 

@@ -134,7 +134,7 @@ class Connection:
         return _handle(id, uri, answer)
 
     def open(self, table: TableHandle) -> lance.LanceDataset:
-        """The newest version, as the one who orders versions tells it."""
+        """Return the newest version, as the one who orders versions tells it."""
         try:
             return self.committer.open(table)
         except NoDataError:
@@ -156,7 +156,7 @@ class Connection:
         return describe(found.at(dataset.version), dataset)
 
     def _load_stream(self, id: list[str], definition: Definition, fold: Fold) -> dict[str, object]:
-        """A stream table: as its serving copy if that is all of it, else as it will be folded."""
+        """Return a stream table: as its serving copy if that is all of it, else as it will be folded."""
         found = self.find(id)
         if fold.fresh:
             return describe_log(describe_folded(found, definition, fold), definition, fold, self.lake is not None)
@@ -186,7 +186,7 @@ class Connection:
     def stage_create(
         self, id: list[str], schema: dict[str, Any], properties: dict[str, str], partitions: list[dict[str, Any]]
     ) -> dict[str, Any]:
-        """A declared table to write data files into; it has no version until the one commit that fills it."""
+        """Return a declared table to write data files into; it has no version until the one commit that fills it."""
         kept = table_properties(properties)
         if check_provider(properties):
             return stage_stream(self.home, id, lance_schema(schema, kept), kept, partitions)
@@ -199,7 +199,8 @@ class Connection:
     def stage_replace(
         self, id: list[str], schema: dict[str, object], properties: dict[str, str], partitions: list[dict[str, object]]
     ) -> dict[str, object]:
-        """An existing table whose next version will have this schema and these rows; older versions stay readable."""
+        """Return an existing table whose next version will have this schema and these rows; older versions stay
+        readable."""
         if check_provider(properties) or (self._streams is not None and self._streams.load(id, None, None) is not None):
             raise UnsupportedOperationError(
                 f"{format_name(id)} is a stream table: REPLACE would lose its log. Drop it and create it again."
@@ -274,7 +275,7 @@ def describe(table: TableHandle, dataset: lance.LanceDataset) -> dict[str, objec
 
 
 def describe_folded(table: TableHandle, definition: Definition, fold: Fold) -> dict[str, object]:
-    """The rows that a fold gives, told as those of a table."""
+    """Return the rows that a fold gives, told as those of a table."""
     schema = schema_of(definition)
     return {
         "table": table.to_json(),
@@ -309,7 +310,8 @@ def describe_log(loaded: dict[str, Any], definition: Definition, fold: Fold, nea
 
 
 def filterable(schema: pa.Schema) -> dict[str, str]:
-    """The columns (nested ones by dotted path) whose values Lance compares exactly as Spark does, with their kind."""
+    """Return the columns (nested ones by dotted path) whose values Lance compares exactly as Spark does, with their
+    kind."""
     found: dict[str, str] = {}
     for field in schema:
         _filterable(field.name, field, found)
@@ -340,7 +342,7 @@ def _filterable(path: str, field: pa.Field[pa.DataType], found: dict[str, str]) 
 
 
 def table_properties(properties: dict[str, str]) -> dict[str, str]:
-    """The properties to keep with the table: those Spark adds for its own bookkeeping are left out."""
+    """Return the properties to keep with the table: those Spark adds for its own bookkeeping are left out."""
     if "version" in properties:
         raise InvalidInputError("The property 'version' is shown by Headwater itself: choose another name.")
     kept = {key: value for key, value in properties.items() if key not in SPARKS_PROPERTIES}

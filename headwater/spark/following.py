@@ -25,7 +25,7 @@ from headwater.spark.stream import CONSUMER, option
 from headwater.spark.wire_values import Offset, Range, WireScan, WireTable
 from headwater.streams.definition import Definition
 from headwater.streams.layout import LANCE
-from headwater.streams.log.stored_events import Share
+from headwater.streams.log.stored_events import LogShard
 from headwater.streams.reading.change_feed import INSERT, changes, grouped, readers, set_reader, walked
 from headwater.streams.reading.position_views import collected, view_at
 from headwater.streams.reading.table_reads import read_touched, read_untouched
@@ -33,7 +33,7 @@ from headwater.streams.serving.copy_rows import filtered
 from headwater.streams.serving.serving_copy import Lake, open_version
 from headwater.streams.stream_lookup import Stream, another, open_stream
 from headwater.tables.scan.changes import TIMESTAMP, TYPE, VERSION
-from headwater.tables.scan.parts import LogPart, Piece, Positions
+from headwater.tables.scan.parts import InitialScan, LogPart, Positions
 from headwater.tables.scan.prune import pruned
 from headwater.tables.scan.table_scan import EXTRAS, SMALL_ROWS, Extent, whole_fragments
 from headwater.types import spark_schema, wire_schema
@@ -70,7 +70,7 @@ class Followed:
         return self.snapshot.last_position(self.stream.path, version=self.stream.version)
 
     def kept(self, after: int = 0) -> list[Delta]:
-        """The deltas of positions after one that are there."""
+        """Return the deltas of positions after one that are there."""
         return self.snapshot.deltas(self.stream.path, after, version=self.stream.version)
 
     def pieces(self, position: int) -> tuple[list[Extent], int]:
@@ -83,18 +83,18 @@ class Followed:
         metadata = (fragment.metadata for fragment in dataset.get_fragments())
         return [Extent(each.id, each.num_rows) for each in metadata], touching
 
-    def piece(self, part: Piece) -> pa.Table:
+    def piece(self, part: InitialScan) -> pa.Table:
         view, names = view_at(self.snapshot, self.stream, part.position), list(self.definition.shown)
         if part.fragments is None:
             return read_touched(self.lake, view, names)
         return pa.concat_tables(read_untouched(self.lake, view, part.fragments, names))
 
     def changes(self, part: Positions) -> pa.Table:
-        share = Share(part.share, part.shares) if part.shares > 1 else None
+        share = LogShard(part.share, part.shares) if part.shares > 1 else None
         return changes(self.lake, self.snapshot, self.stream, part.after, part.until, share)
 
     def inserted(self, part: Positions) -> pa.Table:
-        """The rows of transactions that insert and change nothing."""
+        """Return the rows of transactions that insert and change nothing."""
         parts = [self.definition.schema.empty_table()]
         for step in walked(self.lake, self.snapshot, self.stream, part.after, part.until):
             made = step.difference
@@ -119,7 +119,7 @@ AnyLog = Followed | FollowedAfar
 
 
 def log_of(table: WireTable, slot: int | None = None) -> AnyLog:
-    """The log of a table now, or at a slot."""
+    """Return the log of a table now, or at a slot."""
     if table.is_served:
         return FollowedAfar(server_of(table), stream_of(server_of(table), table))
     found = lake_of(table)
@@ -152,7 +152,7 @@ def _is_undo(group: Sequence[Delta]) -> bool:
 
 
 def plan_changes(table: WireTable, asked: Range, parallelism: int) -> list[Positions]:
-    """The parts of a range of positions or times."""
+    """Return the parts of a range of positions or times."""
     log = log_of(table)
     return _divided(log, *_bounds(log, asked), parallelism)
 
@@ -175,7 +175,8 @@ def _bounds(log: AnyLog, asked: Range) -> tuple[int, int]:
 
 
 def _ended(log: AnyLog, position: int) -> int:
-    """The last position up to this one that ends a transaction: its changes carry that one, and come all or none."""
+    """Return the last position up to this one that ends a transaction: its changes carry that one, and come all or
+    none."""
     deltas = log.kept()
     txn = next((delta.txn for delta in deltas if delta.position == position), None)
     group = [delta.position for delta in deltas if delta.txn == txn]
@@ -194,7 +195,7 @@ def _number(log: AnyLog, text: str) -> int:
 
 
 def _divided(log: AnyLog, after: int, until: int, parallelism: int, whole: bool = False) -> list[Positions]:
-    """A part; many events in shares of their keys, or of a table without keys by positions.
+    """Return a part; many events in shares of their keys, or of a table without keys by positions.
 
     A watermark is of all events in their order, so a table with `lateness` is not divided.
     """
@@ -242,7 +243,7 @@ def _skips(options: Options) -> bool:
 
 
 def _of(table: WireTable, offset: Offset) -> Offset:
-    """The offset with a number that tells its table from one that gets the name later."""
+    """Return the offset with a number that tells its table from one that gets the name later."""
     digest = hashlib.blake2b(table.log.id.encode(), digest_size=6).digest()
     return {**offset, TABLE: int.from_bytes(digest)} if table.log.id else offset
 
@@ -279,7 +280,7 @@ def _first(table: WireTable, options: Options, is_changes: bool) -> Offset:
 
 
 def _before(log: AnyLog, micros: int) -> int:
-    """The last position before a time."""
+    """Return the last position before a time."""
     deltas = log.kept()
     later = (delta.position - 1 for delta in deltas if delta.time_ms * 1000 >= micros)
     return min(later, default=log.last)
@@ -298,7 +299,8 @@ def latest(
     max_positions: int | None = None,
     max_rows: int | None = None,
 ) -> Offset:
-    """The end of the next batch: everything that is there, or whole transactions within the limits, at least one."""
+    """Return the end of the next batch: everything that is there, or whole transactions within the limits, at least
+    one."""
     _check_same(table, start)
     log = log_of(table)
     _check_followed(log, options, is_changes)
@@ -336,7 +338,7 @@ def _through_pieces(table: WireTable, start: Offset, max_pieces: int | None, max
 def plan(
     table: WireTable, start: Offset, end: Offset, options: Options, is_changes: bool, parallelism: int
 ) -> Sequence[LogPart]:
-    """The parts of the batch between two offsets."""
+    """Return the parts of the batch between two offsets."""
     _check_same(table, start)
     parts: list[LogPart] = []
     if PIECES in start:
@@ -344,9 +346,9 @@ def plan(
         extents, touching = log_of(table, slot).pieces(position)
         stop = end.get(PIECES, len(extents) + 1)
         chosen = extents[start[PIECES] : stop]
-        parts += [Piece(slot, position, group) for group in whole_fragments(chosen, parallelism)]
+        parts += [InitialScan(slot, position, group) for group in whole_fragments(chosen, parallelism)]
         if stop > len(extents) and touching >= 0:
-            parts.append(Piece(slot, position))
+            parts.append(InitialScan(slot, position))
     keyed = bool(option(options, "skipChangeCommits")) and not is_changes
     return [*parts, *_divided(log_of(table), start[POSITION], end[POSITION], parallelism, whole=keyed)]
 
@@ -366,7 +368,7 @@ def reader_of(checkpoint: str) -> str:
 
 
 def output_schema(scan: WireScan, part: LogPart) -> pa.Schema:
-    """The wire schema of a part's rows; 12 if a running query's columns are not the table's any more."""
+    """Return the wire schema of a part's rows; 12 if a running query's columns are not the table's any more."""
     check_readable(scan)
     log = log_of(scan.table, part.slot)
     shown, trees = log.definition.shown, scan.fields or {}
@@ -384,9 +386,9 @@ def _types(schema: Mapping[str, Any]) -> list[object]:
 
 
 def read_rows(scan: WireScan, part: LogPart, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
-    """The rows of a part: changes with what Spark wants to know of them, or only rows."""
+    """Yield the rows of a part: changes with what Spark wants to know of them, or only rows."""
     log = log_of(scan.table, part.slot)
-    found = _piece(log, part, scan) if isinstance(part, Piece) else _changed(log, part, scan)
+    found = _piece(log, part, scan) if isinstance(part, InitialScan) else _changed(log, part, scan)
     rows = found if scan.filter is None else filtered(found, scan.filter)
     columns = [
         rows.column(name) if name in rows.schema.names else pa.nulls(rows.num_rows, schema.field(name).type)
@@ -402,8 +404,8 @@ def _changed(log: AnyLog, part: Positions, scan: WireScan) -> pa.Table:
     return found.rename_columns([*found.schema.names[:-3], TYPE, VERSION, TIMESTAMP])
 
 
-def _piece(log: AnyLog, part: Piece, scan: WireScan) -> pa.Table:
-    """Rows that are there when a stream begins; as changes, they are inserts at that position."""
+def _piece(log: AnyLog, part: InitialScan, scan: WireScan) -> pa.Table:
+    """Return rows that are there when a stream begins; as changes, they are inserts at that position."""
     rows = log.piece(part)
     if not scan.changes:
         return rows

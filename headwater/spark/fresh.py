@@ -28,7 +28,7 @@ from headwater.spark.served_streams import EPOCH, count_served, read_served, ser
 from headwater.spark.wire_values import Fold, WireScan, WireTable, is_server
 from headwater.streams.definition import Definition
 from headwater.streams.log.log_files import least_events
-from headwater.streams.log.stored_events import Share
+from headwater.streams.log.stored_events import LogShard
 from headwater.streams.reading.change_feed import changes, walked
 from headwater.streams.reading.fresh_reads import count, read
 from headwater.streams.reading.position_views import PositionView, newest_published, view_at
@@ -37,7 +37,7 @@ from headwater.streams.serving.serving_copy import Lake, lake, open_version
 from headwater.streams.stream_lookup import Stream, is_stream_table, open_stream
 from headwater.tables.columns.fields import ROW_ADDRESS, ROW_ID
 from headwater.tables.partitions import partitions_of
-from headwater.tables.scan.parts import AnyPart, Fragments, Tail, Whole
+from headwater.tables.scan.parts import AnyPart, Fragments, Tail, WholeTable
 from headwater.tables.scan.prune import pruned
 from headwater.tables.scan.table_scan import SMALL_ROWS, Extent, batch_rows, divide
 from headwater.types import convert_batch, wire_schema
@@ -59,7 +59,7 @@ def lake_option(root: str, storage: Mapping[str, str], author: str | None = None
 
 @lru_cache(maxsize=16)
 def opened(option: str) -> Lake:
-    """The lake of a session's option, once per process."""
+    """Return the lake of a session's option, once per process."""
     known = json.loads(option)
     if is_server(option):
         raise UnsupportedOperationError(NEEDS_STORAGE)
@@ -68,7 +68,7 @@ def opened(option: str) -> Lake:
 
 
 def lake_of(table: WireTable) -> Lake:
-    """The metastore that a stream table of a session is in."""
+    """Return the metastore that a stream table of a session is in."""
     return opened(table.log.lake)
 
 
@@ -99,7 +99,8 @@ class Streams:
 
 
 def _at_time(metastore: Metastore, id: list[str], time: dt.datetime) -> Snapshot:
-    """The catalog at a time, with every position whose commit time is not after it: that may be told before its slot's.
+    """Return the catalog at a time, with every position whose commit time is not after it: that may be told before its
+    slot's.
 
     11 if the table was not there, or what is known of it does not go so far back.
     """
@@ -177,13 +178,13 @@ def output_schema(scan: WireScan) -> pa.Schema:
 
 
 def plan(scan: WireScan, parallelism: int, by_partition: bool = False) -> Sequence[AnyPart]:
-    """One part; or for a large table first what the log touches, in shares, then groups of the base's fragments.
+    """Return one part; or for a large table first what the log touches, in shares, then groups of the base's fragments.
 
     `by_partition`: of a table in buckets of its key each part is a bucket, folded for itself.
     """
     check_readable(scan)
     if served(scan) is not None:
-        return [Whole()]
+        return [WholeTable()]
     found, view = _view(scan)
     whole = view.stream.definition.rules.lateness is not None or view.truncates
     metadata = _fragments(found, view)
@@ -192,7 +193,7 @@ def plan(scan: WireScan, parallelism: int, by_partition: bool = False) -> Sequen
     rows = sum(file.rows or 0 for delta in view.tail for file in delta.files)
     base = view.base.rows if view.base is not None else 0
     if not scan.columns or base + rows < SMALL_ROWS:
-        return [Whole()]
+        return [WholeTable()]
     count = 1 if whole else shares_for(rows, parallelism, base)
     extents = [Extent(each.id, each.num_rows) for each in metadata if each.num_rows]
     return [*(Tail(number, count) for number in range(count)), *divide(extents, parallelism, splittable=False)]
@@ -221,7 +222,7 @@ def _buckets(found: Lake, view: PositionView, metadata: Sequence[FragmentMetadat
 
 
 def read_rows(scan: WireScan, part: AnyPart, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
-    """The rows of a part, in the wire schema, as they are read."""
+    """Yield the rows of a part, in the wire schema, as they are read."""
     if not scan.columns:
         count = count_rows(scan)
         yield without_columns(count if scan.limit is None else min(scan.limit, count))
@@ -243,7 +244,7 @@ def _in_order(scan: WireScan, found: Iterator[pa.Table]) -> Iterator[pa.Table]:
     yield rows.sort_by([(name, "ascending") for name in _view(scan)[1].stream.definition.keys])
 
 
-def changed_rows(option: str, slot: int, path: Sequence[str], after: int, share: Share | None) -> pa.Table:
+def changed_rows(option: str, slot: int, path: Sequence[str], after: int, share: LogShard | None) -> pa.Table:
     """The rows that changed after a position up to a slot, as they were and as they are; of a share of the keys."""
     found = opened(option)
     snapshot = found.metastore.at(slot)
@@ -258,7 +259,7 @@ def check_changes(option: str, slot: int, path: Sequence[str], after: int) -> No
 
 
 def sent(rows: pa.Table, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
-    """Rows as they go to Spark; of a schema without columns only their number."""
+    """Yield rows as they go to Spark; of a schema without columns only their number."""
     if not schema.names:
         yield without_columns(rows.num_rows)
         return
@@ -277,7 +278,7 @@ def _rows(scan: WireScan, part: AnyPart) -> Iterator[pa.Table]:
         return
     found, view = _view(scan)
     if isinstance(part, Tail):
-        share = Share(part.share, part.shares) if part.shares > 1 else None
+        share = LogShard(part.share, part.shares) if part.shares > 1 else None
         yield read_touched(found, view, scan.columns, scan.filter, share)
     elif isinstance(part, Fragments) and part.key is not None:
         yield read_bucket(found, view, part.key, part.fragments, scan.columns, scan.filter)

@@ -356,7 +356,7 @@ _DECODER: msgspec.json.Decoder[AnyCall] = msgspec.json.Decoder(AnyCall)
 
 
 def decode(frame: bytes) -> AnyCall:
-    """The call of a frame; msgspec.ValidationError when it is none."""
+    """Return the call of a frame; msgspec.ValidationError when it is none."""
     return _DECODER.decode(frame)
 
 

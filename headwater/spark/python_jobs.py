@@ -76,7 +76,7 @@ def _columns(function: Function | None, columns: Sequence[str]) -> list[str]:
 
 
 def _type_of(value: Any, given: Any) -> Any:
-    """The Arrow type of the new column: told, or the one a function of Spark's declares."""
+    """Return the Arrow type of the new column: told, or the one a function of Spark's declares."""
     kind = given if given is not None else getattr(value, "returnType", None)
     if kind is None:
         raise InvalidInputError("Give the type of the new column: type='double', or an Arrow type.")
@@ -145,7 +145,7 @@ def function_of(value: Any) -> Function:
 def filler(
     function: Function, columns: list[str], field: pa.Field[pa.DataType]
 ) -> Callable[[pa.RecordBatch], pa.RecordBatch]:
-    """The function over the batches of one fragment, in order; an iterator of Spark's lives that long."""
+    """Return the function over the batches of one fragment, in order; an iterator of Spark's lives that long."""
     answers = _answers(function)
 
     def fill(batch: pa.RecordBatch) -> pa.RecordBatch:
@@ -172,7 +172,7 @@ def _answers(function: Function) -> Callable[[list[Any]], Any]:
 
 
 def _array(values: Any, target: object) -> Any:
-    """The answer of a function as an Arrow array of the column's type; InvalidInput if a value does not fit."""
+    """Return the answer of a function as an Arrow array of the column's type; InvalidInput if a value does not fit."""
     if isinstance(values, pa.ChunkedArray):
         values = values.combine_chunks()
     if getattr(values, "ndim", 1) == 2:

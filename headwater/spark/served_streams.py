@@ -36,7 +36,7 @@ from headwater.streams.definition import Definition, from_properties
 from headwater.streams.log.statements import KINDS, StatementRows, changed
 from headwater.streams.reading.change_feed import INSERT
 from headwater.streams.sources.intake import ROWS, packed, unpacked
-from headwater.tables.scan.parts import Piece, Positions
+from headwater.tables.scan.parts import InitialScan, Positions
 from headwater.tables.scan.table_scan import Extent
 
 EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
@@ -48,13 +48,13 @@ def server_option(reached: Mapping[str, str]) -> str:
 
 
 @lru_cache(maxsize=16)
-def asked(option: str) -> CompleteRestNamespace:
-    """The server of an option, once per process."""
+def connected(option: str) -> CompleteRestNamespace:
+    """Return the server of an option, once per process."""
     return connect_rest(json.loads(option))
 
 
 def served(scan: WireScan) -> RemoteStream | None:
-    """The stream table of a scan, if a server folds it."""
+    """Return the stream table of a scan, if a server folds it."""
     return stream_of(server_of(scan.table), scan.table) if scan.table.is_served else None
 
 
@@ -66,7 +66,7 @@ class ServedStreams:
 
     def load(self, id: list[str], version: str | None, micros: int | None) -> tuple[Definition, Fold] | None:
         """Return how to read a table now, at a position or as of a time; None if it is no stream table."""
-        server, key = asked(self._option), ObjectId(tuple(id))
+        server, key = connected(self._option), ObjectId(tuple(id))
         if not server.is_stream_table(key):
             return None
         stream = server.stream_table(key, lambda: None)
@@ -89,7 +89,7 @@ class ServedStreams:
 
 
 def _at_time(server: CompleteRestNamespace, id: ObjectId, time: dt.datetime) -> int:
-    """The newest position at a time; 11 if the table was not there, or the past does not go so far back."""
+    """Return the newest position at a time; 11 if the table was not there, or the past does not go so far back."""
     try:
         return server.at(time).stream_table(id, lambda: None).position
     except LanceNamespaceError as error:
@@ -138,14 +138,14 @@ class FollowedAfar:
     def pieces(self, position: int) -> tuple[list[Extent], int]:
         return [], self._stream.count(position)
 
-    def piece(self, part: Piece) -> pa.Table:
+    def piece(self, part: InitialScan) -> pa.Table:
         return self._stream.to_arrow(list(self.definition.shown), position=part.position)
 
     def changes(self, part: Positions) -> pa.Table:
         return self._stream.changes(part.after, part.until)
 
     def inserted(self, part: Positions) -> pa.Table:
-        """The rows of transactions that insert and change nothing."""
+        """Return the rows of transactions that insert and change nothing."""
         found = self.changes(part)
         kinds, positions = found.column(found.num_columns - 3), found.column(found.num_columns - 2).to_numpy()
         inserts = np.asarray(kinds.to_pylist()) == INSERT
@@ -170,16 +170,16 @@ TASK_BYTES = 256 << 20
 
 
 def server_of(table: WireTable) -> CompleteRestNamespace:
-    return asked(table.log.lake)
+    return connected(table.log.lake)
 
 
 def stream_of(server: CompleteRestNamespace, table: WireTable) -> RemoteStream:
-    """The table that a statement has found, and no other that got its name since."""
+    """Return the table that a statement has found, and no other that got its name since."""
     return named(server, table).expect(table.log.id or None)
 
 
 def named(server: CompleteRestNamespace, table: WireTable) -> RemoteStream:
-    """The table of that name."""
+    """Return the table of that name."""
     return server.stream_table(ObjectId(table.id), lambda: None)
 
 
@@ -196,7 +196,8 @@ def definition_of(table: WireTable) -> Definition:
 
 
 def taken_rows(table: WireTable, parts: Iterable[pa.Table], given: Sequence[str] | None) -> list[Json]:
-    """The rows of a task, packed for the driver; of the columns that the statement names, or of all of the table's."""
+    """Return the rows of a task, packed for the driver; of the columns that the statement names, or of all of the
+    table's."""
     names = set(definition_of(table).by_name if given is None else given)
     made, size = list[Json](), 0
     for rows in parts:
@@ -271,7 +272,7 @@ def joined(server: CompleteRestNamespace, message: str) -> HttpTransaction:
 
 
 def _version(inside: CompleteRestNamespace, table: WireTable) -> int:
-    """The newest version of the table that was read; 14 if the name is that of one in another folder by now."""
+    """Return the newest version of the table that was read; 14 if the name is that of one in another folder by now."""
     asked = DescribeTableRequest(id=list(table.id), with_table_uri=True, load_detailed_metadata=False)
     place = inside.describe_table(asked)
     if table.uri not in (place.table_uri, place.location):

@@ -76,7 +76,7 @@ def settings(
     local: bool = True,
     **properties: object,
 ) -> dict[str, str]:
-    """The same as Spark settings, for `--conf` of spark-submit, spark-pipelines or a Connect server.
+    """Return the options as Spark settings, for `--conf` of spark-submit, spark-pipelines or a Connect server.
 
     None of them is a secret: how to reach the catalog stands in a file that only this user can read. With `local`,
     Spark runs on this machine and its Python is this one; on a cluster PYSPARK_PYTHON says which.
@@ -174,7 +174,8 @@ def _jar_settings(name: str) -> dict[str, str]:
 
 
 def _serve(catalog: Resolved) -> tuple[str, str]:
-    """The loopback server of a catalog in this process: one for the same properties, started when first asked for."""
+    """Return the loopback server of a catalog in this process: one for the same properties, started when first asked
+    for."""
     key = msgspec.json.encode([catalog.impl, catalog.properties, os.getcwd()], order="deterministic", enc_hook=str)
     if key not in _servers:
         _servers[key] = _start(catalog)
@@ -183,7 +184,7 @@ def _serve(catalog: Resolved) -> tuple[str, str]:
 
 
 def _start(catalog: Resolved) -> tuple[object, str]:
-    """A server of our own on loopback, whose one key this session holds."""
+    """Return a server of our own on loopback, whose one key this session holds."""
     token = unique_hex(64)
     running = server.start_in_thread(open_resolved(catalog), host="127.0.0.1", port=0, api_key=token)
     atexit.register(running.stop)

@@ -277,7 +277,7 @@ _TEXT = {"StringStartsWith": "starts_with", "StringEndsWith": "ends_with", "Stri
 
 
 def filter_sql(filter: Any, filterable: Mapping[str, str]) -> str | None:
-    """One filter, or None when Spark has to apply it."""
+    """Return one filter, or None when Spark has to apply it."""
     kind = type(filter).__name__
     if kind == "Not":
         inner = filter_sql(filter.child, filterable)
@@ -303,7 +303,7 @@ def _column(path: tuple[str, ...], filterable: Mapping[str, str]) -> str | None:
 
 
 def _literal(value: object) -> str | None:
-    """A value as Spark hands it over. Zero and NaN floats compare otherwise in Arrow than in Spark."""
+    """Return a value as Spark hands it over. Zero and NaN floats compare otherwise in Arrow than in Spark."""
     if isinstance(value, float) and (value == 0 or not math.isfinite(value)):
         return None
     text: str | None = expressions.literal(value)

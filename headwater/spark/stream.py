@@ -53,7 +53,7 @@ def made_of(table: TableHandle, version: int) -> int | None:
 
 
 def marked(table: TableHandle, offset: Offset, start: Offset | None = None) -> Offset:
-    """The offset with the commit that made its version. Where it is still at `start`, what that says stays."""
+    """Return the offset with the commit that made its version. Where it is still at `start`, what that says stays."""
     if start is not None and start["version"] == offset["version"] and MADE in start:
         return {**offset, MADE: start[MADE]}
     made = made_of(table, offset["version"])
@@ -132,7 +132,7 @@ def _through_snapshot(table: TableHandle, start: Offset, max_versions: int | Non
 def plan(
     table: TableHandle, start: Offset, end: Offset, parallelism: int, skip: bool, prune: dict[str, object] | None = None
 ) -> list[Fragments]:
-    """The parts of the batch between two offsets; each names the version it is read at."""
+    """Return the parts of the batch between two offsets; each names the version it is read at."""
     parts: list[Fragments] = []
     if "fragments" in start:
         ids = [fragment.fragment_id for fragment in table.at(start["version"]).open().get_fragments()]
@@ -152,7 +152,7 @@ def plan(
 
 
 def _gap_parts(table: TableHandle, gap: Gap, last: int, parallelism: int) -> list[Fragments]:
-    """The rows of a gap. A batch that is replayed may end inside it: its own end was cleaned up since."""
+    """Return the rows of a gap. A batch that is replayed may end inside it: its own end was cleaned up since."""
     filter = gap.filter if gap.version <= last else f"{gap.filter} AND {CREATED} <= {last}"
     parts = whole_fragments(extents(table, gap, filter), parallelism)
     return [Fragments(part, gap.version, filter) for part in parts]
@@ -192,7 +192,7 @@ SINK = "headwater-sink-"
 
 
 def committed_batch(dataset: lance.LanceDataset, stream: str) -> int:
-    """The newest batch of a stream that is in the table, or -1."""
+    """Return the newest batch of a stream that is in the table, or -1."""
     tag = dataset.tags.list().get(tag_of(SINK, stream))
     if tag is None:
         return -1

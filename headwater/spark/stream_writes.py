@@ -39,7 +39,7 @@ from headwater.spark.protocol import (
     RenameColumn,
     SetProperty,
 )
-from headwater.spark.served_streams import asked, send_batch, send_created, send_statement, taken_rows
+from headwater.spark.served_streams import connected, send_batch, send_created, send_statement, taken_rows
 from headwater.spark.wire_values import SERVER, Fold, Json, NewStream, WireTable, is_server
 from headwater.streams.definition import Definition, define, from_properties, to_properties
 from headwater.streams.layout import LANCE
@@ -63,8 +63,9 @@ ATTEMPTS = 100
 def write_events(
     table: WireTable, reader: pa.RecordBatchReader, given: Sequence[str] | None, deletes: bool = False
 ) -> list[Json]:
-    """On an executor: the rows of a task as files of the log, and what their commit needs; few rows as they are. A bad
-    row is an error, then or when the driver writes it.
+    """Write the rows of a task as files of the log, on an executor, and return what their commit needs.
+
+    Few rows are returned as they are. A bad row is an error, here or when the driver writes it.
 
     `given`: the columns that the statement names; the others stay as they are, which is not NULL.
     """
@@ -82,14 +83,14 @@ def write_events(
 
 
 def _written(table: WireTable, parts: Sequence[Json], deletes: bool = False) -> list[Mapping[str, object]]:
-    """On the driver: what tasks wrote, and the rows that they handed over, which are written here."""
+    """Return what tasks wrote, on the driver, after writing the rows that they handed over."""
     found, stream, sofar = _opened(table)
     store, clock = found.metastore.store, found.metastore.clock
     return list(gathered(parts, lambda rows: prepare_rows(store, clock, stream, rows, deletes, sofar)))
 
 
 def _opened(table: WireTable) -> tuple[Lake, Stream, int]:
-    """A stream table as the statement found it, or as it will create it, and about how many rows it has."""
+    """Return a stream table as the statement found it, or as it will create it, and about how many rows it has."""
     fold, found = table.log, lake_of(table)
     if fold.new is None:
         snapshot = found.metastore.at(fold.slot)
@@ -101,7 +102,7 @@ def _opened(table: WireTable) -> tuple[Lake, Stream, int]:
 
 
 def commit_events(call: CommitEvents) -> int:
-    """On the driver: all that the tasks of a statement wrote, in one transaction; the newest position.
+    """Commit on the driver what the tasks of a statement wrote, in one transaction; return the newest position.
 
     A statement that has read is tried once. One that has not goes on top of whatever is newest.
     """
@@ -174,7 +175,7 @@ def is_at(uri: str, root: str, location: str) -> bool:
 
 
 def prepare_batch(table: WireTable, query: str, reader: pa.RecordBatchReader) -> list[Json]:
-    """On an executor: the rows of a task as files of the log, and what their commit needs; few rows as they are."""
+    """Write the rows of a task as files of the log, on an executor; few rows are returned as they are."""
     if table.is_served:
         return [packed(rows) for rows in chunks(reader)]
     metastore = lake_of(table).metastore
@@ -186,7 +187,7 @@ def prepare_batch(table: WireTable, query: str, reader: pa.RecordBatchReader) ->
 
 
 def _as_log_files(metastore: Metastore, snapshot: Snapshot, table: WireTable, query: str, rows: pa.Table) -> Json:
-    """Rows as files of the log."""
+    """Return rows as files of the log."""
     stream = open_stream(snapshot, table.id)
     definition, known = stream.definition, rows_so_far(snapshot, stream)
     taken, origin = Taken(from_table(rows)), BatchOrigin(_source(query))
@@ -200,7 +201,7 @@ def _contract(definition: Definition) -> str:
 
 
 def land_batch(table: WireTable, query: str, batch: int, prepared: list[Json], truncate: bool) -> int:
-    """On the driver: all that the tasks of a batch wrote, in one transaction, once; the newest position."""
+    """Commit on the driver what the tasks of a batch wrote, once, in one transaction; return the newest position."""
     if truncate:
         raise InvalidInputError(
             f"{format_name(table.id)} is a stream table: its log cannot be replaced, so outputMode('complete') is "
@@ -265,7 +266,7 @@ def catalog_option(lake: str | None) -> str:
 
 
 def catalog_at(lake: str | None) -> Catalog:
-    """The catalog of a session: on storage, or on a server."""
+    """Return the catalog of a session: on storage, or on a server."""
     known = json.loads(catalog_option(lake))
     if SERVER in known:
         return Catalog(known.pop(SERVER), **known)
@@ -298,7 +299,8 @@ def written_properties(definition: Definition) -> dict[str, str]:
 def stage_stream(
     lake: str | None, id: list[str], schema: pa.Schema, properties: dict[str, str], partitions: list[dict[str, object]]
 ) -> dict[str, object]:
-    """A stream table that is not there yet, for tasks to write files of its log: the commit creates it with them.
+    """Return a stream table that is not there yet, for tasks to write files of its log: the commit creates it with
+    them.
 
     What would be refused then is refused now: a transaction creates it and is thrown away.
     """
@@ -322,7 +324,7 @@ def _tried(option: str, id: list[str], definition: Definition) -> tuple[int, New
 
 def _tried_afar(option: str, id: list[str], definition: Definition) -> tuple[int, NewStream]:
     """At a server, where the table gets its id when it is created."""
-    inside = asked(option).begin(f"try to create {format_name(id)}")
+    inside = connected(option).begin(f"try to create {format_name(id)}")
     try:
         create_remote(inside.stream_table(ObjectId(tuple(id)), lambda: None), definition)
     finally:

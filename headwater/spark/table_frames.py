@@ -20,7 +20,7 @@ from headwater.spark import fresh
 from headwater.spark.calls import read_part
 from headwater.spark.catalog import describe, describe_folded, describe_log
 from headwater.spark.wire_values import Fold, Json, WireScan, WireTable
-from headwater.streams.log.stored_events import Share
+from headwater.streams.log.stored_events import LogShard
 from headwater.streams.reading.position_views import view_at
 from headwater.streams.stream_lookup import open_stream
 from headwater.tables.handle import TableHandle
@@ -47,7 +47,7 @@ class Readable:
 
 
 def readable(table: CatalogStream | CatalogTable, slot: int) -> Readable:
-    """A table as it is at a slot of its catalog; of a plain one `table` itself stands there."""
+    """Return a table as it is at a slot of its catalog; of a plain one `table` itself stands there."""
     if isinstance(table, CatalogStream):
         return _stream(table, slot)
     dataset = table.dataset()
@@ -74,7 +74,7 @@ def _stream(table: CatalogStream, slot: int) -> Readable:
 
 
 def frame_of(spark: SparkSession, found: Readable, parallelism: int) -> DataFrame:
-    """The rows of a table as a DataFrame; a part of it is read by each task."""
+    """Return the rows of a table as a DataFrame; a part of it is read by each task."""
     jar = of_jar(spark, "PinnedFrame")
     return _mapped(spark, found, parallelism) if jar is None else _pinned(spark, jar, found)
 
@@ -82,7 +82,7 @@ def frame_of(spark: SparkSession, found: Readable, parallelism: int) -> DataFram
 def changes_frame(
     spark: SparkSession, table: CatalogStream, slot: int, after: int, columns: Sequence[str], shares: int
 ) -> DataFrame:
-    """The rows of a table that changed after a position, as they were and as they are, as a DataFrame.
+    """Return the rows of a table that changed after a position, as they were and as they are, as a DataFrame.
 
     Each task reads the changes of a share of the keys. 11: they are collected.
     """
@@ -96,7 +96,7 @@ def changes_frame(
     def work(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:
             for number in batch.column(0).to_numpy().tolist():
-                share = Share(number, shares) if shares > 1 else None
+                share = LogShard(number, shares) if shares > 1 else None
                 yield from fresh.sent(fresh.changed_rows(option, slot, path, after, share).select(columns), sent)
 
     return spark.range(0, shares, 1, shares).mapInArrow(work, kind)

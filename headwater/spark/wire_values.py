@@ -106,7 +106,7 @@ class WireTable(Message, frozen=True):
         )
 
     def writable(self) -> TableHandle:
-        """The handle of a table whose rows a statement may change: error 13 for a stream table."""
+        """Return the handle of a table whose rows a statement may change: error 13 for a stream table."""
         if self.is_stream:
             raise self.refused()
         return self.handle()
@@ -182,5 +182,5 @@ class Range(Message, frozen=True):
 
 
 def table_of(value: Mapping[str, object]) -> TableHandle:
-    """A table as an answer told it, to write to."""
+    """Return a table as an answer told it, to write to."""
     return msgspec.convert(value, WireTable).writable()

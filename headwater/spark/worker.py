@@ -34,7 +34,7 @@ from headwater.spark import protocol
 from headwater.spark.protocol import encode
 from headwater.spark.wire_values import Json
 from headwater.streams.reading.position_views import PositionView
-from headwater.tables.scan.parts import Piece, Positions, kept
+from headwater.tables.scan.parts import InitialScan, Positions, kept
 from headwater.work import JarRunner, Task
 from headwater.work.tasks import named
 
@@ -64,7 +64,7 @@ class Wire:
         self._input = cast(BinaryIO, connection.makefile("rb", buffering=1 << 18))
 
     def receive(self) -> bytes | None:
-        """The next frame; None when the other side has closed the connection."""
+        """Return the next frame; None when the other side has closed the connection."""
         header = self._input.read(4)
         if len(header) < 4:
             return None
@@ -183,7 +183,7 @@ def _read(wire: Wire, call: protocol.Read) -> None:
 
 def _output_schema(call: protocol.Read) -> pa.Schema:
     found: pa.Schema
-    if isinstance(call.part, Piece | Positions):
+    if isinstance(call.part, InitialScan | Positions):
         found = following.output_schema(call.scan, call.part)
     elif call.scan.is_folded:
         found = fresh.output_schema(call.scan)

@@ -291,7 +291,7 @@ def literal(term: Term) -> str:
     return term.value
 
 
-def whole(term: Term, lowest: int = 0, highest: int = 10_000) -> int:
+def whole_number(term: Term, lowest: int = 0, highest: int = 10_000) -> int:
     if not isinstance(term.value, int) or not lowest <= term.value <= highest:
         raise ValueError("no literal number")
     return term.value

@@ -21,7 +21,7 @@ from headwater.sql.casts import (
     text_literal,
     to_common,
     two,
-    whole,
+    whole_number,
 )
 from headwater.sql.operators import DATES, bounded, compare, item, remainder
 from headwater.sql.sql_types import BIGINT, BOOLEAN, DOUBLE, INT, STRING, array, decimal, quoted, struct
@@ -114,7 +114,7 @@ FUNCTIONS |= {"floor": _rounded("floor"), "ceil": _rounded("ceil"), "ceiling": _
 
 @rule(FUNCTIONS, "round")
 def _round(terms: Terms) -> Term:
-    term, digits = terms[0], whole(terms[1]) if len(terms) > 1 else 0
+    term, digits = terms[0], whole_number(terms[1]) if len(terms) > 1 else 0
     if term.kind.is_integral:
         return term
     if term.kind.is_decimal:
@@ -138,7 +138,7 @@ FUNCTIONS["mod"] = lambda terms: remainder(*two(terms))
 @rule(FUNCTIONS, "pmod")
 def _pmod(terms: Terms) -> Term:
     left, right = two(terms)
-    whole(right, 1, 2**31 - 1)
+    whole_number(right, 1, 2**31 - 1)
     found = remainder(left, right)
     if not found.kind.is_integral:
         raise ValueError(found.kind)
@@ -304,12 +304,12 @@ AGGREGATES["collect_set"] = lambda terms: Term(f"list(DISTINCT {terms[0].text})"
 for _name in ("row_number", "rank", "dense_rank"):
     WINDOWS[_name] = lambda terms, name=_name: Term(f"{name}()", INT)  # type: ignore[misc]
 WINDOWS |= {name: lambda terms, name=name: Term(f"{name}()", DOUBLE) for name in ("percent_rank", "cume_dist")}  # type: ignore[misc]
-WINDOWS["ntile"] = lambda terms: Term(f"ntile({whole(terms[0], 1)})", INT)
+WINDOWS["ntile"] = lambda terms: Term(f"ntile({whole_number(terms[0], 1)})", INT)
 
 
 def _beside(name: str) -> Rule:
     def rule(terms: Terms) -> Term:
-        value, by = terms[0], whole(terms[1]) if len(terms) > 1 else 1
+        value, by = terms[0], whole_number(terms[1]) if len(terms) > 1 else 1
         rest = f", {cast(terms[2], value.kind).text}" if len(terms) > 2 else ""
         return Term(f"{name}({value.text}, {by}{rest})", value.kind)
 

@@ -22,7 +22,7 @@ from headwater.sql.casts import (
     rule,
     text_literal,
     two,
-    whole,
+    whole_number,
 )
 from headwater.sql.sql_types import BINARY, BOOLEAN, STRING, array
 
@@ -234,13 +234,13 @@ TEXTS |= {name: _trimmed(name) for name in ("trim", "ltrim", "rtrim")}
 
 @rule(TEXTS, "substring", "substr")
 def _substring(terms: Terms) -> Term:
-    text, start = of(terms[0], STRING), whole(terms[1], -10_000)
-    size = f", {whole(terms[2], 0, 2**31 - 1)}" if len(terms) > 2 else ""
+    text, start = of(terms[0], STRING), whole_number(terms[1], -10_000)
+    size = f", {whole_number(terms[2], 0, 2**31 - 1)}" if len(terms) > 2 else ""
     return Term(f"substring({text}, {start or 1}{size})", STRING)
 
 
-TEXTS["left"] = lambda terms: Term(f"left({of(terms[0], STRING)}, {whole(terms[1])})", STRING)
-TEXTS["right"] = lambda terms: Term(f"right({of(terms[0], STRING)}, {whole(terms[1])})", STRING)
+TEXTS["left"] = lambda terms: Term(f"left({of(terms[0], STRING)}, {whole_number(terms[1])})", STRING)
+TEXTS["right"] = lambda terms: Term(f"right({of(terms[0], STRING)}, {whole_number(terms[1])})", STRING)
 
 
 @rule(TEXTS, "concat")
@@ -281,7 +281,7 @@ for _name, _duck in (("startswith", "starts_with"), ("endswith", "suffix"), ("co
 
 def _padded(name: str) -> Rule:
     def rule(terms: Terms) -> Term:
-        size, pad = whole(terms[1], 0, 1000), literal(terms[2]) if len(terms) > 2 else " "
+        size, pad = whole_number(terms[1], 0, 1000), literal(terms[2]) if len(terms) > 2 else " "
         if not pad:
             raise ValueError("nothing to pad with")
         return Term(f"{name}({of(terms[0], STRING)}, {size}, {text_literal(pad)})", STRING)
@@ -297,7 +297,7 @@ def _split_part(terms: Terms) -> Term:
     text, by, place = terms
     if not literal(by):
         raise ValueError("nothing to split by")
-    return Term(f"split_part({of(text, STRING)}, {by.text}, {whole(place, 1)})", STRING)
+    return Term(f"split_part({of(text, STRING)}, {by.text}, {whole_number(place, 1)})", STRING)
 
 
 @rule(TEXTS, "split")
@@ -336,7 +336,7 @@ def _regexp_replace(terms: Terms) -> Term:
 @rule(TEXTS, "regexp_extract")
 def _regexp_extract(terms: Terms) -> Term:
     text, found = of(terms[0], STRING), re2_pattern(literal(terms[1]))
-    group = whole(terms[2], 0, min(found.groups, 9)) if len(terms) > 2 else 1
+    group = whole_number(terms[2], 0, min(found.groups, 9)) if len(terms) > 2 else 1
     if group > found.groups:
         raise ValueError("no such group")
     pattern = text_literal(found.text.replace(LINE_END, TEXT_END))
@@ -348,6 +348,6 @@ TEXTS["md5"] = lambda terms: Term(f"md5({of(only(terms), STRING)})", STRING)
 
 @rule(TEXTS, "sha2")
 def _sha2(terms: Terms) -> Term:
-    if whole(terms[1]) not in (0, 256):
+    if whole_number(terms[1]) not in (0, 256):
         raise ValueError("another size")
     return Term(f"sha256({of(terms[0], STRING)})", STRING)

@@ -44,7 +44,7 @@ from headwater.streams.log.undo import void
 from headwater.streams.reading.fresh_reads import state_of_keys
 from headwater.streams.reading.position_views import view_at
 from headwater.streams.reading.table_reads import StreamReads
-from headwater.streams.rows.input_rows import DELETE, READ, TRUNCATE, Given, from_rows
+from headwater.streams.rows.input_rows import DELETE, READ, TRUNCATE, InputRows, from_rows
 from headwater.streams.sources.files import json_rows
 from headwater.streams.stream_lookup import Stream, open_in
 
@@ -269,11 +269,11 @@ def _has_bytes(kind: pa.DataType) -> bool:
     return bool(pa.types.is_binary(kind) or pa.types.is_large_binary(kind) or pa.types.is_fixed_size_binary(kind))
 
 
-def _given(pairs: Sequence[ReadRow]) -> Given:
+def _given(pairs: Sequence[ReadRow]) -> InputRows:
     kinds = [row.delta.properties[KIND] for row, _ in pairs]
     deletes, reads = (np.array([kind == each for kind in kinds], bool) for each in (DELETE, READ))
     found = from_rows([values for _, values in pairs])
-    return Given(found.columns, found.length, found.present, deletes, reads if reads.any() else None)
+    return InputRows(found.columns, found.length, found.present, deletes, reads if reads.any() else None)
 
 
 def _shaped(definition: Definition, pairs: Sequence[ReadRow], checks: Sequence[Check]) -> EventBatch:

@@ -33,7 +33,7 @@ from headwater.streams.quarantine_queue import QuarantineQueue
 from headwater.streams.reading.change_feed import collectable, readers
 from headwater.streams.reading.position_views import Published, view_at
 from headwater.streams.reading.table_reads import Path
-from headwater.streams.rows.input_rows import Given, given
+from headwater.streams.rows.input_rows import InputRows, as_input_rows
 from headwater.streams.serving.backfills import (
     forget_backfill,
     stage_backfill,
@@ -99,11 +99,11 @@ class StreamTable(QuarantineQueue):
 
     def append(self, rows: object, token: str | None = None, source: str | None = None) -> LandingReport:
         """Add rows to a table without keys."""
-        return self._land(given(rows), APPEND, BatchOrigin(source, token))
+        return self._land(as_input_rows(rows), APPEND, BatchOrigin(source, token))
 
     def upsert(self, rows: object, token: str | None = None, source: str | None = None) -> LandingReport:
         """Insert rows or change those of the same key. A column that a row lacks keeps its value."""
-        return self._land(given(rows), UPSERT, BatchOrigin(source, token))
+        return self._land(as_input_rows(rows), UPSERT, BatchOrigin(source, token))
 
     def delete(self, what: Any, token: str | None = None, source: str | None = None) -> LandingReport:
         """Delete rows: by a SQL predicate (a text), by keys, or by rows.
@@ -191,7 +191,7 @@ class StreamTable(QuarantineQueue):
 
         return [self.report(landed) for landed in self.run(work, f"land {len(files)} files in {self.name}")]
 
-    def _verb(self, stream: Stream, data: Given) -> str:
+    def _verb(self, stream: Stream, data: InputRows) -> str:
         """Return the verb by which rows land; 13 for deletes from a table without keys."""
         verb = UPSERT if stream.definition.keys else APPEND
         if verb == APPEND and data.delete_mask.any():
@@ -230,7 +230,7 @@ class StreamTable(QuarantineQueue):
         stream, snapshot = self.opened()
         is_compared = format == SNAPSHOT and not stream.definition.sequence
         if is_compared and not isinstance(data, (str, bytes, bytearray)):
-            data = given(data)  # it may be looked at twice
+            data = as_input_rows(data)  # it may be looked at twice
 
         def landing_of(stream: Stream, log: Reading) -> Landing:
             taken = take(self._lake(), view_at(log, stream), data, format, options, file)
@@ -276,7 +276,7 @@ class StreamTable(QuarantineQueue):
         return self.position
 
     @landing
-    def _land(self, data: Given, verb: str, origin: BatchOrigin, **options: Any) -> LandingReport:
+    def _land(self, data: InputRows, verb: str, origin: BatchOrigin, **options: Any) -> LandingReport:
         work = Landing(self._metastore, self.path, data, verb, origin=origin, before=self._state(), **options)
         message = landing_message(verb, data.length, self.name)
         return self.report(self._session.change(work, message, refresh=False))

@@ -47,7 +47,7 @@ class TableFunction(Derived):
         return f"the table {self.name}"
 
     @property
-    def given(self) -> tuple[Any, ...]:
+    def columns(self) -> tuple[Any, ...]:
         """The columns that the function gives."""
         return tuple(self.type)
 

@@ -33,8 +33,8 @@ from headwater.streams.rows.input_rows import (
     OF,
     SENT_FILES,
     TEXT,
-    Given,
-    given,
+    InputRows,
+    as_input_rows,
     unpack,
     unpack_types,
     without_rows,
@@ -70,7 +70,7 @@ def _rows(session: VerbSession) -> pa.RecordBatchReader:
 def _fitting_rows(
     session: VerbSession,
     request: requests.LandingRequest,
-    check: Callable[[Given | None], object],
+    check: Callable[[InputRows | None], object],
     body: pa.RecordBatchReader | None = None,
 ) -> Any:
     """Return the rows, or the text, of a write. `check` is called before they are decoded, with no rows but their
@@ -81,11 +81,11 @@ def _fitting_rows(
     """
     body = _rows(session) if body is None else body
     if request.token is None and sum(session.sizes) > FEW_BYTES:
-        check(None if body.schema.names == [TEXT] else given(unpack(without_rows(body.schema))))
+        check(None if body.schema.names == [TEXT] else as_input_rows(unpack(without_rows(body.schema))))
     return unpack(body.read_all())
 
 
-def _shaping(table: StreamTable) -> Callable[[Given | None], object]:
+def _shaping(table: StreamTable) -> Callable[[InputRows | None], object]:
     return lambda rows: None if rows is None else shape(table.definition, rows)
 
 
@@ -196,7 +196,7 @@ def apply(session: VerbSession, request: requests.ApplyToStreamTable) -> int:
         if kind not in KINDS or not isinstance(rows, bytes):
             raise InvalidInputError(f"The rows of a statement are an Arrow stream, of a kind of {', '.join(KINDS)}.")
         part = read_stream(rows, accept)
-        shape(table.definition, given(without_rows(part.schema)))
+        shape(table.definition, as_input_rows(without_rows(part.schema)))
         parts.append(StatementRows(kind, part.read_all()))
     return table.apply(parts, request.position)
 

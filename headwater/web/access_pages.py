@@ -8,7 +8,7 @@ from headwater.errors import InvalidInputError
 from headwater.names import ROOT, format_name, parse_name
 from headwater.rest.page.page_facts import AccessFacts, MadeKey
 from headwater.rest.routes import Permission
-from headwater.web.visit import Page, Visit
+from headwater.web.visit import Page, RequestContext
 
 LISTED = 200
 DAY_MS = 86_400_000
@@ -23,7 +23,7 @@ SUMMARY = {
 }
 
 
-def access_page(visit: Visit, made: MadeKey | None = None) -> Page:
+def access_page(visit: RequestContext, made: MadeKey | None = None) -> Page:
     """Return the page of keys and roles. `made`: a key that was made just now, whose text is shown once."""
     found: AccessFacts = visit.question("PageAccess")
     keys = [key for key in found.keys if visit.keeps(key.id, key.name, key.role, format_name(key.scope), key.state)]
@@ -44,7 +44,7 @@ def access_page(visit: Visit, made: MadeKey | None = None) -> Page:
     return Page("access.html", values)
 
 
-def create_key(visit: Visit) -> Page:
+def create_key(visit: RequestContext) -> Page:
     """Make the key of a form, and return the page that shows its text: it is in no address and in no log."""
     days = visit.form.get("days", "")
     if days not in DAYS:
@@ -60,7 +60,7 @@ def create_key(visit: Visit) -> Page:
     return access_page(visit, MadeKey(**answer))
 
 
-def chosen_permissions(visit: Visit) -> str:
+def chosen_permissions(visit: RequestContext) -> str:
     """Return the permissions that a form ticks, joined by commas."""
     chosen = [name for name in PERMISSIONS if visit.form.get(name) == "yes"]
     if not chosen:

@@ -31,7 +31,7 @@ from headwater.rest.page.page_facts import (
 from headwater.rest.routes import Permission
 from headwater.web import access_pages, queries, table_pages, work_pages
 from headwater.web.drawings import BARS, LINE, number, small
-from headwater.web.visit import NAMESPACE, TABLE, Page, Visit
+from headwater.web.visit import NAMESPACE, TABLE, Page, RequestContext
 
 MAX_FOUND = 200
 MAX_LOOKED = 5_000
@@ -39,7 +39,7 @@ MAX_DESCRIBED = 300
 PER_NAMESPACE = 2_000
 
 
-def search(visit: Visit, word: str) -> SearchFacts:
+def search(visit: RequestContext, word: str) -> SearchFacts:
     """Return the objects whose name, properties or comment contain the word; matches by name come first.
 
     A locator or an immutable id finds its object alone.
@@ -55,8 +55,8 @@ def search(visit: Visit, word: str) -> SearchFacts:
     return found
 
 
-def _walked(visit: Visit, low: str) -> SearchFacts:
-    """Names as far as one looks, then the properties of the first of those that are not called so."""
+def _walked(visit: RequestContext, low: str) -> SearchFacts:
+    """Return names as far as one looks, then the properties of the first of those that are not called so."""
     found, waiting, others = SearchFacts([]), deque([ROOT]), list[Hit]()
     complete, looked = True, 0
     while waiting and looked < MAX_LOOKED:
@@ -78,7 +78,7 @@ def _walked(visit: Visit, low: str) -> SearchFacts:
     return found
 
 
-def _property_text(visit: Visit, hit: Hit) -> str:
+def _property_text(visit: RequestContext, hit: Hit) -> str:
     """Return the properties of an object as lower-case text; an empty text if they cannot be read."""
     try:
         told = visit.ask("DescribeTable" if hit.kind == "table" else "DescribeNamespace", ObjectId(hit.path)).get(
@@ -104,7 +104,7 @@ class Children:
     complete: bool = True
 
 
-def children(visit: Visit, id: ObjectId, first: int) -> Children:
+def children(visit: RequestContext, id: ObjectId, first: int) -> Children:
     """Return the names from a place on that match the filter box. Only a metastore has all of them in memory."""
     visit.ask("NamespaceExists", id)
     if visit.served.has_history:
@@ -120,7 +120,7 @@ def children(visit: Visit, id: ObjectId, first: int) -> Children:
     )
 
 
-def _all_names(visit: Visit, id: ObjectId, what: str) -> tuple[list[str], bool]:
+def _all_names(visit: RequestContext, id: ObjectId, what: str) -> tuple[list[str], bool]:
     """Return at most MAX_NAMES names of a kind, and True if those are all."""
     found: list[str] = []
     token: str | None = None
@@ -133,7 +133,7 @@ def _all_names(visit: Visit, id: ObjectId, what: str) -> tuple[list[str], bool]:
     return found, False
 
 
-def first_names(visit: Visit, id: ObjectId, what: str, count: int) -> tuple[list[str], bool]:
+def first_names(visit: RequestContext, id: ObjectId, what: str, count: int) -> tuple[list[str], bool]:
     """Return the first `count` names of a kind, and True if there are more."""
     try:
         answer = visit.ask(OPERATIONS[what], id, limit=count + 1)
@@ -153,7 +153,7 @@ NEWEST = 8
 METRICS_SHOWN = 40_000
 
 
-def catalog(visit: Visit) -> Page:
+def catalog(visit: RequestContext) -> Page:
     """Return the page of a namespace: its namespaces and tables."""
     id = visit.id if visit.names else ROOT
     if visit.query.get("view") == "drop":
@@ -182,7 +182,7 @@ def catalog(visit: Visit) -> Page:
     return Page("part/children.html" if visit.is_part else "namespace.html", values)
 
 
-def _overview(visit: Visit) -> dict[str, object]:
+def _overview(visit: RequestContext) -> dict[str, object]:
     """Return the front page's facts: how much there is, what waits for somebody, and what was done last."""
     found: OverviewFacts = visit.question("PageOverview", limit=NEWEST)
     commits = [commit for commit in reversed(found.log.commits) if not _is_bookkeeping(commit)]
@@ -228,18 +228,18 @@ def _rejecting(state: TableState) -> tuple[str, ...]:
     return (*state.path[:-1], state.path[-1].removesuffix(QUARANTINE))
 
 
-def _items(visit: Visit, id: ObjectId, kind: str, names: Sequence[str]) -> Iterator[dict[str, str]]:
+def _items(visit: RequestContext, id: ObjectId, kind: str, names: Sequence[str]) -> Iterator[dict[str, str]]:
     for name in names:
         yield {"name": name, "kind": kind, "href": visit.links.of(id.child(name), kind)}
 
 
-def _properties(visit: Visit, id: ObjectId) -> dict[str, str]:
+def _properties(visit: RequestContext, id: ObjectId) -> dict[str, str]:
     if not visit.caller.may(Permission.DESCRIBE, id):
         return {}
     return dict(visit.ask("DescribeNamespace", id).get("properties") or {})
 
 
-def confirm_drop(visit: Visit, id: ObjectId) -> Page:
+def confirm_drop(visit: RequestContext, id: ObjectId) -> Page:
     visit.ask("NamespaceExists", id)
     inside = len(first_names(visit, id, NAMESPACES, 1)[0]) + len(first_names(visit, id, TABLES, 1)[0])
     values = {"id": id, "kind": "namespace", "inside": inside, "title": f"Drop {id.name}?"}
@@ -261,7 +261,7 @@ class TreeLine:
     more: bool = field(default=False)
 
 
-def tree_of(visit: Visit) -> list[TreeLine] | None:
+def tree_of(visit: RequestContext) -> list[TreeLine] | None:
     """Return the tree, open on the path to the current object; None if the root cannot be listed."""
     at = visit.names[1:] if visit.names and visit.names[0] in (NAMESPACE, TABLE, "cell") else ()
     try:
@@ -270,7 +270,7 @@ def tree_of(visit: Visit) -> list[TreeLine] | None:
         return None
 
 
-def _level(visit: Visit, parent: ObjectId, onward: tuple[str, ...]) -> list[TreeLine]:
+def _level(visit: RequestContext, parent: ObjectId, onward: tuple[str, ...]) -> list[TreeLine]:
     found: list[TreeLine] = []
     following = onward[0] if onward else None
     for kind, operation in (("namespace", NAMESPACES), ("table", TABLES)):
@@ -294,14 +294,14 @@ def _level(visit: Visit, parent: ObjectId, onward: tuple[str, ...]) -> list[Tree
 # Search, time, server
 
 
-def search_page(visit: Visit) -> Page:
+def search_page(visit: RequestContext) -> Page:
     word = visit.query.get("q", "").strip()[:200]
     found = search(visit, word) if word else None
     values = {"word": word, "found": found, "title": "Search"}
     return Page("part/found.html" if visit.is_part else "search.html", values)
 
 
-def log_page(visit: Visit) -> Page:
+def log_page(visit: RequestContext) -> Page:
     """Return the page of committed transactions, newest first, with the changes that the visitor may see."""
     until = visit.number("until")
     found: LogFacts = visit.question("PageLog", until=until, limit=LOG_SLOTS, word=visit.wanted)
@@ -317,7 +317,7 @@ def log_page(visit: Visit) -> Page:
     return Page("part/log.html" if visit.is_part else "log.html", values)
 
 
-def deleted_page(visit: Visit) -> Page:
+def deleted_page(visit: RequestContext) -> Page:
     found: DroppedFacts = visit.question("PageDropped", limit=LISTED)
     seen = [one for one in found.objects if visit.keeps(" / ".join(one.path), one.kind, one.author)]
     items = [
@@ -327,7 +327,7 @@ def deleted_page(visit: Visit) -> Page:
     return Page("deleted.html", {"items": items, "total": len(seen), "title": "Deleted objects"})
 
 
-def snapshots_page(visit: Visit) -> Page:
+def snapshots_page(visit: RequestContext) -> Page:
     """Return the page of named snapshots, with the tables that the visitor may see."""
     found: SnapshotFacts = visit.question("PageSnapshots")
     items = [
@@ -338,8 +338,8 @@ def snapshots_page(visit: Visit) -> Page:
     return Page("snapshots.html", {"items": items, "title": "Snapshots"})
 
 
-def _pinned(visit: Visit, found: PinnedFact) -> dict[str, object]:
-    """A table of a snapshot: it leads to the rows it had, if it is still called so and they may be seen."""
+def _pinned(visit: RequestContext, found: PinnedFact) -> dict[str, object]:
+    """Return a table of a snapshot: it leads to the rows it had, if it is still called so and they may be seen."""
     table, id, href = found.table, ObjectId(found.table.path), ""
     if found.there:
         shows = table.version is not None and visit.caller.may(Permission.SELECT, id)
@@ -347,7 +347,7 @@ def _pinned(visit: Visit, found: PinnedFact) -> dict[str, object]:
     return {"id": id, "version": table.version, "position": table.position, "href": href}
 
 
-def server_page(visit: Visit) -> Page:
+def server_page(visit: RequestContext) -> Page:
     found: ServerFacts = visit.question("PageServer")
     text = visit.served.metrics().decode()
     lines = [line for line in text[:METRICS_SHOWN].splitlines() if line and not line.startswith("#")]
@@ -367,7 +367,7 @@ def server_page(visit: Visit) -> Page:
     return Page("server.html", values)
 
 
-VIEWS: dict[str, Callable[[Visit], Page]] = {
+VIEWS: dict[str, Callable[[RequestContext], Page]] = {
     "": catalog,
     NAMESPACE: catalog,
     TABLE: table_pages.table,

@@ -21,7 +21,7 @@ from headwater.errors import InvalidInputError, LanceNamespaceError
 from headwater.names import DELIMITER, ROOT, ObjectId, format_name
 from headwater.rest.page.page_facts import EmbedFacts, QueryFacts, QueryTables
 from headwater.web.drawings import KINDS, chart, choose, numbers_of
-from headwater.web.visit import MISSING, Page, PageTooLargeError, Visit
+from headwater.web.visit import MISSING, Page, PageTooLargeError, RequestContext
 from headwater.wording import MEANT
 
 MAX_ROWS = 100
@@ -81,7 +81,7 @@ class ShownRows:
     version: int | None
 
 
-def read_query(visit: Visit) -> Query:
+def read_query(visit: RequestContext) -> Query:
     asked = visit.query
     return Query(
         filter=asked.get("filter", "").strip()[:MAX_TEXT],
@@ -95,7 +95,7 @@ def read_query(visit: Visit) -> Query:
     )
 
 
-def run(visit: Visit, id: ObjectId, query: Query) -> ShownRows:
+def run(visit: RequestContext, id: ObjectId, query: Query) -> ShownRows:
     """Run a query. Columns of bytes are left out if the rows are too large."""
     if sum((bool(query.text), bool(query.near), query.like is not None)) > 1:
         raise InvalidInputError("Search in one way at a time: by words, near a row, or near a text or vector.")
@@ -119,7 +119,7 @@ def _is_heavy(kind: pa.DataType) -> bool:
     return pa.types.is_binary(kind) or pa.types.is_large_binary(kind) or pa.types.is_nested(kind)
 
 
-def _request(visit: Visit, id: ObjectId, query: Query, version: int) -> dict[str, object]:
+def _request(visit: RequestContext, id: ObjectId, query: Query, version: int) -> dict[str, object]:
     asked: dict[str, object] = {"version": version, "filter": query.filter or None}
     if query.text:
         return {
@@ -140,7 +140,7 @@ def _request(visit: Visit, id: ObjectId, query: Query, version: int) -> dict[str
     return {**asked, "k": query.limit + 1, "offset": query.offset or None}
 
 
-def _near_vector(visit: Visit, id: ObjectId, query: Query) -> list[float]:
+def _near_vector(visit: RequestContext, id: ObjectId, query: Query) -> list[float]:
     """Return the vector that a visitor pasted, or the one that the function of the column makes of the text."""
     numbers = query.near.strip("[]() ").replace(",", " ").split()
     try:
@@ -155,8 +155,8 @@ def _near_vector(visit: Visit, id: ObjectId, query: Query) -> list[float]:
     return made.vector
 
 
-def _vector(visit: Visit, id: ObjectId, query: Query, version: int) -> list[float]:
-    """The vector of a row."""
+def _vector(visit: RequestContext, id: ObjectId, query: Query, version: int) -> list[float]:
+    """Return the vector of a row."""
     found = visit.rows(id, k=1, offset=query.like or None, version=version, columns={"column_names": [query.by]})
     if not found.num_rows or not is_vector(found.schema.field(0).type):
         raise InvalidInputError(f"There is no row {query.like} with a vector in {query.by[:80]!r}.")
@@ -166,7 +166,9 @@ def _vector(visit: Visit, id: ObjectId, query: Query, version: int) -> list[floa
     return [float(item) for item in value]
 
 
-def _shown(visit: Visit, id: ObjectId, query: Query, version: int, found: pa.Table, left_out: list[str]) -> ShownRows:
+def _shown(
+    visit: RequestContext, id: ObjectId, query: Query, version: int, found: pa.Table, left_out: list[str]
+) -> ShownRows:
     has_more = not query.is_search and found.num_rows > query.limit
     table = found.slice(0, query.limit).select(found.schema.names[:MAX_COLUMNS])
     columns = [table.column(position).to_pylist() for position in range(table.num_columns)]
@@ -183,11 +185,11 @@ def _shown(visit: Visit, id: ObjectId, query: Query, version: int, found: pa.Tab
     return ShownRows(table.schema.names, [str(field.type) for field in table.schema], rows, has_more, left_out, version)
 
 
-def _near(visit: Visit, id: ObjectId, number: int, column: str) -> str:
+def _near(visit: RequestContext, id: ObjectId, number: int, column: str) -> str:
     return visit.links.table(id, view="rows", like=str(number), by=column)
 
 
-def _picture(visit: Visit, id: ObjectId, query: Query, version: int, number: int, column: str) -> str:
+def _picture(visit: RequestContext, id: ObjectId, query: Query, version: int, number: int, column: str) -> str:
     where = {"column": column, "version": version, "offset": number or None, "filter": query.filter}
     return visit.links.to("cell", *id.names, **where)
 
@@ -267,7 +269,7 @@ ANSWERED = frozenset({0, 1, 4, 11, 12, 13, 15, 17})
 """Errors of a query that are shown above it: a table that is not there, a right that is missing, a mistake."""
 
 
-def sql_page(visit: Visit) -> Page:
+def sql_page(visit: RequestContext) -> Page:
     """Return the page of a query: empty, with its rows, with its plan, or with the error that it made."""
     sql = visit.query.get("sql", "").strip()[:MAX_SQL]
     limit = min(visit.number("limit", 1) or LIMITS[1], LIMITS[-1])
@@ -283,14 +285,14 @@ def sql_page(visit: Visit) -> Page:
     return Page("sql.html", values)
 
 
-def _meant(visit: Visit, sql: str) -> str:
+def _meant(visit: RequestContext, sql: str) -> str:
     """Return ` Did you mean NAME?` for the first table of a query that has no such name but a similar one."""
     named: QueryTables = visit.question("PageQueryTables", word=sql)
     near = next(filter(None, (visit.nearest(names) for names in named.tables)), None)
     return "" if near is None else f" {MEANT} {format_name(near)}?"
 
 
-def _answer(visit: Visit, sql: str, limit: int) -> dict[str, Any]:
+def _answer(visit: RequestContext, sql: str, limit: int) -> dict[str, Any]:
     named: QueryTables = visit.question("PageQueryTables", word=sql)
     tables = [list(names) for names in named.tables]
     is_plan = visit.query.get("show") == "plan"
@@ -300,7 +302,7 @@ def _answer(visit: Visit, sql: str, limit: int) -> dict[str, Any]:
     return {"found": found, **_shown_rows(visit, found)}
 
 
-def _shown_rows(visit: Visit, found: QueryFacts) -> dict[str, Any]:
+def _shown_rows(visit: RequestContext, found: QueryFacts) -> dict[str, Any]:
     table = read_file(bytes.fromhex(found.arrow)).read_all()
     shown = table.select(range(min(table.num_columns, MAX_COLUMNS)))
     some = shown.slice(0, SHOWN)
@@ -325,7 +327,7 @@ def _shown_rows(visit: Visit, found: QueryFacts) -> dict[str, Any]:
     }
 
 
-def _examples(visit: Visit) -> list[Snippet]:
+def _examples(visit: RequestContext) -> list[Snippet]:
     """Return queries of some tables that the visitor may see, for a page without a query. Few namespaces are read."""
     found: list[tuple[str, ...]] = []
     waiting = [ROOT]
@@ -338,7 +340,7 @@ def _examples(visit: Visit) -> list[Snippet]:
     return [select_from(names) for names in found[:EXAMPLES]]
 
 
-def _names(visit: Visit, operation: str, parent: ObjectId, field: str) -> list[str]:
+def _names(visit: RequestContext, operation: str, parent: ObjectId, field: str) -> list[str]:
     try:
         return list(visit.ask(operation, parent, limit=EXAMPLES).get(field) or ())
     except LanceNamespaceError:

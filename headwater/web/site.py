@@ -36,9 +36,19 @@ from headwater.rest.origin import is_loopback, networks, speaks_for
 from headwater.rest.reply import Headers, Reply, RouteError, clean, send_reply
 from headwater.rest.settings import Buckets, Running
 from headwater.web import access_pages, pages
-from headwater.web.visit import MISSING, Links, Page, Sessions, Visit, cookie_of, own_path, segments, set_cookie
+from headwater.web.visit import (
+    MISSING,
+    Links,
+    Page,
+    RequestContext,
+    Sessions,
+    cookie_of,
+    own_path,
+    segments,
+    set_cookie,
+)
 
-Fields = Callable[[Visit], Mapping[str, Any]]
+Fields = Callable[[RequestContext], Mapping[str, Any]]
 
 
 @dataclass(frozen=True)
@@ -51,10 +61,10 @@ class FormAction:
     operation: str
     fields: Fields = lambda visit: {}
     confirmed: bool = False
-    page: Callable[[Visit], Page] | None = None
+    page: Callable[[RequestContext], Page] | None = None
 
 
-def act(visit: Visit) -> Page:
+def act(visit: RequestContext) -> Page:
     """Do what the address names, to the object that it names, and redirect to the page that shows it."""
     name = visit.names[1] if len(visit.names) > 1 else ""
     action = ACTIONS.get(name)
@@ -69,7 +79,7 @@ def act(visit: Visit) -> Page:
     return Page(status=303, headers=((b"location", _shown(visit, action, id, answer).encode()),))
 
 
-def _shown(visit: Visit, action: FormAction, id: ObjectId, answer: Mapping[str, Any]) -> str:
+def _shown(visit: RequestContext, action: FormAction, id: ObjectId, answer: Mapping[str, Any]) -> str:
     """Return the address of the page that shows what an action did."""
     if action.confirmed:
         return visit.links.namespace(id.parent)
@@ -84,12 +94,12 @@ def _shown(visit: Visit, action: FormAction, id: ObjectId, answer: Mapping[str, 
     return visit.links.table(id, view="versions")
 
 
-def _group(visit: Visit) -> dict[str, object]:
+def _group(visit: RequestContext) -> dict[str, object]:
     """Return the reason and source of quarantined rows that a form names; all rows without them."""
     return {name: visit.form.get(name) or None for name in ("reason", "source")}
 
 
-def _version(visit: Visit) -> int:
+def _version(visit: RequestContext) -> int:
     text = visit.form.get("version", "")
     if not text.isascii() or not text.isdigit() or len(text) > 18:
         raise InvalidInputError("The form says no version.")
@@ -143,7 +153,7 @@ FOR_EVER: Headers = ((b"cache-control", b"public, max-age=31536000, immutable"),
 
 
 def page(served: Served) -> ASGIApp:
-    """The web page of a served catalog."""
+    """Return the web page of a served catalog."""
     return Site(served)
 
 
@@ -193,7 +203,7 @@ class Site:
     # In a thread
 
     def _answer(self, call: Call, scope: Scope, form: dict[str, str]) -> Reply:
-        visit: Visit | None = None
+        visit: RequestContext | None = None
         try:
             names, query = segments(call.path), dict(parse_qsl(call.query, max_num_fields=50))
             cookie = cookie_of(call.headers.get("cookie", ""))
@@ -207,14 +217,14 @@ class Site:
             self._rate.take(call.payer)
             token = self._sessions.form_token(cookie)
             site = f"{'https' if https else 'http'}://{self._host(call, scope)}{self._links.base}"
-            visit = Visit(self._served, call, call.caller, names, query, form, self._links, site, token)
+            visit = RequestContext(self._served, call, call.caller, names, query, form, self._links, site, token)
             return self._reply(visit, self._page(visit, cookie))
         except DisconnectedError:
             raise
         except Exception as error:
             return self._failed(call, visit, error)
 
-    def _page(self, visit: Visit, cookie: str | None) -> Page:
+    def _page(self, visit: RequestContext, cookie: str | None) -> Page:
         call, first = visit.call, visit.names[0] if visit.names else ""
         if call.verb == "POST" and first == "do":
             if not self._sessions.check_form(cookie, visit.form.get("token", "")):
@@ -225,7 +235,7 @@ class Site:
             raise no_route(call, ("GET",) if view is not None else ())
         return view(visit)
 
-    def _reply(self, visit: Visit, page: Page) -> Reply:
+    def _reply(self, visit: RequestContext, page: Page) -> Reply:
         if page.body is not None or page.status in (303, 204):
             return Reply(page.status, page.body or b"", page.headers)
         values = {"visit": visit, "tree": None, **page.values}
@@ -233,7 +243,7 @@ class Site:
             values["tree"] = pages.tree_of(visit)
         return Reply(page.status, self._render(page.template, values), (*HTML, *page.headers))
 
-    def _failed(self, call: Call, visit: Visit | None, error: Exception) -> Reply:
+    def _failed(self, call: Call, visit: RequestContext | None, error: Exception) -> Reply:
         """Return an error as a page for browsers, and as the API's answer for other clients."""
         if "text/html" not in call.headers.get("accept", "") and call.headers.get("hx-request") != "true":
             raise error

@@ -27,7 +27,7 @@ from headwater.rest.page.page_facts import (
 from headwater.rest.routes import Permission
 from headwater.web.drawings import Point, draw, number, plot
 from headwater.web.queries import FEW, MAX_ROWS, MAX_TEXT, Query, read_query, run, select_from, snippets
-from headwater.web.visit import Page, Visit
+from headwater.web.visit import Page, RequestContext
 from headwater.web.work_pages import failing
 
 SHOWN = 200
@@ -35,7 +35,7 @@ MAX_IMAGE = 8 * 1024 * 1024
 PICTURE = ((b"content-security-policy", b"sandbox; default-src 'none'"), (b"cache-control", b"private, max-age=600"))
 
 
-def table(visit: Visit) -> Page:
+def table(visit: RequestContext) -> Page:
     """Return the page of a table that the address names."""
     if visit.id.is_root:
         raise TableNotFoundError("The address names no table.")
@@ -47,7 +47,7 @@ def table(visit: Visit) -> Page:
     return view(visit, visit.id)
 
 
-def _page(visit: Visit, template: str, **values: object) -> Page:
+def _page(visit: RequestContext, template: str, **values: object) -> Page:
     shared = {
         "id": visit.id,
         "title": visit.id.name,
@@ -58,7 +58,7 @@ def _page(visit: Visit, template: str, **values: object) -> Page:
     return Page(template, {**shared, **values})
 
 
-def _names_of_views(visit: Visit) -> list[str]:
+def _names_of_views(visit: RequestContext) -> list[str]:
     """Return the views of this table for this visitor and kind of catalog."""
     found = ["overview"]
     kind: TableFacts | None = visit.question("PageTable", visit.id) if visit.served.has_history else None
@@ -73,7 +73,7 @@ def _names_of_views(visit: Visit) -> list[str]:
     return [*found, "use", "restore", "drop"]
 
 
-def overview(visit: Visit, id: ObjectId) -> Page:
+def overview(visit: RequestContext, id: ObjectId) -> Page:
     told = visit.ask("DescribeTable", id, check_declared=True)
     values: dict[str, Any] = {"properties": told.get("properties") or {}, "columns": [], "facts": None}
     if not told.get("is_only_declared"):
@@ -92,7 +92,7 @@ def _schema(text: str) -> pa.Schema:
     return read_schema(bytes.fromhex(text))
 
 
-def _unpublished(visit: Visit, id: ObjectId) -> Unpublished | None:
+def _unpublished(visit: RequestContext, id: ObjectId) -> Unpublished | None:
     """None for a table that is no stream table."""
     if not visit.served.has_history:
         return None
@@ -114,16 +114,16 @@ def columns_of(schema: pa.Schema, indices: list[dict[str, Any]]) -> list[dict[st
     ]
 
 
-def _indices(visit: Visit, id: ObjectId) -> list[dict[str, Any]]:
+def _indices(visit: RequestContext, id: ObjectId) -> list[dict[str, Any]]:
     return list(visit.ask("ListTableIndices", id, limit=SHOWN).get("indexes") or ())
 
 
-def _tags(visit: Visit, id: ObjectId) -> dict[str, int]:
+def _tags(visit: RequestContext, id: ObjectId) -> dict[str, int]:
     found: Mapping[str, Any] = visit.ask("ListTableTags", id, limit=SHOWN).get("tags") or {}
     return {name: int(tag["version"]) for name, tag in found.items() if not tag.get("branch")}
 
 
-def rows(visit: Visit, id: ObjectId) -> Page:
+def rows(visit: RequestContext, id: ObjectId) -> Page:
     """Return the page of rows: the first rows, or those of a filter or search."""
     query = read_query(visit)
     error, found = "", None
@@ -150,7 +150,7 @@ def rows(visit: Visit, id: ObjectId) -> Page:
     return _page(visit, "part/rows.html" if visit.is_part else "rows.html", **values)
 
 
-def _text_vectors(visit: Visit, id: ObjectId) -> list[str]:
+def _text_vectors(visit: RequestContext, id: ObjectId) -> list[str]:
     """Return the columns whose functions make a vector of a text."""
     if not visit.served.has_history:
         return []
@@ -158,7 +158,7 @@ def _text_vectors(visit: Visit, id: ObjectId) -> list[str]:
     return found.text_vectors
 
 
-def versions(visit: Visit, id: ObjectId) -> Page:
+def versions(visit: RequestContext, id: ObjectId) -> Page:
     tags = _tags(visit, id)
     by_version: dict[int, list[str]] = {}
     for name, version in tags.items():
@@ -191,19 +191,19 @@ def versions(visit: Visit, id: ObjectId) -> Page:
     )
 
 
-def indices(visit: Visit, id: ObjectId) -> Page:
+def indices(visit: RequestContext, id: ObjectId) -> Page:
     found = _indices(visit, id)
     kept = [one for one in found if visit.keeps(one["index_name"], one.get("index_type", ""), *one["columns"])]
     return _page(visit, "indices.html", indices=kept, total=len(found))
 
 
-def files(visit: Visit, id: ObjectId) -> Page:
+def files(visit: RequestContext, id: ObjectId) -> Page:
     found: FragmentFacts = visit.question("PageFragments", id, limit=SHOWN, word=visit.wanted)
     values = {"fragments": found.fragments, "total": found.total, "largest": found.largest, "version": found.version}
     return _page(visit, "files.html", **values)
 
 
-def streams(visit: Visit, id: ObjectId) -> Page:
+def streams(visit: RequestContext, id: ObjectId) -> Page:
     visit.ask("TableExists", id)
     found: StreamFacts = visit.question("PageStreams", id, limit=SHOWN, word=visit.wanted)
     versions = visit.ask("ListNamedVersions", id)["versions"]
@@ -211,7 +211,7 @@ def streams(visit: Visit, id: ObjectId) -> Page:
     return _page(visit, "streams.html", unpublished=_unpublished(visit, id), **values)
 
 
-def history(visit: Visit, id: ObjectId) -> Page:
+def history(visit: RequestContext, id: ObjectId) -> Page:
     """Return the page of transactions of the table, newest first, with author and changes."""
     visit.ask("TableExists", id)
     found: HistoryFacts = visit.question("PageHistory", id, limit=SHOWN)
@@ -248,7 +248,7 @@ def _shown(value: object) -> str | None:
     return None if value is None else str(value)[:500]
 
 
-def lineage(visit: Visit, id: ObjectId) -> Page:
+def lineage(visit: RequestContext, id: ObjectId) -> Page:
     """Return the page of the lineage of a table, or of the column that the address names."""
     visit.ask("TableExists", id)
     column = visit.query.get("column", "")[:MAX_TEXT]
@@ -259,7 +259,7 @@ def lineage(visit: Visit, id: ObjectId) -> Page:
     return _page(visit, "lineage.html", drawing=drawing, alone=len(found.boxes) == 1, failing=failed, **values)
 
 
-def quarantine(visit: Visit, id: ObjectId) -> Page:
+def quarantine(visit: RequestContext, id: ObjectId) -> Page:
     """Return the page of rejected rows by reason and source, with buttons to take them again or to drop them."""
     found: QuarantineFacts = visit.question("PageQuarantine", id)
     kept = [
@@ -270,7 +270,7 @@ def quarantine(visit: Visit, id: ObjectId) -> Page:
     return _page(visit, "quarantine.html", groups=kept, total=found.total, done=done, may_write=may_write)
 
 
-def compare(visit: Visit, id: ObjectId) -> Page:
+def compare(visit: RequestContext, id: ObjectId) -> Page:
     """Return the page of two versions side by side: columns, and rows added, removed and changed."""
     since, until = visit.number("from", 1), visit.number("to", 1)
     error, found, shown = "", None, dict[str, Any]()
@@ -315,24 +315,24 @@ def _cells(rows: ComparedRows) -> dict[str, object]:
     }
 
 
-def use(visit: Visit, id: ObjectId) -> Page:
+def use(visit: RequestContext, id: ObjectId) -> Page:
     return _page(visit, "use.html", snippets=snippets(visit.site, id, visit.served.gate.is_closed()))
 
 
-def restore(visit: Visit, id: ObjectId) -> Page:
+def restore(visit: RequestContext, id: ObjectId) -> Page:
     """Return the page that asks for confirmation of a restore."""
     version = visit.number("version", 1)
     visit.ask("TableExists", id, version=version)
     return _page(visit, "restore.html", version=version)
 
 
-def drop(visit: Visit, id: ObjectId) -> Page:
+def drop(visit: RequestContext, id: ObjectId) -> Page:
     visit.ask("TableExists", id)
     action = visit.links.to("do", "drop-table", *id.names)
     return _page(visit, "confirm.html", kind="table", inside=0, action=action)
 
 
-def image(visit: Visit) -> Page:
+def image(visit: RequestContext) -> Page:
     """Return a cell as an image if its first bytes are of one, in a sandbox without scripts."""
     column = visit.query.get("column", "")
     query = Query(
@@ -356,7 +356,7 @@ def image(visit: Visit) -> Page:
     return Page(body=data, headers=((b"content-type", kind.encode()), *PICTURE))
 
 
-VIEWS: dict[str, Callable[[Visit, ObjectId], Page]] = {
+VIEWS: dict[str, Callable[[RequestContext, ObjectId], Page]] = {
     "overview": overview,
     "rows": rows,
     "versions": versions,

@@ -1,4 +1,4 @@
-"""`Visit`: the context of one request of the page, with its caller, address, and calls to the catalog.
+"""`RequestContext`: the context of one request of the page, with its caller, address, and calls to the catalog.
 
 Names become percent-encoded path segments (`Links`), so every name has an address.
 
@@ -113,7 +113,7 @@ class Page:
 
 
 @dataclass(frozen=True)
-class Visit:
+class RequestContext:
     """The context of a request. `site`: the address that the browser used, without the last slash."""
 
     served: Served
@@ -396,7 +396,7 @@ class Sessions:
 
 
 def _ended_key(session: _Session) -> str:
-    """The record that a session was ended; sorted by when it would have by itself."""
+    """Return the record that a session was ended; sorted by when it would have by itself."""
     return f"{ENDED}/{session.until_ms:015d}-{session.nonce}"
 
 

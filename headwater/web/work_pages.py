@@ -9,14 +9,14 @@ from headwater.names import ObjectId, parse_name
 from headwater.rest.page.page_facts import RUNS, LineageFacts, RunFact, RunFacts
 from headwater.rest.routes import Permission
 from headwater.web.drawings import draw
-from headwater.web.visit import Page, Visit
+from headwater.web.visit import Page, RequestContext
 
 LISTED = 100
 FAILED = "failed"
 NAMESPACE_NOT_FOUND, TABLE_NOT_FOUND = 1, 4
 
 
-def runs_page(visit: Visit) -> Page:
+def runs_page(visit: RequestContext) -> Page:
     """Return the page of pipeline runs, newest first, each with its steps and the tables that they wrote."""
     found = runs_of(visit)
     kept = [run for run in found.runs if visit.keeps(run.pipeline, run.state, run.error or "", run.who or "", run.run)]
@@ -29,7 +29,7 @@ def runs_page(visit: Visit) -> Page:
     return Page("runs.html", {"runs": kept, "total": found.total, "title": "Runs", **values})
 
 
-def runs_of(visit: Visit) -> RunFacts:
+def runs_of(visit: RequestContext) -> RunFacts:
     """Return the newest runs; none where no pipeline has run yet."""
     try:
         found: RunFacts = visit.question("PageRuns", RUNS, limit=LISTED)
@@ -44,7 +44,7 @@ def _table(name: str) -> ObjectId:
     return ObjectId(parse_name(name))
 
 
-def lineage_page(visit: Visit) -> Page:
+def lineage_page(visit: RequestContext) -> Page:
     """Return the lineage of the tables that the visitor may see, with freshness, and pipelines that fail."""
     found: LineageFacts = visit.question("PageCatalogLineage", word=visit.wanted)
     failed, now = failing(visit), visit.served.clock.now_ms()
@@ -58,7 +58,7 @@ def lineage_page(visit: Visit) -> Page:
     return Page("catalog_lineage.html", values)
 
 
-def failing(visit: Visit) -> list[RunFact]:
+def failing(visit: RequestContext) -> list[RunFact]:
     """Return the newest run of each pipeline if it failed, as far as the visitor may read the runs."""
     if not visit.caller.may(Permission.SELECT, RUNS):
         return []

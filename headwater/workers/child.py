@@ -70,7 +70,7 @@ def find(name: str) -> Any:
 
 
 class MemoryLimit:
-    """So many bytes more than the worker had when it was ready, and not one beyond; mapped files do not count."""
+    """A limit of `most` bytes beyond those of the worker when it was ready. Mapped files do not count."""
 
     def __init__(self, most: int) -> None:
         self._had = _data_bytes()

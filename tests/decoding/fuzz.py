@@ -34,7 +34,7 @@ from headwater.decoding.parquet import ParquetRows
 from headwater.errors import LanceNamespaceError
 from headwater.schema_text import parse_type
 from headwater.streams.definition import define
-from headwater.streams.rows.input_rows import given
+from headwater.streams.rows.input_rows import as_input_rows
 from headwater.streams.sources.files import json_rows
 from tests.decoding.fuzz_sql import accepted, sql
 from tests.decoding.seeds import ROWS, arrays, seeds, stream
@@ -64,7 +64,7 @@ def _touch(found: Any) -> None:
 
 def _json(data: bytes) -> None:
     rows, _ = json_rows(data.decode(errors="replace"), _definition())
-    given(rows)
+    as_input_rows(rows)
 
 
 def _packed(data: bytes) -> None:

@@ -25,7 +25,7 @@ from headwater.decoding.files import FORMATS, read_bytes, read_csv, read_json_li
 from headwater.decoding.parquet import ParquetRows
 from headwater.errors import InvalidInputError
 from headwater.rest.server import RunningServer, start_in_thread
-from headwater.streams.rows.input_rows import SENT_FILES, given
+from headwater.streams.rows.input_rows import SENT_FILES, as_input_rows
 from tests.decoding.seeds import ROWS, arrays, file, parquet, plain, stream, table
 
 SMALL = Bounds(1 << 20)
@@ -405,7 +405,7 @@ def test_a_name_that_is_no_text_is_refused_at_every_depth() -> None:
 def test_wide_data_is_read_up_to_a_bound_of_columns() -> None:
     names = [f"c{number}" for number in range(MAX_FIELDS)]
     rows = read_csv((",".join(names) + "\n" + ",".join("1" * len(names)) + "\n").encode(), {})
-    assert len(given(rows).columns) == MAX_FIELDS
+    assert len(as_input_rows(rows).columns) == MAX_FIELDS
     with pytest.raises(InvalidInputError, match="more than"):
         read_csv((",".join(f"c{number}" for number in range(MAX_FIELDS + 1)) + "\n").encode(), {})
 
@@ -414,7 +414,7 @@ def test_rows_with_a_name_of_their_own_each_do_not_make_a_square_of_cells() -> N
     rows = [json.loads(f'{{"c{number}": 1}}') for number in range(6000)]
     tracemalloc.start()
     with pytest.raises(InvalidInputError, match="cells"):
-        given(rows)
+        as_input_rows(rows)
     assert tracemalloc.get_traced_memory()[1] < 20_000_000
     tracemalloc.stop()
 

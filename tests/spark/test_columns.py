@@ -15,7 +15,7 @@ from pyspark.sql.types import StructType
 from headwater.errors import TableColumnNotFoundError
 from headwater.spark.catalog import alter
 from headwater.spark.protocol import AddColumn
-from headwater.tables.columns.alter import trail, within
+from headwater.tables.columns.alter import nested_in, trail
 
 VALUES = (
     "(1, named_struct('a', 1, 'deep', named_struct('p', 10)), array(named_struct('a', 1), NULL)), "
@@ -114,5 +114,5 @@ def test_a_path_is_followed_by_sparks_names_and_a_missing_one_is_named() -> None
     assert [field.name for field in trail(schema, ["l", "element", "x.y"])] == ["l", "item", "x.y"]
     with pytest.raises(TableColumnNotFoundError, match=r"'l.element.z' does not exist"):
         trail(schema, ["l", "element", "z"])
-    inside = within(trail(schema, ["l", "element"]), pa.field("z", pa.int8()))
+    inside = nested_in(trail(schema, ["l", "element"]), pa.field("z", pa.int8()))
     assert inside == pa.field("l", pa.large_list(pa.field("item", pa.struct([pa.field("z", pa.int8())]))))

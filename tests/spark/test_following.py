@@ -14,7 +14,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from headwater.catalog import Catalog
 from headwater.spark import following, fresh
-from headwater.streams.log.stored_events import Share
+from headwater.streams.log.stored_events import LogShard
 from headwater.streams.reading.change_feed import changes
 
 _numbers = itertools.count()
@@ -149,7 +149,7 @@ def test_many_changes_are_divided_in_shares_and_by_positions(
         assert len(parts) >= count
         found = []
         for part in parts:
-            share = Share(part.share, part.shares)
+            share = LogShard(part.share, part.shares)
             found += changes(
                 log.lake, log.snapshot, log.stream, part.after, part.until, share if part.shares > 1 else None
             ).to_pylist()

@@ -17,7 +17,7 @@ from headwater.names import ObjectId
 from headwater.tables.handle import TableHandle
 from headwater.tables.scan import prune as nested
 from headwater.tables.scan import table_scan as scans
-from headwater.tables.scan.parts import Fragments, ScanPart, Slice, Whole
+from headwater.tables.scan.parts import Fragments, ScanPart, Slice, WholeTable
 from headwater.tables.scan.table_scan import Scan
 
 PAIR = "STRUCT<a: INT, b: STRING>"
@@ -167,7 +167,7 @@ def test_a_part_holds_the_same_rows_whatever_fields_are_asked_for(tmp_path: Path
     assert {bool(fragment.num_deletions) for fragment in dataset.get_fragments()} == {False, True}
     table = TableHandle(ObjectId(("t",)), uri, version=dataset.version)
     ids = [fragment.fragment_id for fragment in dataset.get_fragments()]
-    parts: list[ScanPart] = [Whole(), *(Fragments((id,)) for id in ids), *(Slice((id,), 20, 31) for id in ids)]
+    parts: list[ScanPart] = [WholeTable(), *(Fragments((id,)) for id in ids), *(Slice((id,), 20, 31) for id in ids)]
     for filter in (None, "id < 90", "s.x = 1 OR s.y IS NULL", "id IN (5, 77, 149)", "id = 10000"):
         for part in parts if filter is None else [part for part in parts if not isinstance(part, Slice)]:
             for tree in TREES:

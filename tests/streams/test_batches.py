@@ -12,7 +12,7 @@ import pytest
 from headwater.errors import InvalidInputError
 from headwater.streams.definition import define
 from headwater.streams.log.batches import EventBatch, shape
-from headwater.streams.rows.input_rows import as_json, given
+from headwater.streams.rows.input_rows import as_input_rows, as_json
 
 FIELDS: list[Any] = [
     pa.field("id", pa.int32()),
@@ -26,7 +26,7 @@ AT = datetime(2024, 1, 2, tzinfo=UTC)
 
 
 def batch(rows: Any, contract: str = "refuse") -> EventBatch:
-    return shape(TABLE, given(rows), contract)
+    return shape(TABLE, as_input_rows(rows), contract)
 
 
 def test_python_rows_lack_columns_each_for_itself() -> None:
@@ -119,7 +119,7 @@ def test_a_value_that_would_be_cut_short_does_not_fit(value: Any, kind: Any) -> 
     rows: Any = [{"id": 1, "x": value}, {"id": 2, "x": None}]
     if isinstance(value, pa.Scalar):
         rows = pa.table({"id": [1, 2], "x": pa.array([value.as_py(), None], value.type)})
-    made = shape(table, given(rows), "freeze")
+    made = shape(table, as_input_rows(rows), "freeze")
     assert [(bad.index, bad.reason, bad.column) for bad in made.bad] == [(0, "bad_value", "x")]
 
 
@@ -146,13 +146,13 @@ def test_what_a_type_has_a_place_for_fits(value: Any, kind: Any) -> None:
     rows: Any = [{"id": 1, "x": value}]
     if isinstance(value, pa.Scalar):
         rows = pa.table({"id": [1], "x": pa.array([value.as_py()], value.type)})
-    assert not shape(table, given(rows), "freeze").bad
+    assert not shape(table, as_input_rows(rows), "freeze").bad
 
 
 def test_a_nan_is_no_sequence_whatever_the_type_of_the_column() -> None:
     table = define({"id": "int64", "at": "int64"}, "id", "at")
     for rows in ([{"id": 1, "at": float("nan")}], pa.table({"id": [1], "at": [float("nan")]})):
-        made = shape(table, given(rows), "freeze")
+        made = shape(table, as_input_rows(rows), "freeze")
         assert [(bad.reason, bad.column) for bad in made.bad] == [("null_sequence", "at")]
 
 
@@ -176,14 +176,14 @@ def test_every_row_has_a_text_for_the_quarantine() -> None:
 
 def test_a_nan_is_no_sequence() -> None:
     table = define({"k": "int64", "s": "double"}, keys="k", sequence="s")
-    made = shape(table, given([{"k": 1, "s": float("nan")}]), "freeze")
+    made = shape(table, as_input_rows([{"k": 1, "s": float("nan")}]), "freeze")
     assert made.bad[0].reason == "null_sequence"
 
 
 def test_a_missing_column_that_may_not_be_null_is_a_bad_row() -> None:
     fields: list[Any] = [pa.field("k", pa.int64()), pa.field("v", pa.int64(), nullable=False)]
     table = define(pa.schema(fields), keys="k")
-    assert shape(table, given([{"k": 1}]), "freeze").bad[0].column == "v"
+    assert shape(table, as_input_rows([{"k": 1}]), "freeze").bad[0].column == "v"
 
 
 @pytest.mark.parametrize("name", ["id", "at"])

@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 from headwater.metastore import Metastore
 from headwater.streams.fold.events import Rules
 from headwater.streams.log.landing import UPSERT, BatchOrigin
-from headwater.streams.rows.input_rows import Given, from_rows
+from headwater.streams.rows.input_rows import InputRows, from_rows
 from headwater.streams.table import StreamTable
 from tests.streams.histories import KEY_TYPES, History, histories, python_rows
 from tests.streams.oracle import Event, Oracle, Row, sorted_rows
@@ -41,7 +41,7 @@ def land(table: StreamTable, rules: Rules, events: list[Event], token: str | Non
     kinds = ([event.delete for event in events], [event.read for event in events], [e.truncate for e in events])
     masks = (np.array(kind, bool) for kind in kinds)
     columns = {**rows.columns, **{name: [None] * len(events) for name in names if name in rules.keys}}
-    given = Given(columns, len(events), rows.present, *masks)
+    given = InputRows(columns, len(events), rows.present, *masks)
     return table._land(given, UPSERT, BatchOrigin("s", token)).position
 
 

@@ -15,7 +15,7 @@ from headwater.metastore import Metastore
 from headwater.streams.log.landing import UPSERT, BatchOrigin, Landing
 from headwater.streams.log.prepared_landing import EvolvedError, PreparedLanding, prepare
 from headwater.streams.log.undo import undo_transaction
-from headwater.streams.rows.input_rows import Given
+from headwater.streams.rows.input_rows import InputRows
 from headwater.streams.sources.format_output import Taken
 from headwater.streams.stream_lookup import drop_stream, rename_stream
 from headwater.streams.table import StreamTable
@@ -313,7 +313,7 @@ def test_files_that_were_written_for_a_table_never_land_in_another_of_its_name(m
     """They are in the folder of the first, and go with it when that is collected."""
     first = orders(metastore)
     given = {"id": pa.chunked_array([[1]]), "at": pa.chunked_array([[1]])}
-    data, stream = Given(given, 1), first.opened()[0]
+    data, stream = InputRows(given, 1), first.opened()[0]
     prepared = prepare(metastore.store, metastore.clock, stream, Taken(data), BatchOrigin(), (), 0)
     assert prepared is not None
     landing = Landing(metastore, first.path, data, UPSERT)

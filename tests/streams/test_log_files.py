@@ -17,7 +17,7 @@ from headwater.streams.log import stored_events
 from headwater.streams.log.batches import shape
 from headwater.streams.log.log_files import encode_events
 from headwater.streams.log.stored_events import events_of, read_file
-from headwater.streams.rows.input_rows import given
+from headwater.streams.rows.input_rows import as_input_rows
 from headwater.streams.table import StreamTable
 
 VECTOR = pa.list_(pa.float32(), 2)
@@ -37,7 +37,7 @@ def test_lists_of_a_fixed_size_are_kept_as_lists_and_read_back_as_they_were(kind
     """pyarrow 20 to 25 write a NULL in a fixed-size list to Parquet, and cannot read the file."""
     definition = define(pa.schema([("id", pa.int64()), ("v", kind)]), "id")
     rows = pa.table({"id": pa.array([1, 2, 3]), "v": pa.array(values, kind)})
-    events = shape(definition, given(rows)).events
+    events = shape(definition, as_input_rows(rows)).events
     file = encode_events(definition, events, np.arange(3), 1)
     assert "fixed_size_list" not in str(pq.ParquetFile(io.BytesIO(file.data)).schema_arrow)
     found, _ = read_file(definition, definition.rules, pa.BufferReader(file.data), "a file")
@@ -73,7 +73,7 @@ PLAIN: list[tuple[Any, list[Any]]] = [
 def test_columns_that_are_kept_when_a_file_is_written_are_those_that_are_read(kind: Any, values: list[Any]) -> None:
     definition = define(pa.schema([("id", pa.int64()), ("v", kind)]), "id")
     rows = pa.table({"id": pa.array([3, 1, 2]), "v": pa.array(values, kind)})
-    file = encode_events(definition, shape(definition, given(rows)).events, np.arange(3), 1)
+    file = encode_events(definition, shape(definition, as_input_rows(rows)).events, np.arange(3), 1)
     assert file.columns is not None
     read = pq.ParquetFile(io.BytesIO(file.data)).read()
     kept, read_back = (events_of(definition, definition.rules, [table])[0] for table in (file.columns, read))

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 
 from headwater.metastore import Metastore
 from headwater.streams.log.log_files import bucket_count
-from headwater.streams.log.stored_events import ROW_GROUP, Share, row_groups_of
+from headwater.streams.log.stored_events import ROW_GROUP, LogShard, row_groups_of
 from headwater.streams.reading.position_views import Published
 from headwater.streams.serving import merge, publish_tasks, scd2, staged_rows
 from headwater.streams.serving.publication import publish_tables, work_of
@@ -300,7 +300,7 @@ def test_a_share_reads_only_the_row_groups_that_can_hold_its_keys(tmp_path: Path
             writer.write_table(pa.table({"n": [bucket]}))
     metadata = pq.read_metadata(tmp_path / "file")
     known = {"buckets": buckets, "bucket_map": parts}
-    found = [row_groups_of(metadata, known, Share(number, 4)) for number in range(4)]
+    found = [row_groups_of(metadata, known, LogShard(number, 4)) for number in range(4)]
     assert (
         found
         == {

@@ -16,7 +16,7 @@ from headwater.metastore import Metastore, Transaction
 from headwater.namespace import creation
 from headwater.store import LocalStore, PrefixedStore, create
 from headwater.streams.log.landing import UPSERT, Landing
-from headwater.streams.rows.input_rows import given
+from headwater.streams.rows.input_rows import as_input_rows
 from headwater.streams.table import StreamTable
 
 
@@ -80,7 +80,7 @@ def test_the_files_of_a_landing_are_synced_beside_its_slot(tmp_path: Path, notes
         notes.clear()
         with metastore.transaction("both") as tx:
             for table in tables:
-                Landing(metastore, table.path, given([{"id": 1}]), UPSERT)(tx)
+                Landing(metastore, table.path, as_input_rows([{"id": 1}]), UPSERT)(tx)
             assert not notes
         files = {str(path) for path in tmp_path.rglob("*.parquet")}
         assert len(files) == 2
@@ -91,7 +91,7 @@ def test_the_files_of_a_transaction_that_others_go_on_with_are_synced_with_it(tm
     with Metastore(tmp_path) as metastore:
         StreamTable.create(metastore, ["t"], {"id": "int64"}, keys="id")
         with metastore.transaction("kept") as tx:
-            Landing(metastore, ["t"], given([{"id": 1}]), UPSERT)(tx)
+            Landing(metastore, ["t"], as_input_rows([{"id": 1}]), UPSERT)(tx)
             notes.clear()
             tx.saved()
             (file,) = map(str, tmp_path.rglob("*.parquet"))

@@ -18,7 +18,7 @@ from headwater.streams.log.landing import UPSERT, BatchOrigin, Landing, LandingR
 from headwater.streams.log.source_ledger import Ledger, LedgerEntry
 from headwater.streams.log.undo import undo_transaction
 from headwater.streams.reading import change_feed
-from headwater.streams.rows.input_rows import given
+from headwater.streams.rows.input_rows import as_input_rows
 from headwater.streams.stream_lookup import open_in
 from headwater.streams.table import StreamTable
 
@@ -172,7 +172,7 @@ def test_a_batch_is_undone_by_its_token_also_where_only_the_record_of_its_source
 
     def work(tx: Transaction, batch: int) -> None:
         for place in range(2):
-            rows = given([{"id": 2 * batch + place, "at": 1}, {"id": None, "at": batch}])
+            rows = as_input_rows([{"id": 2 * batch + place, "at": 1}, {"id": None, "at": batch}])
             Landing(metastore, table.path, rows, UPSERT, None, origin=BatchOrigin("spark:q"))(tx)
         stream = open_in(tx, table.path)
         entry = LedgerEntry(str(batch), tx.id, 0, 2, 2)

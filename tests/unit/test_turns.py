@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from headwater.clock import SystemClock
-from headwater.turns import GroupedWork, Turn, Wakeup, _Place, is_abandoned, ring
+from headwater.turns import FileLock, GroupedWork, Wakeup, _Place, is_abandoned, ring
 
 CLOCK = SystemClock()
 PROCESSES = multiprocessing.get_context("spawn")
@@ -28,7 +28,7 @@ class Work:
 
 
 def hold(path: str, ready: Any) -> None:
-    assert Turn(path, SystemClock(), 1000).take() is not None
+    assert FileLock(path, SystemClock(), 1000).take() is not None
     ready.set()
     threading.Event().wait()
 
@@ -39,7 +39,7 @@ def path(tmp_path: Path) -> str:
 
 
 def test_a_turn_is_held_by_one_and_free_after_its_release(path: str) -> None:
-    turn = Turn(path, CLOCK, 1000)
+    turn = FileLock(path, CLOCK, 1000)
     held = turn.take()
     assert held is not None
     assert turn.take() is None
@@ -51,7 +51,7 @@ def test_a_turn_is_held_by_one_and_free_after_its_release(path: str) -> None:
 
 
 def test_a_lasting_turn_keeps_its_file(path: str) -> None:
-    turn = Turn(path, CLOCK, 1000, lasting=True)
+    turn = FileLock(path, CLOCK, 1000, lasting=True)
     for _ in range(2):
         held = turn.take()
         assert held is not None
@@ -64,7 +64,7 @@ def test_the_turn_of_a_process_that_was_killed_is_free_at_once(path: str) -> Non
     process = PROCESSES.Process(target=hold, args=(path, ready))
     process.start()
     assert ready.wait(60)
-    turn = Turn(path, CLOCK, 1000)
+    turn = FileLock(path, CLOCK, 1000)
     assert turn.take() is None
     assert process.pid is not None
     os.kill(process.pid, signal.SIGKILL)
@@ -75,10 +75,10 @@ def test_the_turn_of_a_process_that_was_killed_is_free_at_once(path: str) -> Non
 
 
 def test_a_turn_that_is_not_used_is_void_and_its_holder_can_tell(path: str) -> None:
-    slow = Turn(path, CLOCK, 1000).take(valid_s=-1000)  # as if it had been taken long ago
+    slow = FileLock(path, CLOCK, 1000).take(valid_s=-1000)  # as if it had been taken long ago
     assert slow is not None
     assert slow.is_ours()
-    other = Turn(path, CLOCK, 1000).take()
+    other = FileLock(path, CLOCK, 1000).take()
     assert other is not None
     assert not slow.is_ours()
     slow.release()
@@ -87,7 +87,7 @@ def test_a_turn_that_is_not_used_is_void_and_its_holder_can_tell(path: str) -> N
 
 
 def test_a_turn_that_is_used_stays_valid(path: str) -> None:
-    turn = Turn(path, CLOCK, 1000)
+    turn = FileLock(path, CLOCK, 1000)
     held = turn.take(valid_s=-1000)
     assert held is not None
     held.refresh()
@@ -96,7 +96,7 @@ def test_a_turn_that_is_used_stays_valid(path: str) -> None:
 
 
 def test_a_waiter_is_told_when_the_turn_is_free(path: str) -> None:
-    held = Turn(path, CLOCK, 1000).take()
+    held = FileLock(path, CLOCK, 1000).take()
     assert held is not None
     with Wakeup(path, CLOCK) as wakeup:
         ring(path)
@@ -110,7 +110,7 @@ def test_a_waiter_is_told_when_the_turn_is_free(path: str) -> None:
 def test_a_turn_that_becomes_free_while_the_pipe_is_made_is_taken_at_once(
     path: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    held = Turn(path, CLOCK, 60).take()
+    held = FileLock(path, CLOCK, 60).take()
     assert held is not None
     hang = Wakeup.__enter__
 
@@ -121,11 +121,11 @@ def test_a_turn_that_becomes_free_while_the_pipe_is_made_is_taken_at_once(
 
     monkeypatch.setattr(Wakeup, "__enter__", late)
     monkeypatch.setattr(Wakeup, "wait", lambda wakeup, longest_s: pytest.fail("it waited for a turn that was free"))
-    assert Turn(path, CLOCK, 60).wait_for_wakeup(10, 10) is not None
+    assert FileLock(path, CLOCK, 60).wait_for_wakeup(10, 10) is not None
 
 
 def test_who_waits_for_a_turn_does_meanwhile_what_need_not_be_done_in_it(path: str) -> None:
-    turn, done = Turn(path, CLOCK, 60), list[str]()
+    turn, done = FileLock(path, CLOCK, 60), list[str]()
     free = turn.wait_for_wakeup(60, 60, meanwhile=lambda: done.append("free"))
     assert free is not None
 
@@ -149,7 +149,7 @@ def test_the_pipe_of_a_dead_waiter_is_cleared_away(path: str) -> None:
 
 
 def test_waiting_ends_when_the_caller_has_what_it_wants(path: str) -> None:
-    turn = Turn(path, CLOCK, 1000)
+    turn = FileLock(path, CLOCK, 1000)
     held = turn.take()
     assert held is not None
     assert turn.wait(1000, 0, until=lambda: True) is None
@@ -159,7 +159,7 @@ def test_waiting_ends_when_the_caller_has_what_it_wants(path: str) -> None:
 
 def test_a_file_is_abandoned_once_nobody_locks_it(path: str) -> None:
     assert is_abandoned(path)
-    held = Turn(path, CLOCK, 1000, lasting=True).take()
+    held = FileLock(path, CLOCK, 1000, lasting=True).take()
     assert held is not None
     assert not is_abandoned(path)
     held.release()

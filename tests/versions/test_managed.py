@@ -29,7 +29,7 @@ from headwater.namespace.versions.managed import ManagedVersions, StagedVersion
 from headwater.namespace.versions.operations import TableVersions
 from headwater.registries.manifest.state import READER_FLAGS, WRITER_FLAGS
 from headwater.tables.layout import manifest_name
-from headwater.turns import Turn
+from headwater.turns import FileLock
 from tests.versions.samples import (
     MANAGED,
     append,
@@ -195,12 +195,12 @@ def test_a_writer_takes_in_what_others_commit_while_it_waits_for_its_turn(
     call(other, "list_table_versions", **NEWEST)
     known: list[int] = []
 
-    def wait(turn: Turn, longest_s: float, look_s: float, valid_s: float, meanwhile: Callable[[], object]) -> None:
+    def wait(turn: FileLock, longest_s: float, look_s: float, valid_s: float, meanwhile: Callable[[], object]) -> None:
         call(one, "create_namespace", id=["while it waits"])
         meanwhile()
         known.append(other.metastore.now(refresh=False).slot)
 
-    monkeypatch.setattr(Turn, "wait_for_wakeup", wait)
+    monkeypatch.setattr(FileLock, "wait_for_wakeup", wait)
     call(other, "list_table_versions", **NEWEST)
     assert known == [one.metastore.slot]
 

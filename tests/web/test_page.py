@@ -16,7 +16,7 @@ from headwater.rest.server import RunningServer, start_in_thread
 from headwater.rest.settings import Settings
 from headwater.web import page, pages
 from headwater.web import site as site_module
-from headwater.web.visit import Page, Visit
+from headwater.web.visit import Page, RequestContext
 from tests.web.pages import Document
 from tests.web.samples import HOSTILE, fill
 
@@ -207,7 +207,7 @@ def test_who_does_not_ask_for_a_page_gets_the_apis_answer(site: RunningServer) -
 def test_a_page_that_takes_too_long_is_given_up(browser: httpx.Client, monkeypatch: pytest.MonkeyPatch) -> None:
     released = threading.Event()
 
-    def slow(visit: Visit) -> Page:
+    def slow(visit: RequestContext) -> Page:
         visit.call.can_stop(released.set)
         released.wait(30)
         return Page(body=b"", status=204)

@@ -77,7 +77,7 @@ def number(text: str) -> int:
 
 
 def seconds(text: str) -> float:
-    """A time in seconds, or with its unit: 90, 30s, 5m, 1h."""
+    """Return a time in seconds, or with its unit: 90, 30s, 5m, 1h."""
     found = re.fullmatch(r"(\d{1,9}(?:\.\d{1,9})?)([smh]?)", text, re.ASCII)
     if found is None or not float(found[1]):
         raise argparse.ArgumentTypeError(f"{text!r} is not a time: one is 30s, 5m or 1h")

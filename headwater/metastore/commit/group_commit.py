@@ -147,7 +147,7 @@ class Committer:
             )
 
     def _draw_up(self, group: Sequence[Waiting]) -> tuple[int, Slot, list[Waiting]]:
-        """The next slot, with those of the group that hold at the head and do not depend on each other."""
+        """Return the next slot, with those of the group that hold at the head and do not depend on each other."""
         log = self.log
         with log.lock:
             taken = self._compile(group)

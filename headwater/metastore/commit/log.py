@@ -61,7 +61,7 @@ Files = list[tuple[str, bytes]]
 
 
 def files_of(number: int, slot: Slot, ordinal: int) -> Files:
-    """The revision files, the mapping files and last the transaction log file of one transaction of a slot."""
+    """Return the revision files, the mapping files and last the transaction log file of one transaction of a slot."""
     files: Files = []
     txn = slot.transactions[ordinal]
     for change in txn.changes:
@@ -76,7 +76,7 @@ def files_of(number: int, slot: Slot, ordinal: int) -> Files:
 
 
 def txn_body(number: int, slot: Slot, ordinal: int) -> bytes:
-    """The content of a Transaction Log File."""
+    """Return the content of a Transaction Log File."""
     txn = slot.transactions[ordinal]
     changes = tuple(TxnChange(c.operation, c.kind, c.home, c.number, c.path, c.link) for c in txn.changes)
     mappings = tuple(TxnMapping(m.home, m.digest, m.number, m.operation, m.object_id) for m in txn.mappings)
@@ -103,8 +103,8 @@ def files_of_slot(number: int, slot: Slot) -> Iterator[tuple[str, bytes]]:
 
 
 def missing(store: Store, number: int, slot: Slot) -> Files:
-    """The files of a slot that are not there, or not whole. The log file is written last: it vouches for the others
-    where a store writes in order, but not where it writes side by side, so every one is looked at."""
+    """Return the files of a slot that are not there, or not whole. The log file is written last: it vouches for the
+    others where a store writes in order, but not where it writes side by side, so every one is looked at."""
     lost: Files = []
     for key, data in files_of_slot(number, slot):
         entry = store.head(key)
@@ -261,7 +261,7 @@ class Log:
         return not self._looks_alone and self.index.slot == self._last_own > 0
 
     def known(self) -> SlotIndex:
-        """The index as this process has it, which costs no request; refused like any read if slots were lost."""
+        """Return the index as this process has it, which costs no request; refused like any read if slots were lost."""
         if self.lost is not None:
             raise self.lost
         return self.index
@@ -439,7 +439,7 @@ class Log:
 
 
 def _decoded(number: int, data: bytes) -> Slot:
-    """A slot, or InvalidTableState (19) that names it: what is behind a damaged one is not shown without it."""
+    """Return a slot, or InvalidTableState (19) that names it: what is behind a damaged one is not shown without it."""
     try:
         return decode_slot(slot_key(number), data)
     except CorruptFileError as damaged:

@@ -107,7 +107,7 @@ def refused(reason: str) -> ConcurrentModificationError:
 
 
 def compile_txn(index: SlotIndex, draft: Draft, header: Header, group: Group, max_key: int) -> Txn:
-    """The records of a transaction that follows the head. Positions are assigned here. Marks `group`."""
+    """Return the records of a transaction that follows the head. Positions are assigned here. Marks `group`."""
     changes: list[NewRevision] = []
     for key, item in draft.items.items():
         if not _stillborn(index, draft, key):
@@ -163,7 +163,7 @@ def _compile_item(
 
 
 def _path(draft: Draft, key: str) -> tuple[str, ...]:
-    """The object's path as this transaction leaves it; of a dropped object, the path it was dropped at."""
+    """Return the object's path as this transaction leaves it; of a dropped object, the path it was dropped at."""
     item = draft.item(key, dropped=True)
     if item is None or not item.revision.alive:
         return draft.paths.get(key, ())
@@ -232,7 +232,7 @@ def _compile_partition(index: SlotIndex, append: AppendedDelta, header: Header, 
 
 
 def _position(index: SlotIndex, append: AppendedDelta, group: Group) -> int:
-    """The next position of the stream; a position that was asked for must not be taken or passed."""
+    """Return the next position of the stream; a position that was asked for must not be taken or passed."""
     log = index.stream(append.stream)
     last = group.positions.get(append.stream, log.last if log is not None else 0)
     if append.wanted is None:
@@ -282,7 +282,7 @@ def _compile_drop(drop: DroppedDelta, header: Header) -> NewRevision:
 
 
 def _compile_names(index: SlotIndex, draft: Draft) -> list[Mapped]:
-    """The net effect on each Name Resolution Directory.
+    """Return the net effect on each Name Resolution Directory.
 
     Numbers go on from the last one known. A directory whose past was collected begins above the boundary, so that a
     mapping file that is still waiting to be deleted is never the newest.

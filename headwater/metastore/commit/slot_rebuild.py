@@ -55,14 +55,14 @@ DEPTH = {"table_version": 2, "stream": 3, "partition": 4, "delta": 5}
 
 
 def beside(store: Store, number: int) -> set[int]:
-    """The slots that are there in the folder of one. One listing."""
+    """Return the slots that are there in the folder of one. One listing."""
     found = (slot_number(entry.key) for entry in store.children(slot_folder(number)).entries)
     return {number for number in found if number is not None}
 
 
 def gap(store: Store, last: int, boundary: int, there: Collection[int] | None = None) -> int | None:
-    """A slot that is missing: the one after `last`, though a later one or a published transaction is there, or one
-    before it in the same folder, which a checkpoint spares who opens the root from reading. Two listings, or one if
+    """Return a slot that is missing: the one after `last`, though a later one or a published transaction is there, or
+    one before it in the same folder, which a checkpoint spares who opens the root from reading. Two listings, or one if
     the slots that are `there` in the folder of the next are known."""
     missing = last + 1
     here = slot_folder(missing)
@@ -78,8 +78,8 @@ def gap(store: Store, last: int, boundary: int, there: Collection[int] | None = 
 
 
 def published_slot(store: Store, index: SlotIndex, seen: Collection[str]) -> int:
-    """The highest slot that the newest Transaction Log Files speak of, but for transactions that were `seen` in slots;
-    0 where there is none. One listing.
+    """Return the highest slot that the newest Transaction Log Files speak of, but for transactions that were `seen` in
+    slots; 0 where there is none. One listing.
 
     A log file is only written after its slot, so this tells of slots that were lost from the end of the log. Looked at
     are the last few of the transactions that began not long before the newest slot that is known.
@@ -116,7 +116,7 @@ def rebuild(store: Store, clock: Clock, index: SlotIndex, every: bool) -> list[s
 
 
 def _damaged(store: Store, numbers: Sequence[int], after: int) -> Iterator[int]:
-    """The slots after one that are there and cannot be read as what they should be, emptied ones too."""
+    """Yield the slots after one that are there and cannot be read as what they should be, emptied ones too."""
     found = [number for number in numbers if number > after]
     for number, (key, data) in zip(found, _read(store, [slot_key(number) for number in found]), strict=True):
         try:

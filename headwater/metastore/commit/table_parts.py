@@ -72,7 +72,8 @@ def find_active(view: SlotView, table: Place) -> Item | None:
 
 
 def find_stream(view: SlotView, table: Place, above: Item, format: str, stream: str | None = None) -> Item:
-    """The stream of this id, whatever its format; without an id the one named as the format, or the only one of it."""
+    """Return the stream of this id, whatever its format; without an id the one named as the format, or the only one of
+    it."""
     item = view.part(f"{above.node.key}/{format if stream is None else stream}")
     if stream is None and (item is None or item.revision.parts[1] != format):
         item = _only_stream(view, table, above, format)
@@ -101,7 +102,8 @@ def find_partition(view: SlotView, table: Place, stream: Item, id: str) -> Item:
 
 
 def find_only_partition(view: SlotView, table: Place, above: Item, format: str, id: str) -> Item:
-    """The partition of this id where no stream is told: of the one named as the format, or of the only one with it."""
+    """Return the partition of this id where no stream is told: of the one named as the format, or of the only one with
+    it."""
     streams = [stream for key in view.parts(above.node.key) if (stream := view.part(key)) is not None]
     having = [
         stream
@@ -120,7 +122,7 @@ def find_only_partition(view: SlotView, table: Place, above: Item, format: str, 
 def create_part(
     draft: Draft, table: Place, above: Item, kind: str, parts: tuple[str, ...], properties: dict[str, object]
 ) -> Item:
-    """A new table version or stream."""
+    """Return a new table version or stream."""
     key = f"{above.node.key}/{parts[0]}"
     draft.depend_on(key)
     before = draft.item(key, dropped=True)
@@ -176,7 +178,8 @@ def partition_id(values: Values) -> str:
 
 
 def chosen_partition(id: str | None, values: Values) -> str:
-    """The id a caller chose, or the one the values give. Ids of the second kind cannot be chosen for other values."""
+    """Return the id a caller chose, or the one the values give. Ids of the second kind cannot be chosen for other
+    values."""
     own = partition_id(values)
     if id is None or id == own:
         return own

@@ -58,7 +58,7 @@ class SavedTransaction(msgspec.Struct):
         return Header(self.id, self.start, self.message, self.author)
 
     def draft(self, view: IndexView) -> Draft:
-        """The draft over the index, which must know its base."""
+        """Return the draft over the index, which must know its base."""
         return Draft(
             view,
             set(self.reads),

@@ -60,7 +60,7 @@ class Reverted(NamedTuple):
 
     @property
     def moves(self) -> bool:
-        """True if a name of it is to be mapped anew."""
+        """True if the undo changes what a name of the object maps to."""
         if self.before is None or self.back != self.now.alive:
             return True
         was, now = self.before, self.now
@@ -270,8 +270,8 @@ class TransactionUndo(DeltaUndo):
     # Deltas
 
     def _voided(self, deltas: list[NewRevision]) -> set[str]:
-        """The table versions of stream tables into which the transaction landed rows, or that took some of a source
-        and none was good."""
+        """Return the table versions of stream tables into which the transaction landed rows, or that took some of a
+        source and none was good."""
         streams = {stream_of(change.key)[0] for change in deltas if self._format(change) != LANCE_FORMAT}
         versions = {stream.rpartition("/")[0] for stream in streams if not self._is_below_gone(f"{stream}/x")}
         records = (key for key, target in self.targets.items() if self.void is not None and _is_record(target))

@@ -149,7 +149,7 @@ def delta_key(stream: str, partition: str, position: int) -> str:
 
 
 def stream_of(key: str) -> tuple[str, str, int]:
-    """A delta's key taken apart: stream, partition id, position."""
+    """Return a delta's key taken apart: stream, partition id, position."""
     stream, partition, position = key.rsplit("/", 2)
     return stream, partition, int(position)
 
@@ -157,7 +157,7 @@ def stream_of(key: str) -> tuple[str, str, int]:
 def read_deltas(
     segments: Segments, stream: str, log: DeltaLog, after: int, at: int, dropped: bool = False
 ) -> Iterator[Stored]:
-    """The deltas after a position, as they were at a slot. Runs that cannot hold any are not read."""
+    """Yield the deltas after a position, as they were at a slot. Runs that cannot hold any are not read."""
     start = bisect_right(log.runs, after, key=lambda run: run.last)
     for run in log.runs[start:]:
         if run.first_slot > at:
@@ -171,7 +171,7 @@ def read_deltas(
 
 
 def last_position(segments: Segments, stream: str, log: DeltaLog, at: int) -> int:
-    """The last position given out up to a slot, dropped deltas included; 0 when there was none."""
+    """Return the last position given out up to a slot, dropped deltas included; 0 when there was none."""
     if log.changed <= at:
         return log.last
     for stored in reversed(tuple(log.tail)):
@@ -192,7 +192,8 @@ def _after(stored: list[Stored], position: int) -> list[Stored]:
 def newest_first(
     segments: Segments, stream: str, log: DeltaLog, at: int, before: int | None = None
 ) -> Iterator[Stored]:
-    """The deltas that can be seen at a slot, from the last one (before a position) back. Reads no more than it must."""
+    """Yield the deltas that can be seen at a slot, from the last one (before a position) back. Reads no more than it
+    must."""
     for stored in reversed(_before(log.tail, before)):
         if log.visible(stored, at):
             yield stored
@@ -238,7 +239,7 @@ def log_retention(properties: Mapping[str, object]) -> timedelta:
 def expired(
     versions: Sequence[Landed], changes: Sequence[Landed], before_ms: int, needed: Iterable[int] = ()
 ) -> list[int]:
-    """The positions of the deltas that may go: always all up to some publish.
+    """Return the positions of the deltas that may go: always all up to some publish.
 
     Whoever stands at a needed position (a reader, a pin) is served from the publish before it and every delta after,
     and so is the newest state: from the last publish that holds nothing that was taken back since.

@@ -201,7 +201,7 @@ def seal(kind: bytes, payload: bytes) -> bytes:
 
 
 def unseal(key: str, data: bytes, kind: bytes) -> bytes:
-    """The payload of an envelope; a named error for a damaged, foreign or newer file."""
+    """Return the payload of an envelope; a named error for a damaged, foreign or newer file."""
     if data[:4] != MAGIC or len(data) < HEADER:
         raise CorruptFileError(key, "it is not a metastore file, or it was cut short")
     if data[4] != FORMATS.get(data[5:6], FORMAT):
@@ -217,7 +217,7 @@ def unseal(key: str, data: bytes, kind: bytes) -> bytes:
 
 
 def is_collected(data: bytes) -> bool:
-    """A slot whose body garbage collection took; its number stays taken for ever."""
+    """Return a slot whose body garbage collection took; its number stays taken for ever."""
     return data[:4] == MAGIC and data[5:6] == COLLECTED
 
 
@@ -245,7 +245,7 @@ def decode(decoder: msgspec.msgpack.Decoder[Value], key: str, data: bytes) -> Va
 
 
 def body_of(node: Node, revision: Revision) -> bytes:
-    """The exact bytes of a revision's file; the same for the writer, for repair and for `verify`."""
+    """Return the exact bytes of a revision's file; the same for the writer, for repair and for `verify`."""
     return encode(
         Body(
             FORMAT,
@@ -265,7 +265,8 @@ def body_of(node: Node, revision: Revision) -> bytes:
 
 
 def own_properties(properties: Mapping[str, object] | None) -> dict[str, object]:
-    """A copy of properties that nobody else holds; InvalidInput (13) for what MessagePack cannot carry unchanged."""
+    """Return a copy of properties that nobody else holds; InvalidInput (13) for what MessagePack cannot carry
+    unchanged."""
     if not properties:
         return {}
     if not isinstance(properties, Mapping) or not all(isinstance(key, str) for key in properties):
@@ -282,5 +283,16 @@ def own_properties(properties: Mapping[str, object] | None) -> dict[str, object]
 
 
 def checksum(payload: bytes) -> bytes:
-    """The BLAKE2b digest, 16 bytes."""
+    """Return the BLAKE2b digest, 16 bytes."""
     return hashlib.blake2b(payload, digest_size=16).digest()
+
+
+def own_values(values: dict[str, object]) -> dict[str, object]:
+    """Return a copy of the properties of a revision that its receiver may change."""
+    return {key: _own(value) if isinstance(value, (dict, list)) else value for key, value in values.items()}
+
+
+def _own(value: object) -> Any:
+    if isinstance(value, dict):
+        return own_values(value)
+    return list(map(_own, value)) if isinstance(value, list) else value

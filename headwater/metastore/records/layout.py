@@ -84,12 +84,12 @@ def slot_folder(number: int) -> str:
 
 
 def first_beside(number: int) -> int:
-    """The lowest number in the folder of a slot."""
+    """Return the lowest number in the folder of a slot."""
     return number // SLOTS_PER_FOLDER * SLOTS_PER_FOLDER
 
 
 def slot_number(key: str) -> int | None:
-    """The number that a slot's key says; None for a file that is not a slot."""
+    """Return the number that a slot's key says; None for a file that is not a slot."""
     name = key.rsplit("/", 1)[-1]
     return int(name) if len(name) == 20 and name.isascii() and name.isdigit() else None
 
@@ -99,12 +99,12 @@ def checkpoint_key(slot: int) -> str:
 
 
 def checkpoint_slot(key: str) -> int | None:
-    """The slot a checkpoint's key names; None for a file that is not a checkpoint."""
+    """Return the slot a checkpoint's key names; None for a file that is not a checkpoint."""
     return slot_number(key)
 
 
 def layer_key(id: str) -> str:
-    """A file of a checkpoint's layer."""
+    """Return a file of a checkpoint's layer."""
     return f"{LAYERS}/{id}"
 
 
@@ -114,22 +114,22 @@ def segment_key(number: int) -> str:
 
 
 def snapshot_key(id: str) -> str:
-    """The file of a named snapshot."""
+    """Return the file of a named snapshot."""
     return f"{SNAPSHOTS}/{id}"
 
 
 def pending_deletes_key(id: str) -> str:
-    """The key of a list of files and folders that a collection deletes once they are old enough."""
+    """Return the key of a list of files and folders that a collection deletes once they are old enough."""
     return f"{PENDING_DELETES}/{id}"
 
 
 def snapshot_home(name: str) -> str:
-    """The directory of a named snapshot's record."""
+    """Return the directory of a named snapshot's record."""
     return f"{SNAPSHOT_RECORDS}/{name}"
 
 
 def snapshot_node(name: str) -> str:
-    """The key of a named snapshot's record in the index: a part of the root, which no table's id is."""
+    """Return the key of a named snapshot's record in the index: a part of the root, which no table's id is."""
     return f"/{name}"
 
 
@@ -146,7 +146,7 @@ def mapping_key(home: str, digest: str, number: int, operation: str, txn: str, o
 
 
 def below(home: str, name: str) -> str:
-    """The key of `name` in an object's directory; the root's directory is the catalog root."""
+    """Return the key of `name` in an object's directory; the root's directory is the catalog root."""
     return f"{home}/{name}" if home else name
 
 
@@ -195,7 +195,7 @@ def parse_key(key: str) -> RevisionFile | MappingFile | TxnFile | None:
 
 
 def canonical(parent: str, *parts: str) -> str:
-    """The Canonical String: the parent's, then the own parts, joined by `|`, each escaped."""
+    """Return the Canonical String: the parent's, then the own parts, joined by `|`, each escaped."""
     own = "|".join(map(escape, parts))
     return f"{parent}|{own}" if parent else own
 
@@ -209,7 +209,7 @@ def escape(part: str) -> str:
 
 @lru_cache(maxsize=1 << 12)
 def digest(canonical_string: str) -> str:
-    """The name of a Name Resolution Directory: the SHA-1 hex digest of the Canonical String."""
+    """Return the name of a Name Resolution Directory: the SHA-1 hex digest of the Canonical String."""
     return hashlib.sha1(canonical_string.encode(), usedforsecurity=False).hexdigest()
 
 

@@ -58,11 +58,11 @@ class Locator:
         return cls((*parts, part))
 
     def format(self) -> str:
-        """The Canonical String."""
+        """Return the Canonical String."""
         return canonical("", *self.parts) if self.parts else ""
 
     def child(self, *parts: str) -> Locator:
-        """The locator of an object below, by its own parts."""
+        """Return the locator of an object below, by its own parts."""
         return Locator((*self.parts, *parts))
 
     def __str__(self) -> str:
@@ -344,7 +344,7 @@ LEARNT = tuple(
 
 
 def data_files(files: Iterable[object]) -> tuple[DataFile, ...]:
-    """The files of a delta, given as DataFile, mapping (path, rows, bytes), triple or plain path."""
+    """Return the files of a delta, given as DataFile, mapping (path, rows, bytes), triple or plain path."""
     if isinstance(files, (str, bytes, Mapping)):
         raise InvalidInputError("files is a list of data files, each a path with rows and bytes.")
     return tuple(_data_file(file) for file in files)
@@ -384,7 +384,7 @@ def time_of(time_ms: int) -> datetime:
 
 
 def moment_ms(moment: datetime | float) -> int:
-    """A time as milliseconds since the epoch: a datetime with a zone, or seconds as a float."""
+    """Return a time as milliseconds since the epoch: a datetime with a zone, or seconds as a float."""
     if isinstance(moment, datetime):
         if moment.tzinfo is None:
             raise InvalidInputError("A time to read at needs a time zone: use datetime.now(UTC) or the like.")

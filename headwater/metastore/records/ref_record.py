@@ -58,7 +58,7 @@ class RefRecord(msgspec.Struct, frozen=True):
         return f"{self.id}:{number}"
 
     def number_of(self, stamp: str) -> int:
-        """The change that a stamp is of: 0 if it is of another catalog's record."""
+        """Return the change that a stamp is of: 0 if it is of another catalog's record."""
         id, _, number = stamp.rpartition(":")
         return int(number) if id == self.id and number.isdecimal() else 0
 
@@ -105,7 +105,8 @@ def with_change(
     applied: int = 0,
     lost: bool = False,
 ) -> RefRecord:
-    """The record after one more change. `applied`: up to which one files are made, so that no other need be kept."""
+    """Return the record after one more change. `applied`: up to which one files are made, so that no other need be
+    kept."""
     number = record.count + 1
     entries = {key: value for key, value in record.of(kind).items() if key != name}
     entries[name] = RefEntry(number, to, was, lost)
@@ -138,14 +139,14 @@ def is_as_left(before: RefRecord, left: RefRecord, now: RefRecord) -> bool:
 
 
 def reverted(before: RefRecord, left: RefRecord, now: RefRecord) -> RefRecord:
-    """The record with what a transaction changed as it was before: what it did last is taken back first."""
+    """Return the record with what a transaction changed as it was before: what it did last is taken back first."""
     for kind, name, entry in sorted(changed_entries(before, left), key=lambda one: -one[2].number):
         now = with_change(now, kind, name, entry.was, entry.to)
     return now
 
 
 def new_branches(before: RefRecord, left: RefRecord) -> Iterator[str]:
-    """The branches that a transaction made, which go when it is undone."""
+    """Yield the branches that a transaction made, which go when it is undone."""
     for kind, name, entry in changed_entries(before, left):
         if kind == BRANCH and entry.was is None and entry.to is not None:
             yield name
@@ -201,5 +202,5 @@ def _counts(kind: str, file: Ref | None, record: RefRecord, entry: RefEntry, app
 
 
 def _number(file: Ref, record: RefRecord) -> int:
-    """The change of the record that a file was written for; 0: somebody else has."""
+    """Return the change of the record that a file was written for; 0: somebody else has."""
     return record.number_of(file.stamp or "")

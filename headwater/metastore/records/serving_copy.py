@@ -43,7 +43,7 @@ def location_of(properties: Mapping[str, object], stream_home: str) -> str:
 
 
 def as_before(before: Mapping[str, object], now: Mapping[str, object]) -> dict[str, object]:
-    """The properties that a table version had, with numbers of columns and schemas that nothing had since."""
+    """Return the properties that a table version had, with numbers of columns and schemas that nothing had since."""
     was, has = before.get(STREAM_TABLE), now.get(STREAM_TABLE)
     if not isinstance(was, Mapping) or not isinstance(has, Mapping) or was.get(SCHEMA_NUMBER) == has[SCHEMA_NUMBER]:
         return dict(before)
@@ -85,7 +85,7 @@ def _around(folder: str) -> Iterator[str]:
 
 
 def columns_at(state: Snapshot, store: Store, table: Sequence[str]) -> Mapping[str, str]:
-    """Each column with its comment, or an empty text; none where there is no version or it cannot be read."""
+    """Return each column with its comment, or an empty text; none where there is no version or it cannot be read."""
     return manifest_at(state, store, table, columns_of) or {}
 
 

@@ -38,12 +38,12 @@ class Checkpoints:
         self._writing = threading.Lock()
 
     def slots(self) -> list[int]:
-        """The slots that there are checkpoints of, the newest first."""
+        """Return the slots that there are checkpoints of, the newest first."""
         slots = (checkpoint_slot(entry.key) for entry in self.store.children(CHECKPOINTS).entries)
         return sorted((slot for slot in slots if slot is not None), reverse=True)
 
     def newest(self, up_to: int | None = None) -> SlotIndex | None:
-        """The index of the newest checkpoint that can be read (of a slot that is not after this one)."""
+        """Return the index of the newest checkpoint that can be read (of a slot that is not after this one)."""
         for slot in self.slots():
             if up_to is not None and slot > up_to:
                 continue
@@ -79,7 +79,7 @@ class Checkpoints:
         return decode(_checkpoints, key, unseal(key, data, LAYERED))
 
     def files(self, newest: bool = False) -> dict[str, LayerFile]:
-        """The files of layers that some checkpoint names, or only those of the newest that can be read."""
+        """Return the files of layers that some checkpoint names, or only those of the newest that can be read."""
         found: dict[str, LayerFile] = {}
         for slot in self.slots():
             try:

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 
 from headwater.metastore.commit.log import Log
 from headwater.metastore.records.deltas import find_stored, last_position, read_deltas
+from headwater.metastore.records.disk_records import own_values
 from headwater.metastore.records.objects import Changed, Diff, Moved, Object, StreamDiff
 from headwater.metastore.state.history import log_entries
 from headwater.metastore.state.slot_views import (
@@ -16,7 +17,6 @@ from headwater.metastore.state.slot_views import (
     Item,
     Place,
     object_of,
-    own_values,
     place_at,
     root_properties,
 )
@@ -46,7 +46,7 @@ def diff(log: Log, a: Snapshot, b: Snapshot) -> Diff:
 
 
 def _touched(log: Log, before: IndexView, after: IndexView) -> list[str]:
-    """The keys of the namespaces and tables that may differ."""
+    """Return the keys of the namespaces and tables that may differ."""
     if before.index is not after.index:
         with log.lock:
             return list(dict.fromkeys((*_walk(before, ""), *_walk(after, ""))))
@@ -107,7 +107,7 @@ def _parts(view: IndexView, table: str) -> Iterator[tuple[str, Item]]:
 
 
 def _since(log: Log, older: IndexView | None, view: IndexView, stream: str) -> Iterator[int]:
-    """The positions that one state has behind the last one that the other knows."""
+    """Yield the positions that one state has behind the last one that the other knows."""
     known = older.index.stream(stream) if older is not None else None
     last = last_position(log.segments, stream, known, older.at) if known is not None and older is not None else 0
     deltas = view.index.deltas(stream)
@@ -116,7 +116,7 @@ def _since(log: Log, older: IndexView | None, view: IndexView, stream: str) -> I
 
 
 def _dropped(log: Log, before: IndexView, after: IndexView, stream: str) -> list[int]:
-    """The positions that one state shows and the later one has dropped."""
+    """Return the positions that one state shows and the later one has dropped."""
     known = before.index.deltas(stream)
     gone = after.index.deltas(stream).dropped.items()
     between = (position for position, slot in gone if before.at < slot <= after.at)

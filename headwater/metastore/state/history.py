@@ -188,7 +188,7 @@ def _format(change: LogChange, formats: Mapping[str, str]) -> str:
 
 
 def entries_of(number: int, slot: Slot) -> Iterator[LogEntry]:
-    """The transactions of a slot, as the change feed tells them."""
+    """Yield the transactions of a slot, as the change feed tells them."""
     for ordinal, txn in enumerate(slot.transactions):
         yield LogEntry(number, ordinal, time_of(slot.time), txn.message, txn.author, txn.id, _changes(txn.changes))
 
@@ -235,7 +235,8 @@ def _log_change(operation: str, kind: str, key: str, path: tuple[str, ...], revi
 
 
 def find_transaction(log: Log, wanted: str | LogEntry | HistoryEntry, since_ms: int | None = None) -> tuple[int, Txn]:
-    """A committed transaction and its slot. By its id alone it is looked for from the newest slot back, to a time."""
+    """Return a committed transaction and its slot. By its id alone it is looked for from the newest slot back, to a
+    time."""
     index = log.refresh()
     id = wanted if isinstance(wanted, str) else wanted.txn
     first = index.boundary if since_ms is None else max(index.boundary, index.times.slot_at(since_ms))

@@ -104,7 +104,7 @@ class SlotIndex:
         return None if card is None else card.node
 
     def parts(self, key: str) -> Sequence[str]:
-        """The keys of a table's versions, a version's streams, a stream's partitions, in order of creation."""
+        """Return the keys of a table's versions, a version's streams, a stream's partitions, in order of creation."""
         card = self.cards.get(key)
         return () if card is None else card.parts
 
@@ -113,7 +113,7 @@ class SlotIndex:
         return None if card is None else card.deltas
 
     def deltas(self, key: str) -> DeltaLog:
-        """The deltas of a stream; none, if it is not there or has none yet."""
+        """Return the deltas of a stream; none, if it is not there or has none yet."""
         return self.stream(key) or DeltaLog()
 
     def nodes(self) -> Iterator[Node]:
@@ -126,7 +126,7 @@ class SlotIndex:
         return self.names.get(name) or []
 
     def tables_by(self, sign: str, since: int) -> list[str]:
-        """The tables that came to have a dataset of this sign in a slot or after it; they may be gone since."""
+        """Return the tables that came to have a dataset of this sign in a slot or after it; they may be gone since."""
         if self.datasets.is_before(since) and not self.datasets.is_whole:
             self._find_folders()
         return self.datasets.tables_by(sign, since)
@@ -363,7 +363,7 @@ class SlotIndex:
         self.times.begin(slot, times)
 
     def card(self, key: str) -> Card:
-        """The card of a key, made if there is none, that is about to be changed."""
+        """Return the card of a key, made if there is none, that is about to be changed."""
         card = self.cards.get(key)
         if card is None:
             card = Card()
@@ -407,7 +407,7 @@ class SlotIndex:
 
     @classmethod
     def of(cls, found: Checkpoint, pages: Pages) -> SlotIndex:
-        """The index that a checkpoint holds. Nothing of its layers is read yet."""
+        """Return the index that a checkpoint holds. Nothing of its layers is read yet."""
         index = cls()
         index.begin(found.slot, [found.time])
         index.times.boundary, index.published, index.weight = found.boundary, found.published, found.weight

@@ -115,7 +115,7 @@ class Section(Generic[Value]):
         self._book.mark(self.prefix + key)
 
     def items(self) -> Iterator[tuple[str, Value]]:
-        """All there are, in no order. Those that were not touched are not kept."""
+        """Yield all there are, in no order. Those that were not touched are not kept."""
         seen: set[str] = set()
         for full, raw in self._book.scan(self.prefix):
             key = full[len(self.prefix) :]
@@ -166,12 +166,12 @@ class Pairs(Generic[Value]):
         return found
 
     def firsts(self) -> list[str]:
-        """Every first key there is, or was."""
+        """Return every first key there is, or was."""
         keys = (key[len(self.prefix) :].partition(BETWEEN)[0] for key, _ in self._book.scan(self.prefix))
         return list(dict.fromkeys((*self._held, *self._loose, *keys)))
 
     def known(self, first: str, second: str) -> Value | None:
-        """The value, if it was put here; None also if nothing was read of it yet."""
+        """Return the value, if it was put here; None also if nothing was read of it yet."""
         held = self._held.get(first)
         return self._loose.get(first, {}).get(second) if held is None else held.get(second)
 
@@ -225,11 +225,11 @@ class SlotTimes:
         return self._held[slot - self._first] if slot >= self._first else self.all()[slot - self.boundary]
 
     def slot_at(self, time_ms: int) -> int:
-        """The last slot not younger than a time."""
+        """Return the last slot not younger than a time."""
         return self.boundary + bisect_right(self.all(), time_ms) - 1
 
     def all(self) -> array[int]:
-        """The times of the slots from the boundary on."""
+        """Return the times of the slots from the boundary on."""
         if self._first > self.boundary:
             times = array("q", bytes(8 * (self._first - self.boundary)))
             for key, raw in self._book.scan(PREFIX):
@@ -327,7 +327,7 @@ class FolderIndex:
         return 0 < self._book.since >= slot
 
     def tables_by(self, sign: str, since: int) -> list[str]:
-        """The tables that came to have a dataset of this sign in a slot or after it; they may be gone since."""
+        """Return the tables that came to have a dataset of this sign in a slot or after it; they may be gone since."""
         found = dict.fromkeys(_by_table(self._came.get(sign)))
         if self.is_before(since):
             prefix = self.folders.prefix + (sign if sign.endswith("/") else sign + BETWEEN)
@@ -335,7 +335,7 @@ class FolderIndex:
         return list(found)
 
     def came_by(self, sign: str) -> int:
-        """The last slot in which a table came to have a dataset of this sign."""
+        """Return the last slot in which a table came to have a dataset of this sign."""
         return max(_by_table(self._came.get(sign)).values(), default=self._book.since)
 
 
@@ -347,7 +347,7 @@ def folders_of(kind: str, home: str, revision: Revision) -> tuple[str, ...]:
 
 
 def _table_of(key: str) -> str:
-    """The table that an object is a part of."""
+    """Return the table that an object is a part of."""
     return key.partition("/")[0]
 
 

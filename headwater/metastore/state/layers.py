@@ -121,7 +121,7 @@ class Pages:
         return page
 
     def pages(self, file: LayerFile, first: int) -> Iterator[Page]:
-        """The pages from one on, many with each request; none of them is kept."""
+        """Yield the pages from one on, many with each request; none of them is kept."""
         directory = self.directory(file)
         last = len(directory.firsts)
         while first < last:
@@ -169,7 +169,7 @@ class Layers:
         return None
 
     def scan(self, prefix: str) -> Iterator[LayerEntry]:
-        """The entries whose keys begin with a prefix, sorted."""
+        """Return the entries whose keys begin with a prefix, sorted."""
         return _without_removed(_merged([self._from(layer, prefix) for layer in self.layers]))
 
     def _from(self, layer: Layer, prefix: str) -> Iterator[LayerEntry]:
@@ -184,7 +184,7 @@ class Layers:
                         return
 
     def with_layer(self, clock: Clock, entries: Sequence[LayerEntry], slot: int) -> Layers:
-        """These layers and one more, of sorted entries; written, and merged with those it has outgrown."""
+        """Return these layers and one more, of sorted entries; written, and merged with those it has outgrown."""
         sizes = [sum(file.end for file in layer) for layer in self.layers]
         size, merged = sum(len(key) + len(value) for key, value in entries), 0
         while merged < len(sizes) and sizes[merged] < GROWTH * size:

@@ -119,7 +119,7 @@ def located(view: SlotView, table: Place, stream: Item, deltas: list[Delta]) -> 
 
 
 def look_up_id(view: SlotView, segments: Segments, id: str) -> Object | Delta:
-    """The namespace or table of an id, or the part or delta of a table with that key."""
+    """Return the namespace or table of an id, or the part or delta of a table with that key."""
     if not isinstance(id, str):
         raise InvalidInputError(f"An id is text, not {id!r}.")
     table_id, *below = id.split("/")
@@ -173,7 +173,7 @@ def _dropped(seen: SlotView, id: ObjectId) -> Keys:
 
 
 def governing(now: SlotView, keys: Sequence[str]) -> tuple[str, ...]:
-    """The name by which an object is decided about: its own now, or of one that is gone, its key in the nearest
+    """Return the name by which an object is decided about: its own now, or of one that is gone, its key in the nearest
     namespace above it that is there. Rights on that namespace hold for it, and rights on a name that it had do not."""
     above = list(keys)
     key = last = above.pop() if above else ""
@@ -184,7 +184,7 @@ def governing(now: SlotView, keys: Sequence[str]) -> tuple[str, ...]:
 
 
 def path_of(view: SlotView, key: str) -> tuple[str, ...] | None:
-    """The names from the root to a namespace or table that is there, by its key; None if it is not."""
+    """Return the names from the root to a namespace or table that is there, by its key; None if it is not."""
     names: list[str] = []
     passed: list[str] = []
     while key:
@@ -211,7 +211,7 @@ def dropped_in(view: SlotView, parent: str) -> list[Item]:
 
 
 def lance_streams(index: SlotIndex) -> Iterator[Node]:
-    """Every lance stream that is kept, also of what was dropped."""
+    """Yield every lance stream that is kept, also of what was dropped."""
     for node in index.nodes():
         if node.kind == "stream" and node.versions[-1].parts[1] == LANCE_FORMAT:
             yield node
@@ -222,7 +222,8 @@ def stream_location(stream: Node) -> str:
 
 
 def dropped_locations(index: SlotIndex, boundary: int | None = None) -> Iterator[str]:
-    """The folders of datasets that were dropped (up to a slot), but for those that were to be left where they are."""
+    """Yield the folders of datasets that were dropped (up to a slot), but for those that were to be left where they
+    are."""
     for stream in lance_streams(index):
         steps = stream.key.split("/")
         above = (index.node("/".join(steps[:end])) for end in range(1, len(steps) + 1))
@@ -259,7 +260,8 @@ def tables_near(view: SlotView, folder: str, since: int = 0) -> Iterator[str]:
 
 
 def new_signs(draft: Draft) -> Iterator[str]:
-    """The signs of the datasets that there are after the transaction, and were not: what a `FolderRead` depends on."""
+    """Yield the signs of the datasets that there are after the transaction, and were not: what a `FolderRead` depends
+    on."""
     for key, item in draft.items.items():
         before = draft.base.item(key, dropped=True) if item.revision.number > 1 else None
         came = before is None or not before.revision.alive

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple, Protocol
 
 from headwater.errors import LanceNamespaceError, NamespaceNotFoundError, TableNotFoundError
 from headwater.metastore.records.deltas import Segments, find_stored, last_position, newest_first, read_deltas
-from headwater.metastore.records.disk_records import Node, Revision, decode_delta
+from headwater.metastore.records.disk_records import Node, Revision, decode_delta, own_values
 from headwater.metastore.records.layout import ROOT_NODE, canonical, digest
 from headwater.metastore.records.objects import Delta, Object, delta_of
 from headwater.metastore.records.serving_copy import signs_near
@@ -69,39 +69,39 @@ class SlotView(Protocol):
         ...
 
     def mapped(self, parent: str, digest: str) -> str | None:
-        """The id a Name Resolution Directory below the parent maps to."""
+        """Return the id a Name Resolution Directory below the parent maps to."""
         ...
 
     def item(self, key: str, dropped: bool = False) -> Item | None:
-        """The object, unless it does not exist then (or is dropped, if dropped ones are not asked for)."""
+        """Return the object, unless it does not exist then (or is dropped, if dropped ones are not asked for)."""
         ...
 
     def children(self, key: str) -> Iterable[str]:
-        """The keys of the namespaces and tables in a namespace."""
+        """Return the keys of the namespaces and tables in a namespace."""
         ...
 
     def part(self, key: str) -> Item | None:
-        """A version, stream or partition, unless it does not exist then."""
+        """Return a version, stream or partition, unless it does not exist then."""
         ...
 
     def table_versions(self, key: str) -> Iterator[Item]:
-        """The versions of a table, the newest first. Each that is taken is judged by its lifecycle."""
+        """Return the versions of a table, the newest first. Each that is taken is judged by its lifecycle."""
         ...
 
     def parts(self, key: str) -> Iterable[str]:
-        """The keys of a table's versions, a version's streams, a stream's partitions, in order of creation."""
+        """Return the keys of a table's versions, a version's streams, a stream's partitions, in order of creation."""
         ...
 
     def past(self, key: str) -> Iterable[str]:
-        """The keys of all that ever left a namespace, by being dropped or moved."""
+        """Return the keys of all that ever left a namespace, by being dropped or moved."""
         ...
 
     def child_names(self, parent: Place, kind: str) -> Sequence[str]:
-        """The sorted names of the children of a kind; not to be changed."""
+        """Return the sorted names of the children of a kind; not to be changed."""
         ...
 
     def deltas(self, segments: Segments, stream: str, after: int = 0, partition: str | None = None) -> list[Delta]:
-        """The deltas of a stream after a position, ascending; of one partition, by its id."""
+        """Return the deltas of a stream after a position, ascending; of one partition, by its id."""
         ...
 
     def delta(self, segments: Segments, stream: str, position: int) -> Delta | None: ...
@@ -109,11 +109,11 @@ class SlotView(Protocol):
     def newest_delta(self, segments: Segments, stream: str) -> Delta | None: ...
 
     def last_position(self, segments: Segments, stream: str) -> int:
-        """The last position that was given out in a stream, dropped deltas included; 0 if there is none."""
+        """Return the last position that was given out in a stream, dropped deltas included; 0 if there is none."""
         ...
 
     def positions(self, segments: Segments, stream: str) -> list[int]:
-        """The positions of all deltas of a stream, ascending."""
+        """Return the positions of all deltas of a stream, ascending."""
         ...
 
     def last_positions(self, segments: Segments, stream: str, count: int, before: int | None = None) -> list[int]:
@@ -259,7 +259,7 @@ class IndexView:
 
 
 def version_at(versions: Sequence[Any], at: int) -> Any:
-    """The version that holds at a slot, or None."""
+    """Return the version that holds at a slot, or None."""
     if not versions:
         return None
     if versions[-1].slot <= at:
@@ -348,7 +348,7 @@ def resolve_table(view: SlotView, id: ObjectId) -> Place:
 
 
 def root_properties(view: SlotView) -> dict[str, object]:
-    """The properties of the root namespace."""
+    """Return the properties of the root namespace."""
     item = view.item(ROOT_NODE)
     return own_values(item.revision.properties) if item is not None else {}
 
@@ -364,7 +364,7 @@ def not_found(id: ObjectId, level: int) -> LanceNamespaceError:
 
 
 def children_of(view: SlotView, parent: Place) -> list[Object]:
-    """The namespaces and tables in a namespace, sorted by name."""
+    """Return the namespaces and tables in a namespace, sorted by name."""
     found: list[Object] = []
     for key in view.children(parent.key):
         item = view.item(key)
@@ -375,8 +375,8 @@ def children_of(view: SlotView, parent: Place) -> list[Object]:
 
 
 def names_of(view: IndexView, parent: Place, kind: str) -> list[str]:
-    """The sorted names of the children of a kind. They are kept: those of the present until a child changes, and those
-    of a moment in the past, which never change, if a child has changed since."""
+    """Return the sorted names of the children of a kind. They are kept: those of the present until a child changes, and
+    those of a moment in the past, which never change, if a child has changed since."""
     index, key = view.index, parent.key
     changed = index.touched.get(key, index.since)
     if view.at < changed:
@@ -410,7 +410,7 @@ def object_of(place: Place) -> Object:
 
 
 def part_of(view: SlotView, table: Place, key: str) -> Object:
-    """A version, stream or partition of a table, as an object. Its locator has the parts of all above it."""
+    """Return a version, stream or partition of a table, as an object. Its locator has the parts of all above it."""
     item = view.item(key)
     assert item is not None
     locator = table.locator
@@ -445,14 +445,3 @@ def _object(item: Item, path: tuple[str, ...], locator: str) -> Object:
         revision.time,
         node.key,
     )
-
-
-def own_values(values: dict[str, object]) -> dict[str, object]:
-    """A copy that its receiver may change."""
-    return {key: _own(value) if isinstance(value, (dict, list)) else value for key, value in values.items()}
-
-
-def _own(value: object) -> Any:
-    if isinstance(value, dict):
-        return own_values(value)
-    return list(map(_own, value)) if isinstance(value, list) else value

@@ -22,7 +22,7 @@ from headwater.metastore.commit.table_parts import (
     find_version,
     partition_values,
 )
-from headwater.metastore.records.disk_records import Node
+from headwater.metastore.records.disk_records import Node, own_values
 from headwater.metastore.records.layout import ROOT_NODE
 from headwater.metastore.records.objects import (
     Delta,
@@ -57,7 +57,6 @@ from headwater.metastore.state.slot_views import (
     SlotView,
     children_of,
     object_of,
-    own_values,
     part_of,
     place_at,
     resolve,
@@ -390,11 +389,12 @@ class Snapshot(Reading):
             return found
 
     def history(self, path: Path) -> History:
-        """Every transaction that touched the object at this path, or the one dropped there last, or a part of it."""
+        """Return every transaction that touched the object at this path, or the one dropped there last, or a part of
+        it."""
         return history(self._log, self._node(path).key, self._view.at)
 
     def revisions(self, path: Path) -> Revisions:
-        """Every revision kept of the object at this path, or of the one dropped there last, oldest first."""
+        """Return every revision kept of the object at this path, or of the one dropped there last, oldest first."""
         with self._log.lock:
             node = self._node(path)
             return [
@@ -419,7 +419,7 @@ class Snapshot(Reading):
             return dropped.node if dropped is not None else resolve(self._view, id).item.node
 
     def governing(self, keys: Sequence[str]) -> tuple[str, ...]:
-        """The name by which an object is decided about at this slot, by its keys."""
+        """Return the name by which an object is decided about at this slot, by its keys."""
         with self._log.lock:
             return governing(self._ready(), keys)
 

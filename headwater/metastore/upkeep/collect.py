@@ -76,7 +76,7 @@ def _drop(now: Callable[[], Snapshot], log: ChangeLog, now_ms: int, tx: Transact
 
 
 def expired_logs(snapshot: Snapshot, now_ms: int) -> Iterator[ChangeLog]:
-    """Every stream table's change log of which something may go."""
+    """Yield every stream table's change log of which something may go."""
     view = snapshot.view
     for node in view.index.nodes():
         if node.kind == "table_version" and STREAM_TABLE in node.versions[-1].properties and view.item(node.key):
@@ -88,7 +88,7 @@ def expired_logs(snapshot: Snapshot, now_ms: int) -> Iterator[ChangeLog]:
 
 
 def expired_log(snapshot: Snapshot, path: tuple[str, ...], version: str, now_ms: int) -> ChangeLog:
-    """The deltas of one log that nothing needs any more."""
+    """Return the deltas of one log that nothing needs any more."""
     streams = {stream.id: stream for stream in snapshot.streams(path, version)}
     formats = {str(stream.parts[1]) for stream in streams.values()}
     readers = [stream for stream in streams.values() if stream.parts[1] == READER_FORMAT]
@@ -111,7 +111,7 @@ _pending_decoder = msgspec.msgpack.Decoder(PendingDeletes)
 
 
 def _pending_before(store: Store) -> Iterator[tuple[str, PendingDeletes]]:
-    """The lists that earlier collections left: because they died, or because something was saved."""
+    """Yield the lists that earlier collections left: because they died, or because something was saved."""
     keys = [entry.key for entry in store.children(PENDING_DELETES).entries]
     for key, data in zip(keys, store.get_all(keys), strict=True):
         if data is not None:

@@ -101,7 +101,7 @@ def _keep(kept: Kept, index: SlotIndex, deltas: Iterable[tuple[str, bytes]]) -> 
 
 
 def _files_of(body: DeltaBody, stream: Node | None) -> Iterator[str]:
-    """The files of a delta, the tombstones of a publish, and the name its manifest was staged under."""
+    """Yield the files of a delta, the tombstones of a publish, and the name its manifest was staged under."""
     yield from (file.path for file in body.files)
     yield from (str(file[0]) for file in body.properties.get("tombstones", ()) if file)
     if stream is not None and body.properties.get("staged"):
@@ -109,7 +109,7 @@ def _files_of(body: DeltaBody, stream: Node | None) -> Iterator[str]:
 
 
 def _doomed_files(log: Log, index: SlotIndex, boundary: int) -> Iterator[tuple[str, tuple[str, int]]]:
-    """The data files of deltas that no slot from the boundary on can show."""
+    """Yield the data files of deltas that no slot from the boundary on can show."""
     for key in list(index.old.of("o")):
         node = index.node(key)
         if node is not None and not node.versions[-1].alive and node.versions[-1].slot <= boundary:
@@ -184,7 +184,7 @@ class Folders:
 
 
 def ancestors(key: str) -> Iterator[str]:
-    """The folders that a key is in, outermost first."""
+    """Yield the folders that a key is in, outermost first."""
     end = key.find("/")
     while end >= 0:
         yield key[:end]
@@ -203,7 +203,7 @@ class Garbage:
     """By location, the versions that tags and branches stand on which may not be in the folder yet."""
 
     def judge(self, index: SlotIndex, kept: Kept) -> list[Removal]:
-        """All that can go, in the order in which it must."""
+        """Return all that can go, in the order in which it must."""
         self.recorded = recorded_refs(index)
         found = list(self._folders(kept))
         gone = Folders(removal.key for removal in found)
@@ -240,7 +240,8 @@ class Garbage:
                 yield Removal("folder", folder, reasons[folder], counts[folder])
 
     def _stillborn(self) -> Iterator[str]:
-        """Folders of datasets whose creator died: long untouched, and none of their manifests ever got its final name.
+        """Yield folders of datasets whose creator died: long untouched, and none of their manifests ever got its final
+        name.
 
         What a deregistered table leaves has final manifests, and stays. Those of a transaction are hidden until then.
         """

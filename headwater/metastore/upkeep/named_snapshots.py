@@ -86,7 +86,7 @@ class Snapshots:
         self._read: dict[str, Read] = {}
 
     def find(self, name: str) -> Revision:
-        """The record of a snapshot; NotFound (12) if there is none of this name."""
+        """Return the record of a snapshot; NotFound (12) if there is none of this name."""
         item = IndexView(self.log.index, self.log.index.slot).item(snapshot_node(name))
         if item is None:
             known = sorted(found.revision.name for found in alive(self.log.index))
@@ -137,7 +137,7 @@ class Snapshots:
             self.log.store.put(key, data)
 
     def _made(self, revision: Revision) -> bytes | None:
-        """The file of a snapshot that a transaction has taken; None if its slot cannot be read any more."""
+        """Return the file of a snapshot that a transaction has taken; None if its slot cannot be read any more."""
         with self.log.lock:
             slot = taken_at(self.log.index, revision)
             if slot is None:
@@ -166,7 +166,7 @@ class Snapshots:
 
 
 def taken_at(index: SlotIndex, revision: Revision) -> int | None:
-    """The slot of the transaction that took a snapshot, where its file can be made of the index; else None.
+    """Return the slot of the transaction that took a snapshot, where its file can be made of the index; else None.
 
     An undo may have brought the record back since: then an older revision names the file.
     """

@@ -58,7 +58,7 @@ EVERYTHING = 1 << 62
 
 
 def verify(log: Log) -> list[Problem]:
-    """Every damaged, missing or contradicting file, each named once.
+    """Return every damaged, missing or contradicting file, each named once.
 
     Others may commit, checkpoint and collect meanwhile: what is found is looked at again, and only what stays counts.
     """
@@ -92,8 +92,8 @@ def repair(log: Log) -> list[str]:
 
 
 def expected(log: Log, index: SlotIndex, skips_damaged: bool = False) -> Iterator[tuple[str, bytes | None]]:
-    """Every file that must be there: the published ones, with their bytes (None: they are not known any more), and the
-    data files that deltas name in a table's own folder.
+    """Yield every file that must be there: the published ones, with their bytes (None: they are not known any more),
+    and the data files that deltas name in a table's own folder.
 
     `skips_damaged`: leave out what a damaged slot or segment tells. A collection must not: it would delete those files.
     """
@@ -128,7 +128,7 @@ def _expected_deltas(log: Log, index: SlotIndex, skips_damaged: bool) -> Iterato
 
 
 def kept_deltas(log: Log, index: SlotIndex, skips_damaged: bool = False) -> Iterator[tuple[str, Stored]]:
-    """Every delta that some slot from the boundary on can show.
+    """Yield every delta that some slot from the boundary on can show.
 
     `skips_damaged`: a damaged segment, named elsewhere, ends its stream; else CorruptFile.
     """
@@ -160,7 +160,7 @@ def _published(log: Log) -> Iterator[Problem]:
 
 
 def _broken(log: Log) -> Iterator[tuple[str, bytes | None, str]]:
-    """The published files that are not as they must be, and those of transactions whose slot is gone."""
+    """Yield the published files that are not as they must be, and those of transactions whose slot is gone."""
     sizes = {entry.key: entry.size for entry in log.store.list() if not entry.key.startswith(f"{OWN_FOLDER}/")}
     dashed = {txn_key(file.start, file.txn): key for key in sizes if isinstance(file := parse_key(key), TxnFile)}
     seen: set[str] = set()
@@ -209,7 +209,7 @@ def _private(log: Log) -> Iterator[Problem]:
 
 
 def _layers(log: Log) -> Iterator[Problem]:
-    """Files of layers: those of the newest checkpoint must be there, and all that are there must be whole.
+    """Yield files of layers: those of the newest checkpoint must be there, and all that are there must be whole.
 
     A process that stalled, or a power cut, can put a superseded checkpoint back whose files were deleted meanwhile.
     """
@@ -223,7 +223,7 @@ def _layers(log: Log) -> Iterator[Problem]:
 
 
 def snapshot_records(index: SlotIndex) -> Iterator[Revision]:
-    """The records of every named snapshot that is there, or that an undo could bring back."""
+    """Yield the records of every named snapshot that is there, or that an undo could bring back."""
     for key in index.parts(""):
         node = index.node(key)
         yield from node.versions if node is not None else ()
@@ -285,7 +285,7 @@ class PublishedReader:
         return file.number if file is not None else 0
 
     def walk(self, home: str, path: tuple[str, ...], canonical: str) -> Iterator[tuple[tuple[str, ...], Seen]]:
-        """Every name in a directory, and all below those that are namespaces."""
+        """Yield every name in a directory, and all below those that are namespaces."""
         for name_digest, file in sorted(self.mappings.get(home, {}).items()):
             if file.operation == "delete":
                 continue
@@ -313,5 +313,5 @@ class PublishedReader:
 
 
 def published_tree(store: Store) -> dict[tuple[str, ...], Seen]:
-    """Each name, with the id, kind and revision of what it names."""
+    """Return each name, with the id, kind and revision of what it names."""
     return dict(PublishedReader(store).walk("", (), ""))

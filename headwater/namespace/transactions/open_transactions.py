@@ -392,7 +392,7 @@ class OpenTransactions:
         return self._clock.now_ms() - entry.modified_ms > IDLE_SECONDS * 1000
 
     def _forget(self, folder: str) -> None:
-        """The end goes last: whoever can create it finds no step any more."""
+        """Delete the files of a transaction, its end last: who can create the end again finds no step."""
         for entry in sorted(self._store.list(folder), key=lambda entry: entry.key.endswith(END)):
             self._store.delete(entry.key)
 

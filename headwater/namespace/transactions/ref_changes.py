@@ -268,7 +268,7 @@ def _order(due: tuple[str, str, RefEntry]) -> tuple[bool, bool, int]:
     return goes, (kind == BRANCH) is goes, entry.number
 
 
-def settled(files: RefFiles, record: RefRecord) -> KnownRefs:
+def refs_at_rest(files: RefFiles, record: RefRecord) -> KnownRefs:
     """Return the refs after their files were brought up to date, if that is possible."""
     recorded, table = files.recorded, files.table
     known = recorded.read(table, record)

@@ -73,8 +73,8 @@ class LostFile:
 def lost_files(
     store: Store, location: str, manifests: Mapping[int, str], digests: Mapping[int, str | None]
 ) -> dict[str, LostFile]:
-    """The files that versions name and that are not there, or have not the bytes they should have; of an index that is
-    gone its folder.
+    """Return the files that versions name and that are not there, or have not the bytes they should have; of an index
+    that is gone its folder.
 
     `manifests` are the keys of the versions' manifests, `digests` those of their bytes as far as they were recorded.
     A manifest that is gone is told elsewhere; of one that is not understood nothing is known.
@@ -152,7 +152,7 @@ def _is_cut_manifest(data: bytes) -> bool:
 
 
 def _remaining(store: Store, line: VersionLine) -> Iterator[bytes]:
-    """Every manifest that is left: of the main line and of all branches, and those that writers have staged."""
+    """Yield every manifest that is left: of the main line and of all branches, and those that writers have staged."""
     location = line.table.location
     lines = [VERSIONS, *(f"tree/{name}/{VERSIONS}" for name in branch_names(store, location))]
     for folder in lines:
@@ -177,7 +177,7 @@ def _inside(location: str, key: str) -> str:
 
 
 def find_leftovers(store: Store, locations: Sequence[str], recorded: Set[str], before_ms: int) -> list[Removal]:
-    """All that can go, and why: nothing that is younger than `before_ms`, or that a table may need.
+    """Return all that can go, and why: nothing that is younger than `before_ms`, or that a table may need.
 
     `locations` are the folders of the tables that there are, `recorded` the manifests that records of versions name.
     """

@@ -70,7 +70,8 @@ class Maintenance:
         self.store = versions.store
 
     def adopt(self, table: Table) -> list[Change]:
-        """Records of the versions that a table has on storage and the catalog has not, and no more of those gone."""
+        """Return records of the versions that a table has on storage and the catalog has not, and no more of those
+        gone."""
         versions = self.versions
         if versions.records is None or not versions.records.manages_versions:
             return []
@@ -129,19 +130,19 @@ class Maintenance:
 
     @staticmethod
     def _recorded(keeper: ManagedVersions, versions: Sequence[Version]) -> list[Version]:
-        """The records of these versions that there are now."""
+        """Return the records of these versions that there are now."""
         current = keeper.records.find(item.id for item in versions)
         return [item for item in current.values() if isinstance(item, Version)]
 
     def verify(self) -> list[VersionProblem]:
-        """Everything on which the catalog and its storage disagree."""
+        """Return everything on which the catalog and its storage disagree."""
         tables = self.versions.records.tables() if self.versions.records is not None else []
         found = [problem for table in tables for problem in self._verify_table(table)]
         found += [problem for table in self._listed() for problem in self._verify_files(table)]
         return [*found, *self._unfinished_drops(), *self._unreferenced_folders({item.location for item in tables})]
 
     def verify_table(self, table: Table) -> list[VersionProblem]:
-        """Everything on which the record of one table and its storage disagree."""
+        """Return everything on which the record of one table and its storage disagree."""
         return [*self._verify_table(table), *self._verify_files(table)]
 
     def _verify_files(self, table: Table) -> list[VersionProblem]:
@@ -254,7 +255,7 @@ class Maintenance:
                 yield VersionProblem("missing_version", table.id, ref.key, text)
 
     def _missing_files(self, table: Table) -> Iterator[VersionProblem]:
-        """Files that a version names and that are not there, or are cut: reads of it fail, or will."""
+        """Yield files that a version names and that are not there, or are cut: reads of it fail, or will."""
         line = self.versions.line(table)
         managed = table.known.managed and self.versions.records is not None
         recorded = self._known(table.id).values() if managed else ()
@@ -274,7 +275,7 @@ class Maintenance:
             yield VersionProblem(kind, table.id, f"{table.location}/{file}", text)
 
     def _unread_rows(self, table: Table) -> Iterator[VersionProblem]:
-        """A write-ahead log of Lance's (MemWAL) beside a table: acknowledged rows that no version has yet.
+        """Yield a write-ahead log of Lance's (MemWAL) beside a table: acknowledged rows that no version has yet.
 
         A table fed by its change log never gets them.
         """
@@ -291,7 +292,7 @@ class Maintenance:
             yield unfinished_drop(f"{TRASH}/{name}")
 
     def _unreferenced_folders(self, used: set[str]) -> Iterator[VersionProblem]:
-        """Folders of the root with versions in them that no table of the catalog is at."""
+        """Yield folders of the root with versions in them that no table of the catalog is at."""
         listed = {item.location for item in self._listed()}
         for folder in self.store.children("").folders:
             if is_reserved(folder) or folder in used | listed or any(one.startswith(f"{folder}/") for one in used):

@@ -122,12 +122,12 @@ class ManagedVersions:
         self._lock: threading.Lock = threading.Lock() if like is None else like._lock
 
     def find(self, line: VersionLine, number: int) -> Version | None:
-        """The version with its final manifest, or None."""
+        """Return the version with its final manifest, or None."""
         found = self.look(line, number)
         return self.synchronize(line, found) if found is not None else None
 
     def look(self, line: VersionLine, number: int) -> Version | None:
-        """The record of a version, as it is."""
+        """Return the record of a version, as it is."""
         id = line.table.id.child(str(number))
         found = self.records.find([id]).get(id)
         return found if isinstance(found, Version) else None
@@ -203,7 +203,7 @@ class ManagedVersions:
             self.records.finalized(item.line.table, item.staged.number)
 
     def plan(self, staged: StagedVersion, newest: int) -> list[Change]:
-        """The record of a version that follows the newest one: errors 13 (rows of a log), 14."""
+        """Return the record of a version that follows the newest one: errors 13 (rows of a log), 14."""
         changes = plan_next_version(staged.line.table, staged.version, newest)
         self._judge(staged, newest)
         return changes
@@ -275,7 +275,7 @@ class ManagedVersions:
         return done
 
     def synchronize(self, line: VersionLine, version: Version) -> Version:
-        """A version as readers see it. One that is still staged is finalized, and pointed at later."""
+        """Return a version as readers see it. One that is still staged is finalized, and pointed at later."""
         if not is_staged(version.manifest_path) or self._is_hidden(version):
             return version
         known = self._finalized.by_id.get(version.id)

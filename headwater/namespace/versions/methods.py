@@ -143,7 +143,7 @@ class VersionMethods(ComposedNamespace):
         return [table.id.name for table in self.maintenance.migrate()]
 
     def verify(self) -> list[VersionProblem]:
-        """Everything on which the catalog and its storage disagree. Nothing is changed."""
+        """Return everything on which the catalog and its storage disagree. Nothing is changed."""
         return self.maintenance.verify()
 
     def empty_trash(self) -> None:

@@ -265,7 +265,7 @@ class TableVersions:
     def records_of(
         self, line: VersionLine, ranges: Sequence[VersionRange], ignore_missing: bool = True
     ) -> list[Version]:
-        """The records of a managed table that a request to delete means."""
+        """Return the records of a managed table that a request to delete means."""
         assert self.records is not None
         numbers = self.records.versions(line.table.id)
         chosen = choose_deleted(numbers, ranges, ignore_missing, line.table.id, self.held(line))
@@ -273,7 +273,7 @@ class TableVersions:
         return [item for item in found.values() if isinstance(item, Version)]
 
     def held(self, line: VersionLine) -> Mapping[int, Ref]:
-        """The versions of a line that a tag, a stream's tag, a branch or a named snapshot stands on."""
+        """Return the versions of a line that a tag, a stream's tag, a branch or a named snapshot stands on."""
         pinned = self.registry.capabilities.pinned
         pins = snapshot_refs(pinned(line.table.location)) if pinned is not None else ()
         return held_versions((*pins, *self._refs(line.table)), line.branch)
@@ -324,7 +324,7 @@ class TableVersions:
     def _repeated(
         self, line: VersionLine, keeper: ManagedVersions | StorageVersions, asked: NewVersion
     ) -> Version | None:
-        """The version, if it exists and is the very one asked for: a client that lost an answer asks again."""
+        """Return the version, if it exists and is the very one asked for: a client that lost an answer asks again."""
         number = asked.version
         found = keeper.find(line, number)
         if found is None:

@@ -59,7 +59,7 @@ def choose_deleted(
     table: object,
     held: Mapping[int, object],
 ) -> list[int]:
-    """The versions to delete of those that exist (ascending): errors 11 (unless missing ones are ignored), 13.
+    """Return the versions to delete of those that exist (ascending): errors 11 (unless missing ones are ignored), 13.
 
     `held` says what stands on a version, such as a tag. Then nothing of the request is done.
     """
@@ -92,7 +92,7 @@ def _require_all(numbers: frozenset[int], ranges: Sequence[VersionRange], table:
 def choose_outdated(
     versions: Sequence[Version], policy: KeepPolicy, held: Collection[int], now_ms: int
 ) -> list[Version]:
-    """The versions (given ascending) that no rule of the policy keeps and nothing stands on."""
+    """Return the versions (given ascending) that no rule of the policy keeps and nothing stands on."""
     kept = len(versions) if policy.versions is None and policy.days is None else max(policy.versions or 1, 1)
     oldest_ms = None if policy.days is None else now_ms - policy.days * DAY_MS
     chosen: list[Version] = []

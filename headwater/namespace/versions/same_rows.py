@@ -257,7 +257,7 @@ def _live_in(fragment: Fragment, read: Read) -> tuple[Ids, Ids]:
 
 
 def _below(rows: ManifestRows, names: Collection[str]) -> list[int]:
-    """The ids of columns and of all that is in them, in the order of the schema."""
+    """Return the ids of columns and of all that is in them, in the order of the schema."""
     found: list[int] = []
     for id, (name, parent, *_) in rows.fields.items():
         if parent in found or (parent == NO_PARENT and name in names):

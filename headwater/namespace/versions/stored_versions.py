@@ -51,19 +51,19 @@ class VersionLine:
         return f"{self.table.location}/{self.versions}"
 
     def key(self, manifest_path: str) -> str:
-        """The key of a path that is relative to the table's location."""
+        """Return the key of a path that is relative to the table's location."""
         return f"{self.table.location}/{manifest_path}"
 
     def manifest(self, version: int, scheme: str = "V2") -> str:
-        """The final manifest of a version, relative to the table's location."""
+        """Return the final manifest of a version, relative to the table's location."""
         return f"{self.versions}/{manifest_name(version, scheme)}"
 
     def object_path(self, manifest_path: str) -> str:
-        """A manifest as clients name it: the path inside the bucket or below `/`, without a leading slash."""
+        """Return a manifest as clients name it: the path inside the bucket or below `/`, without a leading slash."""
         return f"{_object_root(self.root_uri)}{self.key(manifest_path)}"
 
     def parse(self, given: str, version: int, scheme: str) -> str:
-        """A request's `manifest_path` as a path relative to the table's location, or InvalidInput (13)."""
+        """Return a request's `manifest_path` as a path relative to the table's location, or InvalidInput (13)."""
         folder, _, name = given.rpartition("/")
         staged = _STAGED.match(name)
         told = manifest_version(staged[1] if staged else name)
@@ -163,12 +163,13 @@ class StorageVersions:
         self._lock = threading.Lock()
 
     def find(self, line: VersionLine, number: int) -> Version | None:
-        """One version: two or three requests."""
+        """Return one version: two or three requests."""
         found = self.look(line, number)
         return self.dated(line, [found])[0] if found else None
 
     def dated(self, line: VersionLine, versions: Sequence[Version]) -> list[Version]:
-        """The versions with the times of their commits, which only the manifests know: a file's time is a copy's."""
+        """Return the versions with the times of their commits, which only the manifests know: a file's time is a
+        copy's."""
         found: dict[int, int | None] = {}
         unknown: list[Version] = []
         with self._lock:
@@ -193,7 +194,7 @@ class StorageVersions:
                 self._times.popitem(last=False)
 
     def look(self, line: VersionLine, number: int) -> Version | None:
-        """One version as its file's name and head tell of it: one or two requests."""
+        """Return one version as its file's name and head tell of it: one or two requests."""
         for scheme in reversed(SCHEMES):
             path = line.manifest(number, scheme)
             entry = self.store.head(line.key(path))
@@ -211,7 +212,7 @@ class StorageVersions:
         return max((version.number for version in self.all(line)), default=0)
 
     def all(self, line: VersionLine) -> Sequence[Version]:
-        """Every version, ascending, as `look` has it. One list request."""
+        """Return every version, ascending, as `look` has it. One list request."""
         found: dict[int, Version] = {}
         for entry in self.store.children(line.folder).entries:
             name = entry.key.rsplit("/", 1)[-1]

@@ -23,7 +23,7 @@ from headwater.clock import Clock
 from headwater.errors import ConcurrentModificationError
 from headwater.registries.layout import TURNS
 from headwater.store import Store
-from headwater.turns import HeldTurn, Turn, is_abandoned, names
+from headwater.turns import FileLock, HeldLock, is_abandoned, names
 
 VALID_S = 0.5
 """A turn that was not used for so long is void."""
@@ -53,14 +53,14 @@ class _Kept:
     """Turns that this process holds, by table; beyond a limit the oldest is released."""
 
     def __init__(self) -> None:
-        self._held: OrderedDict[str, HeldTurn] = OrderedDict()
+        self._held: OrderedDict[str, HeldLock] = OrderedDict()
         self._lock = threading.Lock()
         finalize(self, _release_all, self._held).atexit = False
 
     def has(self, location: str) -> bool:
         return location in self._held
 
-    def keep(self, location: str, held: HeldTurn) -> None:
+    def keep(self, location: str, held: HeldLock) -> None:
         with self._lock:
             given = [self._held.pop(location, None)]
             self._held[location] = held
@@ -86,7 +86,7 @@ class _Kept:
             held.release()
 
 
-def _release_all(turns: OrderedDict[str, HeldTurn]) -> None:
+def _release_all(turns: OrderedDict[str, HeldLock]) -> None:
     """Give back the turns of a catalog that nobody uses any more: each is an open file."""
     for held in turns.values():
         with contextlib.suppress(OSError):
@@ -106,8 +106,10 @@ class WriterTurns:
         self._notes = _Kept()
 
     def expect(self, location: str, meanwhile: Callable[[], object] | None = None) -> None:
-        """The newest version of the table is asked for. Waits for the turn if an append seems to begin, and does
-        `meanwhile`, again and again: what is done there is not done in the turn."""
+        """Note that a writer reads the newest version, and wait for the turn if an append seems to begin.
+
+        `meanwhile`: called again and again while it waits, so that its work is not done in the turn.
+        """
         if self._folder is None:
             return
         with self._lock:
@@ -143,7 +145,7 @@ class WriterTurns:
 
     def _wait(self, location: str, valid_s: float, meanwhile: Callable[[], object] | None = None) -> None:
         with contextlib.suppress(OSError):
-            turn = Turn(self._path(location), self._clock, VALID_S)
+            turn = FileLock(self._path(location), self._clock, VALID_S)
             held = turn.wait_for_wakeup(LONGEST_WAIT_S, LOOK_EVERY_S, valid_s, meanwhile)
             if held is not None:
                 self._turns.keep(location, held)
@@ -154,7 +156,7 @@ class WriterTurns:
         if self._notes.refresh(location):
             return
         with contextlib.suppress(OSError):
-            note = Turn(os.path.join(self._overtaken(location), str(os.getpid())), self._clock, OVERTAKEN_S).take()
+            note = FileLock(os.path.join(self._overtaken(location), str(os.getpid())), self._clock, OVERTAKEN_S).take()
             if note is not None:
                 self._notes.keep(location, note)
 

@@ -39,7 +39,7 @@ from headwater.model import (
 from headwater.names import ObjectId
 from headwater.registries.layout import COMMIT_LOCK, SPOOL
 from headwater.store import Store, storage_error
-from headwater.turns import GroupedWork, HeldTurn, Turn, is_abandoned, names
+from headwater.turns import FileLock, GroupedWork, HeldLock, is_abandoned, names
 
 VALUES = (Namespace, Table, Version, RegistryFacts, ObjectId)
 KINDS: dict[str, type[Any]] = {
@@ -262,7 +262,7 @@ class Turns:
             with contextlib.closing(_Releasing(held)):
                 self._lead(request, self._spool)
 
-    def _wait(self, request: Request, turn: Turn, spool: Spool) -> None:
+    def _wait(self, request: Request, turn: FileLock, spool: Spool) -> None:
         with spool.ask(request.id, [ticket.changes for ticket in request.tickets]):
             held = _take_or_raise(
                 lambda: turn.wait(LONGEST_WAIT_S, LOOK_EVERY_S, until=lambda: self._is_answered(request, spool))
@@ -316,18 +316,18 @@ def turn(store: Store, clock: Clock) -> Iterator[None]:
 class _Releasing:
     """Gives a turn back, if there is one: after the longest wait the work is done without."""
 
-    held: HeldTurn | None
+    held: HeldLock | None
 
     def close(self) -> None:
         if self.held is not None:
             self.held.release()
 
 
-def _commit_turn(path: str, clock: Clock) -> Turn:
-    return Turn(os.path.join(path, COMMIT_LOCK), clock, LONGEST_WAIT_S, lasting=True)
+def _commit_turn(path: str, clock: Clock) -> FileLock:
+    return FileLock(os.path.join(path, COMMIT_LOCK), clock, LONGEST_WAIT_S, lasting=True)
 
 
-def _take_or_raise(take: Callable[[], HeldTurn | None]) -> HeldTurn | None:
+def _take_or_raise(take: Callable[[], HeldLock | None]) -> HeldLock | None:
     try:
         return take()
     except OSError as error:

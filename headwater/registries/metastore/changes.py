@@ -31,10 +31,10 @@ from headwater.registries.layout import fed_by_its_log
 from headwater.registries.metastore.mapping import (
     find,
     has_stream,
+    last_final_version,
     newest_version,
     record_of,
     ref_record_of,
-    settled,
     table_of,
     texts,
     version_of,
@@ -199,7 +199,7 @@ class TransactionChanges:
 
     def _settled(self, table: Table) -> int:
         newest = self.tx.newest_delta(table.id, format=LANCE_FORMAT, named=False)
-        number, known = settled(newest), self.finals.get(table.location, ())
+        number, known = last_final_version(newest), self.finals.get(table.location, ())
         while number + 1 in known:
             number += 1
         return number
@@ -217,7 +217,7 @@ class TransactionChanges:
         old = self.tx.get_stream(table, format=LANCE_FORMAT)
         known = table_of(self.tx, self.tx.get(table))
         kept = [delta for delta in self._deltas(table) if delta.position not in removed]
-        last = settled(self.tx.newest_delta(table, format=LANCE_FORMAT, named=False))
+        last = last_final_version(self.tx.newest_delta(table, format=LANCE_FORMAT, named=False))
         self.tx.drop_stream(table, old.id)
         new = self.tx.create_stream(table, LANCE_FORMAT, id=self.new_stream_id())
         self.tx.update_stream(table, new.id, {**old.properties, LOCATION: known.location})

@@ -53,7 +53,7 @@ class Line(NamedTuple):
     """A table whose versions are looked for, and up to which they are settled."""
 
     table: Table
-    settled: int
+    last_final_version: int
 
 
 def _delta(reader: Reading, table: ObjectId, number: int) -> Delta:
@@ -69,7 +69,7 @@ def _find(reader: Reading, id: ObjectId, lines: dict[ObjectId, Line | None]) -> 
         facts = reader.find_with_stream(id, LANCE_FORMAT)
         return None if facts is None else _named(facts)
     try:
-        return version_of(line.table, _delta(reader, line.table.id, int(id.name)), line.settled)
+        return version_of(line.table, _delta(reader, line.table.id, int(id.name)), line.last_final_version)
     except NOT_FOUND:
         return None
 
@@ -94,7 +94,7 @@ def _looked_up_line(reader: Reading, id: ObjectId) -> Line | None:
     if not isinstance(found, Table):
         return None
     try:
-        return Line(found, settled(reader.newest_delta(found.id, format=LANCE_FORMAT, named=False)))
+        return Line(found, last_final_version(reader.newest_delta(found.id, format=LANCE_FORMAT, named=False)))
     except NOT_FOUND:
         return None
 
@@ -182,7 +182,7 @@ def _newest(reader: Reading, table: ObjectId) -> Delta | None:
         return None
 
 
-def settled(newest: Delta | None) -> int:
+def last_final_version(newest: Delta | None) -> int:
     """Return the last version up to which every manifest has its final name, by the newest record."""
     return int(newest.properties.get(SETTLED, 0)) if newest is not None else 0
 

@@ -65,7 +65,7 @@ def catalog_lineage(namespace: LanceNamespace, call: Call) -> LineageFacts:
     wanted = [table for name, table in seen.items() if not low or low in name.casefold()]
     newest = nlargest(MAX_BOXES, wanted, key=lambda table: table.noted.get("time_ms", 0))
     graph.found.complete = graph.found.complete and len(newest) == len(wanted)
-    graph.whole(newest)
+    graph.add_tables(newest)
     return graph.found
 
 
@@ -114,7 +114,7 @@ class _Graph:
         self._before(here, own, 0)
         self._after(here)
 
-    def whole(self, tables: Sequence[MadeTable]) -> None:
+    def add_tables(self, tables: Sequence[MadeTable]) -> None:
         """Add tables, each with its sources and inputs, and what was made of it as far as there is room."""
         steps = _steps({table.name: set(table.inputs) for table in tables})
         for table in tables:

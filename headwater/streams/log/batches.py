@@ -31,7 +31,7 @@ from headwater.streams.log.checks import Check
 from headwater.streams.log.log_files import encode_events, read_log
 from headwater.streams.rows.column_casts import FAILS, cast_array, cast_values, nans_of, nulls_of
 from headwater.streams.rows.column_types import common, may_cast
-from headwater.streams.rows.input_rows import UPSERT, Given
+from headwater.streams.rows.input_rows import UPSERT, InputRows
 from headwater.streams.rows.row_keys import Codes, Mask
 from headwater.streams.stream_lookup import Stream, in_the_way, open_in
 
@@ -64,7 +64,7 @@ class EventBatch:
     """By their rows' numbers in the batch."""
 
 
-def shape(definition: Definition, data: Given, contract: str = REFUSE) -> EventBatch:
+def shape(definition: Definition, data: InputRows, contract: str = REFUSE) -> EventBatch:
     """Return the batch that these rows are. Errors 13 name the column, and the row where there is one."""
     _require_columns(definition, data)
     after, added, dropped, unfit = _with_unknown(definition, data, contract)
@@ -118,7 +118,7 @@ class _Faults:
         return tuple(self.reasons[index] for index in sorted(self.reasons))
 
 
-def _require_columns(definition: Definition, data: Given) -> None:
+def _require_columns(definition: Definition, data: InputRows) -> None:
     keyless = data.truncates is not None and data.truncates.all()
     for what, names in (("key", () if keyless else definition.keys), ("sequence", definition.sequence)):
         for name in names:
@@ -127,7 +127,7 @@ def _require_columns(definition: Definition, data: Given) -> None:
 
 
 def _with_unknown(
-    definition: Definition, data: Given, contract: str
+    definition: Definition, data: InputRows, contract: str
 ) -> tuple[Definition, tuple[str, ...], int, list[str]]:
     """Return the definition with new columns, their names, the number of discarded values, and names of columns that
     the table cannot have: rows of JSON that have one are bad, so that one message does not hold up all after it. If
@@ -165,13 +165,13 @@ def _with_column(definition: Definition, new: dict[str, Any], name: str, kind: A
     new[name] = kind
 
 
-def _given_in(data: Given, name: str) -> Mask:
+def _given_in(data: InputRows, name: str) -> Mask:
     """Return the rows that have a column."""
     mask = data.present.get(name)
     return np.ones(data.length, bool) if mask is None else mask
 
 
-def _count(data: Given, name: str) -> int:
+def _count(data: InputRows, name: str) -> int:
     values, mask = data.columns[name], data.present.get(name)
     there = (
         np.fromiter((value is not None for value in values), bool, data.length)
@@ -191,7 +191,7 @@ def _type_of(values: Any, name: str) -> Any:
     raise InvalidInputError(f"The new column {name!r} has a value that no type has.")
 
 
-def _with_wider(definition: Definition, data: Given, contract: str) -> tuple[Definition, tuple[str, ...]]:
+def _with_wider(definition: Definition, data: InputRows, contract: str) -> tuple[Definition, tuple[str, ...]]:
     """Return columns widened to the types that came, where the contract is to evolve."""
     if contract != "evolve":
         return definition, ()
@@ -216,7 +216,7 @@ def _wide_enough(values: list[object], kind: pa.DataType) -> object:
     return pa.int64() if bad.any() and not cast_values(values, pa.int64())[1].any() else None
 
 
-def _column(column: Column, data: Given, contract: str, faults: _Faults) -> tuple[Any, Mask | None]:
+def _column(column: Column, data: InputRows, contract: str, faults: _Faults) -> tuple[Any, Mask | None]:
     """Return a column's values in its type, and where it is present (None: everywhere)."""
     values = data.columns.get(column.name)
     if values is None:
@@ -234,7 +234,7 @@ def _column(column: Column, data: Given, contract: str, faults: _Faults) -> tupl
     return array, mask
 
 
-def _check_values(definition: Definition, data: Given, columns: dict[str, object], faults: _Faults) -> None:
+def _check_values(definition: Definition, data: InputRows, columns: dict[str, object], faults: _Faults) -> None:
     """Add the faults of values that a column may not have: NULL keys, NULL or NaN sequences, NULL where NOT NULL."""
     keyed = True if data.truncates is None else ~data.truncates
     for name in definition.keys:
@@ -246,7 +246,7 @@ def _check_values(definition: Definition, data: Given, columns: dict[str, object
             faults.add(nulls_of(columns[column.name]) & ~data.delete_mask & keyed, "bad_value", column.name)
 
 
-def _refused(bad: Bad, definition: Definition, data: Given) -> InvalidInputError:
+def _refused(bad: Bad, definition: Definition, data: InputRows) -> InvalidInputError:
     why = {
         "null_key": "is NULL, and it is of the key",
         "null_sequence": "is NULL or NaN, and it orders the events",
@@ -256,7 +256,7 @@ def _refused(bad: Bad, definition: Definition, data: Given) -> InvalidInputError
     )
 
 
-def _unfit(bad: Bad, definition: Definition, data: Given) -> str:
+def _unfit(bad: Bad, definition: Definition, data: InputRows) -> str:
     """Return the reason why a value does not fit: its beginning, and the type that it should have."""
     column = definition.by_name.get(bad.column or "")
     values = data.columns.get(bad.column or "")

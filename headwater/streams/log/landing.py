@@ -38,7 +38,7 @@ from headwater.streams.log.source_ledger import Ledger, LedgerEntry
 from headwater.streams.log.stored_events import small_files
 from headwater.streams.reading.position_views import watermark_at
 from headwater.streams.rows.hashing import content_digest
-from headwater.streams.rows.input_rows import Given, as_json
+from headwater.streams.rows.input_rows import InputRows, as_json
 from headwater.streams.rows.row_keys import Codes, KeyIndex
 from headwater.streams.stream_lookup import Stream, open_in
 from headwater.tables.partitions import transformed
@@ -111,7 +111,7 @@ class Landing:
         self,
         metastore: Metastore,
         path: Sequence[str],
-        data: Given,
+        data: InputRows,
         verb: str,
         contract: str | None = REFUSE,
         strict: bool = False,
@@ -343,7 +343,7 @@ def sourced(bad: Sequence[Quarantined], origin: BatchOrigin) -> Iterator[Quarant
         yield row if row.source is not None else replace(row, source=origin.file or origin.source)
 
 
-def rejected(batch: EventBatch, data: Given, origin: BatchOrigin) -> Iterator[Quarantined]:
+def rejected(batch: EventBatch, data: InputRows, origin: BatchOrigin) -> Iterator[Quarantined]:
     """Yield the bad rows of a batch as the quarantine keeps them."""
     for bad in batch.bad:
         row = as_json(data.row(bad.index))

@@ -37,7 +37,7 @@ from headwater.streams.layout import BATCH, DELETES, HIGH, KIND, PRESENT, READS,
 from headwater.streams.log.stored_events import (
     LARGEST,
     ROW_GROUP,
-    Share,
+    LogShard,
     alike,
     as_stored,
     by_dictionary,
@@ -196,7 +196,7 @@ def read_log(
     deltas: Sequence[Delta],
     columns: Sequence[str] | None = None,
     for_state: bool = False,
-    share: Share | None = None,
+    share: LogShard | None = None,
     lines: BatchLines | None = None,
 ) -> Logged:
     """Return the events of deltas, under the present schema. `columns`: those wanted beside key and sequence.

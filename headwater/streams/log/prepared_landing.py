@@ -33,7 +33,7 @@ from headwater.streams.log.landing import (
 )
 from headwater.streams.log.log_files import LogFile
 from headwater.streams.log.stored_events import narrowed, read_bytes, read_file
-from headwater.streams.rows.input_rows import Given
+from headwater.streams.rows.input_rows import InputRows
 from headwater.streams.sources.format_output import Taken
 from headwater.streams.stream_lookup import Stream
 from headwater.work import Json
@@ -97,7 +97,7 @@ class PreparedLanding(Landing):
         origin: BatchOrigin,
         joins: Landing | None = None,
     ) -> None:
-        super().__init__(metastore, path, Given({}, 0), verb, None, strict, origin, joins=joins)
+        super().__init__(metastore, path, InputRows({}, 0), verb, None, strict, origin, joins=joins)
         self._unsynced = False
         self._prepared = prepared
         self._rejected = [RejectedRows.from_json(each) for each in prepared["rejected"]]

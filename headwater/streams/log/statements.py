@@ -31,7 +31,7 @@ from headwater.streams.reading.position_views import PositionView, view_at
 from headwater.streams.rows.column_casts import cast_array
 from headwater.streams.rows.column_types import may_cast
 from headwater.streams.rows.hashing import content_digest
-from headwater.streams.rows.input_rows import Given, from_table, given
+from headwater.streams.rows.input_rows import InputRows, as_input_rows, from_table
 from headwater.streams.rows.row_keys import Codes, KeyIndex, Mask, ranks
 from headwater.streams.serving.serving_copy import Lake
 from headwater.streams.sources.format_output import Taken
@@ -90,7 +90,7 @@ def prepare_rows(store: Store, clock: Clock, stream: Stream, rows: pa.Table, del
         raise no_deletes(stream.name)
     ordered = _in_order(stream.definition, rows)
     columns = {name: ordered.column(name) for name in ordered.schema.names}
-    events = Given(columns, ordered.num_rows, deletes=np.ones(ordered.num_rows, bool) if deletes else None)
+    events = InputRows(columns, ordered.num_rows, deletes=np.ones(ordered.num_rows, bool) if deletes else None)
     return prepare(store, clock, stream, Taken(events), BatchOrigin(), (), sofar, REFUSE)
 
 
@@ -260,7 +260,7 @@ def _key(rules: Rules, events: Events, place: int) -> str:
 class Deletion:
     """Delete events. `digest` is of what was asked for, where they follow from the state: by it a repeat is known."""
 
-    data: Given
+    data: InputRows
     digest: str | None = None
 
 
@@ -274,11 +274,11 @@ def deletion(lake: Lake, view: PositionView, what: object) -> Deletion:
     marks = definition.rules.tombstone.names
     if isinstance(what, str):
         return Deletion(_deletes(read(lake, view, marks, what)), _digest("predicate", pa.array([what])))
-    rows = given(as_rows(definition, what))
+    rows = as_input_rows(as_rows(definition, what))
     told = _told(definition, rows)
     if told.all():
         columns = {name: rows.columns[name] for name in marks if name in rows.columns}
-        return Deletion(Given(columns, rows.length, {}, np.ones(rows.length, bool)))
+        return Deletion(InputRows(columns, rows.length, {}, np.ones(rows.length, bool)))
     asked = _shaped(definition, rows)
     keys = asked.select(list(definition.keys)).take(np.flatnonzero(~told))
     found = state_of_keys(lake, view, keys).rows.select(marks)
@@ -287,7 +287,7 @@ def deletion(lake: Lake, view: PositionView, what: object) -> Deletion:
     return Deletion(_deletes(events), _digest("keys", *asked.columns, pa.array(told)))
 
 
-def check_columns(definition: Definition, rows: Given | None) -> None:
+def check_columns(definition: Definition, rows: InputRows | None) -> None:
     """Raise InvalidInput (13) for rows whose columns cannot say what to delete. None: a predicate says it."""
     _check_has_keys(definition)
     if rows is not None:
@@ -302,11 +302,11 @@ def _check_has_keys(definition: Definition) -> None:
 def repeatable(what: object) -> object:
     """Return the input of a delete in a form that can be read more than once; iterators and readers cannot."""
     if isinstance(what, pa.RecordBatchReader):
-        return given(what)
+        return as_input_rows(what)
     return list(what) if isinstance(what, Iterator) else what
 
 
-def _deletes(rows: pa.Table) -> Given:
+def _deletes(rows: pa.Table) -> InputRows:
     return replace(from_table(rows), deletes=np.ones(rows.num_rows, bool))
 
 
@@ -322,7 +322,7 @@ def _digest(kind: str, *columns: Any) -> str:
     return content_digest([f"{kind} {place:04}" for place in range(len(columns))], columns, len(columns[0]))
 
 
-def _told(definition: Definition, rows: Given) -> Mask:
+def _told(definition: Definition, rows: InputRows) -> Mask:
     """Return a mask of the rows with a value in every sequence column; without a sequence, none."""
     if not all(name in rows.columns for name in definition.sequence or ("",)):
         return np.zeros(rows.length, bool)
@@ -332,13 +332,13 @@ def _told(definition: Definition, rows: Given) -> Mask:
     return told
 
 
-def _shaped(definition: Definition, rows: Given) -> pa.Table:
+def _shaped(definition: Definition, rows: InputRows) -> pa.Table:
     """Return the key and sequence columns in their types; a bad key is refused as in any other call."""
     marks = definition.rules.tombstone
     only = {name: values for name, values in rows.columns.items() if name in marks.names}
     loose = pa.schema([pa.field(field.name, field.type) for field in marks])
     kept = {name: mask for name, mask in rows.present.items() if name in only}
-    return shape(define(loose, definition.keys), Given(only, rows.length, kept)).events.rows
+    return shape(define(loose, definition.keys), InputRows(only, rows.length, kept)).events.rows
 
 
 def as_rows(definition: Definition, what: object) -> object:
@@ -347,7 +347,7 @@ def as_rows(definition: Definition, what: object) -> object:
         what = what.to_pylist()
     elif hasattr(what, "tolist"):  # one column of Arrow, numpy or pandas
         what = what.tolist()
-    if isinstance(what, (Given, Mapping, pa.Table, pa.RecordBatch)) or hasattr(what, "__arrow_c_stream__"):
+    if isinstance(what, (InputRows, Mapping, pa.Table, pa.RecordBatch)) or hasattr(what, "__arrow_c_stream__"):
         return what
     _check_has_keys(definition)
     keys = list(what) if isinstance(what, Iterable) and not isinstance(what, (str, bytes, tuple)) else [what]

@@ -43,7 +43,7 @@ LARGE = 1 << 20
 
 
 @dataclass(frozen=True)
-class Share:
+class LogShard:
     """One of so many equal shares of a log, a power of two: of the keys by their buckets, else of the rows."""
 
     number: int
@@ -81,7 +81,7 @@ def read_bytes(store: Store, file: DataFile, whole: bool = True) -> Any:
 
 
 def _in_memory(store: Store, file: DataFile) -> Any:
-    """A whole file in memory. A small local one is read from there in two thirds of the time."""
+    """Return a whole file in memory. A small local one is read from there in two thirds of the time."""
     try:
         return pa.BufferReader(store.get(file.path))
     except KeyNotFoundError:
@@ -98,7 +98,7 @@ def stored(
     rules: Rules,
     store: Store,
     file: DataFile,
-    chosen: tuple[Share, Mapping[str, object]] | None,
+    chosen: tuple[LogShard, Mapping[str, object]] | None,
 ) -> pa.Table:
     """Return the columns of a file as they are stored: those that are needed, or all of a small one, which is kept."""
     is_small = chosen is None and file.bytes <= LARGEST
@@ -117,7 +117,7 @@ def _columns_of(
     rules: Rules | None,
     source: Any,
     key: str,
-    chosen: tuple[Share, Mapping[str, object]] | None,
+    chosen: tuple[LogShard, Mapping[str, object]] | None,
 ) -> pa.Table:
     """Return the stored columns of a file that rules need, or all; with `chosen` the rows of a share only."""
     try:
@@ -180,7 +180,7 @@ def events_of(definition: Definition, rules: Rules, tables: Sequence[pa.Table]) 
 
 
 def _share_of(
-    file: pq.ParquetFile, columns: list[str], keys: list[str], share: Share, known: Mapping[str, object]
+    file: pq.ParquetFile, columns: list[str], keys: list[str], share: LogShard, known: Mapping[str, object]
 ) -> pa.Table:
     """The rows of a share, row group after row group, and only of those that can hold any."""
     parts = [file.schema_arrow.empty_table().select(columns)]
@@ -191,7 +191,7 @@ def _share_of(
     return pa.concat_tables(parts)
 
 
-def row_groups_of(metadata: Any, known: Mapping[str, Any], share: Share) -> list[int]:
+def row_groups_of(metadata: Any, known: Mapping[str, Any], share: LogShard) -> list[int]:
     """Return the row groups of a file that can hold events of a share, by the bucket map of its delta. Pure."""
     buckets = int(known.get("buckets", 1))
     of: list[int] = []

@@ -34,7 +34,7 @@ from headwater.streams.fold.events import VERSION, BatchJudgement, Events, Folde
 from headwater.streams.fold.fold import apply, fold
 from headwater.streams.layout import DELTA, LANCE, READER, READERS
 from headwater.streams.log.log_files import Logged, calls_of, read_log
-from headwater.streams.log.stored_events import Share, narrowed
+from headwater.streams.log.stored_events import LogShard, narrowed
 from headwater.streams.reading.fresh_reads import same_rows, state_of_keys, whole_state
 from headwater.streams.reading.position_views import (
     PositionView,
@@ -67,7 +67,7 @@ class TxnStep:
 
 
 def changes(
-    lake: Lake, snapshot: Reading, stream: Stream, after: int, until: int | None, share: Share | None = None
+    lake: Lake, snapshot: Reading, stream: Stream, after: int, until: int | None, share: LogShard | None = None
 ) -> pa.Table:
     """Return the changes after a position, up to and including another; of a share of the keys if told."""
     walk = walked(lake, snapshot, stream, after, until, share)
@@ -76,7 +76,7 @@ def changes(
 
 
 def walked(
-    lake: Lake, snapshot: Reading, stream: Stream, after: int, until: int | None, share: Share | None = None
+    lake: Lake, snapshot: Reading, stream: Stream, after: int, until: int | None, share: LogShard | None = None
 ) -> Iterator[TxnStep]:
     """Return the changes of each transaction, one after another."""
     last = snapshot.last_position(stream.path, version=stream.version)
@@ -111,7 +111,7 @@ def steps(
     stream: Stream,
     start: PositionView,
     deltas: Sequence[Delta],
-    share: Share | None = None,
+    share: LogShard | None = None,
 ) -> Iterator[TxnStep]:
     """Yield the changes of a table with keys, one step a transaction. `deltas` follow `start`."""
     read = [*_voided(snapshot, stream, deltas), *deltas]
@@ -126,7 +126,7 @@ def rounds(
     stream: Stream,
     start: PositionView,
     deltas: Sequence[Delta],
-    share: Share | None = None,
+    share: LogShard | None = None,
 ) -> Iterator[TxnStep] | Iterator[KeyRound]:
     """Yield the changes of `steps` in few rounds, for a caller that ignores the order of different keys."""
     read = [*_voided(snapshot, stream, deltas), *deltas]
@@ -148,7 +148,7 @@ def _steps(
     stream: Stream,
     start: PositionView,
     deltas: Sequence[Delta],
-    share: Share | None,
+    share: LogShard | None,
     read: Sequence[Delta],
     log: Logged,
 ) -> Iterator[TxnStep]:

@@ -17,7 +17,7 @@ from headwater.streams.definition import Definition
 from headwater.streams.fold.events import Events, Rules, State, decode_lines, highest
 from headwater.streams.fold.fold import apply, fold, small_pages, standing, without_gaps
 from headwater.streams.fold.tombstones import read_remembered
-from headwater.streams.log.stored_events import Share, narrowed
+from headwater.streams.log.stored_events import LogShard, narrowed
 from headwater.streams.reading.position_views import PositionView, Published, read_tail
 from headwater.streams.rows.hashing import hash_array
 from headwater.streams.rows.row_keys import Codes, KeyIndex, Mask
@@ -139,7 +139,7 @@ def whole_state(
     return apply(rules, state, fold(rules, state, log.events, log.judged, index))
 
 
-def _state_of_tail(lake: Lake, view: PositionView, columns: Sequence[str], share: Share | None) -> pa.Table:
+def _state_of_tail(lake: Lake, view: PositionView, columns: Sequence[str], share: LogShard | None) -> pa.Table:
     """Return the rows of keys that the tail has events of, with `share` only of keys in it.
 
     Of the base only keys and sequences are read where all events are whole and no row has marks, as those decide which
@@ -213,7 +213,7 @@ def _lacked(definition: Definition, base: Published, rules: Rules) -> list[str]:
 
 
 def state_of_keys(
-    lake: Lake, view: PositionView, keys: pa.Table, columns: Sequence[str] | None = None, share: Share | None = None
+    lake: Lake, view: PositionView, keys: pa.Table, columns: Sequence[str] | None = None, share: LogShard | None = None
 ) -> State:
     """The state at a view of some keys only (all in a share, if told): rows, tombstones, watermark.
 
@@ -237,7 +237,7 @@ def shown_state(
     view: PositionView,
     wanted: Sequence[str],
     touched: bool = False,
-    share: Share | None = None,
+    share: LogShard | None = None,
     fragments: Sequence[int] | None = None,
 ) -> pa.Table:
     """Return all rows (or those that the tail touches) with columns that may be derived ones.

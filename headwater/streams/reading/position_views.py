@@ -19,7 +19,7 @@ from headwater.streams.definition import Definition
 from headwater.streams.fold.events import MARKED, VERSION, Watermark, decoded, encoded, line, reached
 from headwater.streams.layout import HIGH, LANCE, TRUNCATES
 from headwater.streams.log.log_files import BatchLines, Logged, calls_of, read_log, readable_positions
-from headwater.streams.log.stored_events import Share
+from headwater.streams.log.stored_events import LogShard
 from headwater.streams.serving.serving_copy import manifest_of
 from headwater.streams.stream_lookup import Stream
 
@@ -233,7 +233,7 @@ def read_tail(
     view: PositionView,
     columns: Sequence[str] | None = None,
     for_state: bool = False,
-    share: Share | None = None,
+    share: LogShard | None = None,
 ) -> Logged:
     """Return the events after the base of a view, with the lines of their batches."""
     definition = view.stream.definition

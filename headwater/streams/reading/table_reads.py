@@ -27,7 +27,7 @@ from headwater.streams.log.batches import SCHEMA as QUARANTINE_SCHEMA
 from headwater.streams.log.batches import has_quarantine, with_positions
 from headwater.streams.log.log_files import read_log
 from headwater.streams.log.source_ledger import FILE, UNDONE, LedgerEntry, files_taken
-from headwater.streams.log.stored_events import Share
+from headwater.streams.log.stored_events import LogShard
 from headwater.streams.reading.change_feed import (
     changes,
     drop_reader,
@@ -361,7 +361,7 @@ def read_untouched(
 
 
 def read_touched(
-    lake: Lake, view: PositionView, columns: Sequence[str], filter: str | None = None, share: Share | None = None
+    lake: Lake, view: PositionView, columns: Sequence[str], filter: str | None = None, share: LogShard | None = None
 ) -> pa.Table:
     """Return the rows that events of the tail are about, as they are after the fold; those of a share of the keys if
     told."""

@@ -33,7 +33,7 @@ UPSERT, DELETE, READ, TRUNCATE = "u", "d", "r", "t"
 
 
 @dataclass(frozen=True)
-class Given:
+class InputRows:
     """Columns by name: Arrow arrays, or lists of Python values. `present`: where a column is not missing.
 
     `reads` are rows (and deletes) of a snapshot of their source. `truncates` delete every row, and need no key.
@@ -63,20 +63,20 @@ class Given:
         masks = ((self.truncates, TRUNCATE), (self.deletes, DELETE), (self.reads, READ))
         return next((kind for mask, kind in masks if mask is not None and mask[index]), UPSERT)
 
-    def take(self, indices: npt.NDArray[np.int64]) -> Given:
+    def take(self, indices: npt.NDArray[np.int64]) -> InputRows:
         columns = {
             name: [values[index] for index in indices] if isinstance(values, list) else values.take(indices)
             for name, values in self.columns.items()
         }
         present = {name: mask[indices] for name, mask in self.present.items()}
         kinds = (None if mask is None else mask[indices] for mask in (self.deletes, self.reads, self.truncates))
-        return Given(columns, len(indices), present, *kinds)
+        return InputRows(columns, len(indices), present, *kinds)
 
 
-def given(data: object) -> Given:
+def as_input_rows(data: object) -> InputRows:
     """Any of: an Arrow table, batch, reader or list of batches, what speaks Arrow's C stream interface (pandas,
     polars, ...), a row (a mapping) or an iterable of rows."""
-    if isinstance(data, Given):
+    if isinstance(data, InputRows):
         return data
     if isinstance(data, Mapping):
         return from_rows([data])
@@ -115,16 +115,16 @@ def without_rows(schema: pa.Schema) -> pa.Table:
     return pa.Table.from_batches([], schema)
 
 
-def from_table(table: pa.Table) -> Given:
+def from_table(table: pa.Table) -> InputRows:
     columns: dict[str, Any] = {}
     for name, column in zip(table.schema.names, table.columns, strict=True):
         if name in columns:
             raise InvalidInputError(f"Two columns of the data are named {name!r}.")
         columns[name] = column
-    return Given(columns, table.num_rows)
+    return InputRows(columns, table.num_rows)
 
 
-def from_rows(rows: Sequence[Mapping[str, object]]) -> Given:
+def from_rows(rows: Sequence[Mapping[str, object]]) -> InputRows:
     """Python rows: a name that a row does not have is missing there, which is not NULL."""
     names: dict[str, None] = {}
     for row in rows:
@@ -140,7 +140,7 @@ def from_rows(rows: Sequence[Mapping[str, object]]) -> Given:
         )
     columns = {name: [row.get(name) for row in rows] for name in names}
     masks = {name: np.fromiter((name in row for row in rows), bool, len(rows)) for name in names}
-    return Given(columns, len(rows), {name: mask for name, mask in masks.items() if not mask.all()})
+    return InputRows(columns, len(rows), {name: mask for name, mask in masks.items() if not mask.all()})
 
 
 def as_json(row: Mapping[str, object]) -> str:
@@ -179,7 +179,7 @@ def pack(data: object) -> pa.Table:
     """Rows, or a text, as a table."""
     if isinstance(data, (str, bytes)):
         return pa.table({TEXT: pa.array([data if isinstance(data, bytes) else data.encode()], pa.large_binary())})
-    rows = given(data)
+    rows = as_input_rows(data)
     if not rows.columns:
         return pa.table({BARE: pa.nulls(rows.length)})
     fields: list[Any] = []
@@ -194,12 +194,12 @@ def pack(data: object) -> pa.Table:
     return pa.Table.from_arrays(columns, schema=pa.schema(fields))
 
 
-def unpack(table: pa.Table) -> Given | str:
+def unpack(table: pa.Table) -> InputRows | str:
     """Return the packed value; raise InvalidInput (13) for a body that `pack` did not make."""
     if table.schema.names == [TEXT]:
         return _text_of(table)
     if table.schema.names == [BARE]:
-        return Given({}, table.num_rows)
+        return InputRows({}, table.num_rows)
     columns: dict[str, Any] = {}
     present: dict[str, Any] = {}
     for stored, column in zip(table.schema, table.columns, strict=True):
@@ -212,7 +212,7 @@ def unpack(table: pa.Table) -> Given | str:
             columns[stored.name] = column.to_pylist() if is_python else column
     if not present.keys() <= columns.keys():
         raise InvalidInputError("The body marks rows of a column that it does not have.")
-    return Given(columns, table.num_rows, present)
+    return InputRows(columns, table.num_rows, present)
 
 
 def _column(name: str, values: Any) -> tuple[Any, Any]:

@@ -44,7 +44,8 @@ READ_ROWS = 1 << 16
 def live_rows_of(
     dataset: Any, fragments: Sequence[FragmentMetadata], place: TableHandle, key: tuple[str, ...], rows_per_file: int
 ) -> list[FragmentMetadata] | None:
-    """The live rows of fragments of one bucket as new ones; None: these do not say plainly when a row was changed."""
+    """Return the live rows of fragments of one bucket as new ones; None: these do not say plainly when a row was
+    changed."""
     if not is_plain(dataset.schema) or not all(_is_told(dataset, each) for each in fragments):
         return None
     writer = PartitionWriter(place, dataset.schema, (), staged=False, dataset=dataset)
@@ -133,7 +134,7 @@ MAX_FRAGMENT = 11
 
 
 def due(dataset: Any, stale_to: int = -1, many: int = MANY, changed: int | None = None) -> list[int]:
-    """The fragments to write anew: the small ones when there are many, and those that have lost too many rows.
+    """Return the fragments to write anew: the small ones when there are many, and those that have lost too many rows.
 
     Fragments up to the number `stale_to` stay as they are. `changed`: those only that a publish of so many rows pays.
     """
@@ -150,7 +151,7 @@ def due(dataset: Any, stale_to: int = -1, many: int = MANY, changed: int | None 
 
 
 def affordable(fragments: Sequence[FragmentMetadata], rows: int) -> set[int]:
-    """The first of these that have so many rows together at most. Pure."""
+    """Return the first of these that have so many rows together at most. Pure."""
     found: set[int] = set()
     for each in fragments:
         if each.id not in found:
@@ -168,7 +169,7 @@ def _live(fragment: FragmentMetadata) -> int:
 def rewritten(
     dataset: lance.LanceDataset, manifest: bytes, fragments: Sequence[int], place: TableHandle
 ) -> lance.LanceOperation.Rewrite | None:
-    """These fragments written anew without their deleted rows, those side by side together. No other is touched.
+    """Return these fragments written anew without their deleted rows, those side by side together. No other is touched.
 
     Fragments of different buckets stay apart. The new ones get their numbers here: Lance would reserve them by a
     version of its own, which nobody needs.
@@ -199,7 +200,7 @@ def _group(
 
 
 def numbers_of(task: CompactionTask) -> list[int]:
-    """The fragments of a task, read from its text: as objects they bring along the ids of all their rows."""
+    """Return the fragments of a task, read from its text: as objects they bring along the ids of all their rows."""
     return [each.id for each in _PLANNED.decode(task.json()).task.fragments]
 
 
@@ -240,7 +241,7 @@ def _by_bucket(dataset: Any, fragments: Sequence[int]) -> dict[tuple[str, ...], 
 
 
 def _last_number(manifest: bytes, fragments: set[int]) -> int:
-    """The highest number that a fragment ever had: one that is used again would seem to be indexed."""
+    """Return the highest number that a fragment ever had: one that is used again would seem to be indexed."""
     told = (as_number(value) for field, value, _ in parse(message_of(manifest)) if field == MAX_FRAGMENT)
     return max((*told, *fragments), default=-1)
 

@@ -134,7 +134,7 @@ class Deletions:
         return Deletions(tuple(removed), files, len(addresses))
 
     def applied(self, dataset: Any) -> tuple[list[int], list[FragmentMetadata]]:
-        """The fragments that are empty, and the metadata of the others with their new files."""
+        """Return the fragments that are empty, and the metadata of the others with their new files."""
         file = lance.fragment.DeletionFile.from_json
         changed = [(dataset.get_fragment(id).metadata, told) for id, told in self.files.items()]
         return list(self.emptied), [replace(metadata, deletion_file=file(told)) for metadata, told in changed]
@@ -150,7 +150,7 @@ class Deletions:
 
 
 def files_of(stream: Stream, fragments: Sequence[FragmentMetadata]) -> Iterator[str]:
-    """The keys of what Lance wrote for new and changed fragments."""
+    """Yield the keys of what Lance wrote for new and changed fragments."""
     for fragment in fragments:
         for file in fragment.files:
             yield f"{stream.serving}/data/{file.path}"
@@ -167,7 +167,7 @@ def find_rows(
     fragments: Sequence[int] | None,
     manifest: Callable[[], bytes],
 ) -> pa.Table:
-    """The rows whose keys are in an index: the columns asked for, row id and row address.
+    """Return the rows whose keys are in an index: the columns asked for, row id and row address.
 
     `wanted` has the distinct keys. Few are looked up by the BTREE on the key; else the key columns are read through,
     and the other columns of few rows are taken by their ids, of many read along. `fragments`: only those are read.
@@ -260,7 +260,7 @@ def _scan(dataset: lance.LanceDataset, columns: Sequence[str], filter: str | Non
 
 
 def in_list(wanted: pa.Table) -> str | None:
-    """A filter that the wanted keys pass (and perhaps others); None where a value cannot be written in SQL."""
+    """Return a filter that the wanted keys pass (and perhaps others); None where a value cannot be written in SQL."""
     conditions = []
     for name in wanted.schema.names:
         texts = [_key_literal(value) for value in wanted.column(name).to_pylist()]
@@ -278,7 +278,7 @@ def _key_literal(value: object) -> str | None:
 
 
 def filtered(rows: pa.Table, filter: str) -> pa.Table:
-    """Rows in memory that pass a filter of Lance's."""
+    """Return rows in memory that pass a filter of Lance's."""
     if not rows.num_rows:
         return rows
     reader = pa.RecordBatchReader.from_batches(rows.schema, (aligned(batch) for batch in rows.to_batches()))

@@ -120,7 +120,8 @@ def _hashed(derived: Derived, source: str | None) -> str:
 
 @lru_cache(maxsize=256)
 def _source(function: Callable[..., object]) -> str | None:
-    """The text of a function as it was when it was first asked for: its file may be edited, and it stays what it is."""
+    """Return the text of a function as it was when it was first asked for: its file may be edited, and it stays what it
+    is."""
     try:
         return inspect.getsource(function)
     except (OSError, TypeError):
@@ -244,7 +245,7 @@ class Iterating:
 
 
 def called(function: Callable[..., Any], identity: str, inputs: Sequence[Any], what: str) -> Any:
-    """The answer to a batch of inputs; 13 names `what` failed, after several attempts."""
+    """Return the answer to a batch of inputs; 13 names `what` failed, after several attempts."""
     for attempt in range(1, ATTEMPTS + 1):
         try:
             return instance(function, identity)(*inputs)

@@ -37,7 +37,7 @@ from headwater.streams.fold.events import (
 from headwater.streams.fold.fold import apply, fold
 from headwater.streams.fold.tombstones import TombstonesAndMarks, newest, read_remembered, write_remembered
 from headwater.streams.log.log_files import BUCKET_ROWS, Logged, read_log
-from headwater.streams.log.stored_events import Share, narrowed
+from headwater.streams.log.stored_events import LogShard, narrowed
 from headwater.streams.reading.fresh_reads import (
     Touched,
     base_rows,
@@ -83,7 +83,7 @@ def run_digest(location: CatalogLocation, held: PositionView, fragments: Sequenc
 def appended(
     lake: Lake, view: PositionView, rules: Rules, log: Logged, before: Published | None
 ) -> tuple[Changes, Folded]:
-    """A table without keys: the rows after the base are added. If rows were voided, it is written anew."""
+    """Return a table without keys: the rows after the base are added. If rows were voided, it is written anew."""
     base = view.base
     state = replace(empty(rules), watermark=base.watermark if base is not None else None)
     folded = fold(rules, state, log.events, log.judged)
@@ -113,7 +113,8 @@ def _after_base(lake: Lake, view: PositionView, before: Published) -> Codes:
 def merged(
     lake: Lake, view: PositionView, rules: Rules, log: Logged, current: Published | None, touched: Touched | None = None
 ) -> tuple[Changes, Folded]:
-    """A table with keys, on top of what is published. `touched`: what that knows of the keys, if it is known here."""
+    """Return a table with keys, on top of what is published. `touched`: what that knows of the keys, if it is known
+    here."""
     if current is not None:
         current = replace(current, lines=encode_lines(view.stream.definition, lines_now(lake, view, current, rules)))
     based = replace(view, base=current)
@@ -238,7 +239,7 @@ class OfNewKeys:
     """The events whose keys no fragment has, or a share of them. `known`: a mask of the others, packed."""
 
     known: str
-    share: Share | None
+    share: LogShard | None
 
 
 def fragment_parts(dataset: Any, events: int, base: int, tasks: int) -> list[InFragments]:
@@ -264,7 +265,7 @@ def even_parts(rows: Mapping[int, int], tasks: int) -> list[tuple[int, ...]]:
 def events_of(
     lake: Lake, view: PositionView, rules: Rules, log: Logged, current: Published, part: InFragments | OfNewKeys
 ) -> tuple[Logged, Touched | None, Mask]:
-    """The events of a part, what the base knows of their keys (None: there is no event), and a mask of them."""
+    """Return the events of a part, what the base knows of their keys (None: there is no event), and a mask of them."""
     lines = encode_lines(view.stream.definition, lines_now(lake, view, current, rules))
     based = replace(view, base=replace(current, lines=lines))
     rows, ids = rules.schema.empty_table(), np.empty(0, np.int64)

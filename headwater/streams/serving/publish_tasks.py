@@ -21,7 +21,7 @@ from headwater.streams.fold.fold import small_pages
 from headwater.streams.fold.tombstones import TombstonesAndMarks, add_remembered, read_remembered, write_remembered
 from headwater.streams.log.batches import Quarantined, RejectedRows, write_rejected
 from headwater.streams.log.log_files import Logged, bucket_count, least_events
-from headwater.streams.log.stored_events import Share, narrowed
+from headwater.streams.log.stored_events import LogShard, narrowed
 from headwater.streams.reading.position_views import PositionView, Published, read_tail
 from headwater.streams.rows.hashing import MODULUS
 from headwater.streams.rows.input_rows import DELETE, READ, UPSERT, as_json
@@ -57,7 +57,7 @@ TASK_ROWS, FUNCTION_ROWS = 1 << 17, 1 << 12
 TASKS_PER_CORE = 4
 ONE_BASE = 1 << 21
 """A task folds its events into a base of so many rows sooner than several do with the driver between them."""
-Part = Share | InFragments | OfNewKeys | None
+Part = LogShard | InFragments | OfNewKeys | None
 """The events of a task: a share of the keys, those of some fragments, those of new keys, or all."""
 
 
@@ -176,7 +176,7 @@ def fold_and_write(lake: Lake, work: Publish, dataset: object, runner: Runner) -
             return _joined(lake, work, _by_fragments(lake, work, parts, runner), runner)
     base = work.current.rows if definition.keys and work.current is not None else 0
     count = task_count(work.rows, runner.cores, bool(definition.derived), base) if divides else 1
-    shares = [Share(number, count) for number in range(count)] if count > 1 else [None]
+    shares = [LogShard(number, count) for number in range(count)] if count > 1 else [None]
     at, modules = catalog_location(lake), modules_of(definition.derived)
     tasks = [Task("headwater.streams.serving.publish_tasks:run_share", (at, work, share), modules) for share in shares]
     done = together(work, runner.run(tasks, f"fold and write {work.view.stream.name}"))
@@ -192,7 +192,7 @@ def _by_fragments(lake: Lake, work: Publish, parts: Sequence[InFragments], runne
     new = work.rows - int(known.sum())
     if new:
         count, told = task_count(new, runner.cores, False), packed_mask(known)
-        shares = [Share(number, count) for number in range(count)] if count > 1 else [None]
+        shares = [LogShard(number, count) for number in range(count)] if count > 1 else [None]
         tasks = [Task(one, (at, work, OfNewKeys(told, share))) for share in shares]
         answers += runner.run(tasks, f"new keys of {name}")
     return together(work, answers)
@@ -232,7 +232,7 @@ def folded_share(lake: Lake, work: Publish, dataset: object, part: Part = None) 
     """Fold a part of the events and write its rows. `tombstones` are all files, of a part only the new ones."""
     definition, current = work.view.stream.definition, work.current
     rules = narrowed(definition, None)
-    share = part if isinstance(part, Share) else None
+    share = part if isinstance(part, LogShard) else None
     log = read_tail(lake.store, work.view, for_state=share is None and not definition.quarantines_late, share=share)
     files: tuple[DataFile, ...] = ()
     touched, known = None, None
@@ -276,7 +276,7 @@ def written(lake: Lake, work: Publish, dataset: object, log: Logged, changes: Ch
 def _passed_over(
     definition: Definition, log: Logged, folded: Folded, counted: Any, view: PositionView
 ) -> list[Quarantined]:
-    """Events that did not apply, as the quarantine keeps them."""
+    """Return events that did not apply, as the quarantine keeps them."""
     nobody = np.zeros(len(counted), bool)
     unplaced = nobody if folded.unplaced is None else folded.unplaced & counted
     late = folded.late & counted & ~unplaced if definition.quarantines_late else nobody
@@ -308,7 +308,7 @@ def run_share(location: CatalogLocation, work: Publish, part: Part) -> Json:
     lake = location.lake()
     dataset = work.dataset(lake)
     done = folded_share(lake, work, dataset, part)
-    whole = dataset is not None and not isinstance(part, Share)
+    whole = dataset is not None and not isinstance(part, LogShard)
     return {
         **done.fragments.to_json(),
         "addresses": "" if whole else packed(done.addresses),

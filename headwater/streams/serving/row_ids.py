@@ -159,7 +159,7 @@ def _kept_of(fragment: bytes, fragments: Mapping[str, KeptIds]) -> KeptIds | Non
 
 
 def _with(fragment: bytes, known: KeptIds) -> tuple[bytes, int]:
-    """The fragment with the ids it keeps, and how many they are."""
+    """Return the fragment with the ids it keeps, and how many they are."""
     rows = 0
     parts = []
     for field, value, raw in parse(fragment):
@@ -174,7 +174,7 @@ def _with(fragment: bytes, known: KeptIds) -> tuple[bytes, int]:
 
 
 def id_sequence(ids: Codes) -> bytes | None:
-    """The ids of a fragment's rows, a segment for each part of them that is in order; None: these are many."""
+    """Return the ids of a fragment's rows, a segment for each part of them that is in order; None: these are many."""
     starts = np.concatenate([[0], np.flatnonzero(np.diff(ids) < 0) + 1, [len(ids)]])
     if len(starts) > SEGMENTS:
         return None
@@ -209,7 +209,7 @@ def _list(ids: Codes) -> bytes:
 
 
 def _width(span: int) -> tuple[int, int]:
-    """The kind of list that holds numbers up to this one, and its bytes for each."""
+    """Return the kind of list that holds numbers up to this one, and its bytes for each."""
     return (1, 2) if span < 1 << 16 else (2, 4) if span < 1 << 32 else (3, 8)
 
 

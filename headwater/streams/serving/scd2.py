@@ -23,7 +23,7 @@ from headwater.streams.definition import VALID_TO as TO
 from headwater.streams.definition import Column, Definition, from_properties, to_properties
 from headwater.streams.fold.events import Rules
 from headwater.streams.layout import HISTORY, LANCE, TRUNCATES, sibling
-from headwater.streams.log.stored_events import Share, narrowed
+from headwater.streams.log.stored_events import LogShard, narrowed
 from headwater.streams.reading.change_feed import KeyRound, TxnStep, difference, rounds
 from headwater.streams.reading.fresh_reads import base_rows, rows_of_keys, whole_state
 from headwater.streams.reading.position_views import PositionView, Published, newest_published, view_at
@@ -133,7 +133,7 @@ def publish_history(
 
 
 def _opened(tx: Transaction, stream: Stream) -> Stream:
-    """The history's table, which the first publish makes, with the present columns of its own table."""
+    """Return the history's table, which the first publish makes, with the present columns of its own table."""
     path = sibling(stream.path, HISTORY)
     wanted = history_definition(stream.definition)
     version = _version_of(tx, path, stream, to_properties(wanted))
@@ -186,7 +186,7 @@ def _written(lake: Lake, snapshot: Reading, work: HistoryWork, dataset: object, 
     rows = sum(file.rows or 0 for delta in deltas for file in delta.files)
     is_here = runner.in_driver(rows)
     count = max(_share_count(rows), 1 if is_here else task_count(rows, runner.cores, False)) if is_divided else 1
-    shares = [Share(number, count) for number in range(count)] if count > 1 else [None]
+    shares = [LogShard(number, count) for number in range(count)] if count > 1 else [None]
     if is_here:
         return [_write_share(lake, snapshot, work, dataset, share) for share in shares]
     at = catalog_location(lake)
@@ -194,13 +194,13 @@ def _written(lake: Lake, snapshot: Reading, work: HistoryWork, dataset: object, 
     return runner.run(tasks, f"history of {work.stream.name}")
 
 
-def run_history(location: CatalogLocation, work: HistoryWork, share: Share | None) -> Json:
+def run_history(location: CatalogLocation, work: HistoryWork, share: LogShard | None) -> Json:
     """Write a share of a history on an executor, which reads the catalog as of the slot of the plan."""
     lake = location.catalog()
     return _write_share(lake, lake.metastore.at(work.slot), work, work.dataset(lake), share)
 
 
-def _write_share(lake: Lake, snapshot: Reading, work: HistoryWork, dataset: object, share: Share | None) -> Json:
+def _write_share(lake: Lake, snapshot: Reading, work: HistoryWork, dataset: object, share: LogShard | None) -> Json:
     found = _changes(lake, work, _walk(lake, snapshot, work, share))
     fragments = write_rows_of(lake, work.history, dataset, found)
     told = {"addresses": packed(found.addresses), "digest": str(found.digest), "count": found.count}
@@ -225,7 +225,7 @@ def _has_gap(deltas: Sequence[Delta], after: int, work: HistoryWork) -> bool:
     return work.before is not None and [delta.position for delta in deltas] != wanted
 
 
-def _walk(lake: Lake, snapshot: Reading, work: HistoryWork, share: Share | None) -> list[HistoryStep]:
+def _walk(lake: Lake, snapshot: Reading, work: HistoryWork, share: LogShard | None) -> list[HistoryStep]:
     """Return the steps from the history's last publish to the position that is published."""
     stream, after = work.stream, work.known.position if work.known is not None else 0
     caught_up = []
@@ -262,7 +262,7 @@ def _share_count(rows: int) -> int:
 
 
 def _changes(lake: Lake, work: HistoryWork, walk: list[HistoryStep]) -> Changes:
-    """The rows that steps open and close; count and digest are differences to what is published."""
+    """Return the rows that steps open and close; count and digest are differences to what is published."""
     rules = narrowed(work.history.definition, None)
     touched = _touched(rules, walk)
     ledger = _Open(rules, touched)
@@ -359,7 +359,7 @@ class _Open:
         self.begun.append(made.cast(self.rules.schema))
 
     def written(self) -> tuple[pa.Table, Codes, Codes]:
-        """Rows to write, the ids they keep, and the addresses of the rows they replace."""
+        """Return rows to write, the ids they keep, and the addresses of the rows they replace."""
         closed, kind = np.concatenate([NOTHING, *self.closed]), self.rules.schema.field(TO).type
         end = np.full(self.count, -1, np.int64)
         end[closed] = np.arange(len(closed))
@@ -373,7 +373,7 @@ class _Open:
         return rows, ids, self.addresses[mine]
 
     def _replaced(self) -> Codes:
-        """The rows of the history as published that were closed, in their order."""
+        """Return the rows of the history as published that were closed, in their order."""
         closed = np.concatenate([NOTHING, *self.closed])
         return np.sort(closed[closed < len(self.ids)])
 

@@ -56,11 +56,11 @@ class Lake:
         return self.metastore.clock
 
     def now(self) -> Reading:
-        """The newest state, and in a transaction what that began with and has changed itself."""
+        """Return the newest state, and in a transaction what that began with and has changed itself."""
         return self.metastore.now() if self.own is None else self.own
 
     def staged(self, stream: Stream, version: int, manifest: str) -> Staged | None:
-        """The version, if the open transaction has made it: its manifest has no final name before the commit."""
+        """Return the version, if the open transaction has made it: its manifest has no final name before the commit."""
         for each in self.own.appended() if self.own is not None else ():
             if each.wanted == version and manifest == f"{stream.serving}/{each.properties.get('staged')}":
                 return Staged(version, manifest, each.files[0].bytes)
@@ -76,7 +76,7 @@ class Workplace:
 
 
 def lake_at(store: Store, clock: Clock, uri: str, storage_options: dict[str, str]) -> Lake:
-    """The storage of a catalog without the catalog, for what only reads and writes files."""
+    """Return the storage of a catalog without the catalog, for what only reads and writes files."""
     return Lake(cast(Metastore, Workplace(store, clock)), uri, storage_options)
 
 
@@ -272,7 +272,7 @@ def set_aside(lake: Lake, stream: Stream, version: int) -> None:
 
 
 def _object_path(uri: str) -> str:
-    """A folder as Lance's object store names it: the path inside the bucket, or below `/`."""
+    """Return a folder as Lance's object store names it: the path inside the bucket, or below `/`."""
     return (urlsplit(uri).path if "://" in uri else uri).strip("/")
 
 
@@ -287,7 +287,7 @@ def manifest_of(stream: Stream, delta: Delta) -> str:
 
 
 def version_record(stream: Stream, staged: Staged, settled: int, time_ms: int) -> tuple[DataFile, dict[str, object]]:
-    """The file and the properties of the delta that is a version, as every catalog-managed version has them."""
+    """Return the file and the properties of the delta that is a version, as every catalog-managed version has them."""
     properties = {
         "staged": staged.key.removeprefix(f"{stream.serving}/"),
         "time": time_ms,
@@ -313,7 +313,7 @@ def finalize(store: Store, stream: Stream, version: int, staged: str) -> None:
 
 
 def open_version(lake: Lake, stream: Stream, version: int, manifest: str) -> lance.LanceDataset:
-    """The dataset at a version of the catalog's, or of the open transaction."""
+    """Return the dataset at a version of the catalog's, or of the open transaction."""
     staged = lake.staged(stream, version, manifest)
     if staged is not None:
         return open_staged(lake, stream, staged)
@@ -345,7 +345,7 @@ def _session() -> lance.Session:
 
 
 def open_staging(lake: Lake, stream: Stream, staging: Staging) -> lance.LanceDataset:
-    """The dataset as staged so far, whose own methods stage versions on top."""
+    """Return the dataset as staged so far, whose own methods stage versions on top."""
     return lance.dataset(
         namespace_client=staging, table_id=list(stream.path), storage_options=lake.storage_options or None
     )

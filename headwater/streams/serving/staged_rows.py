@@ -69,12 +69,12 @@ class Changes:
 
 
 def head_of(snapshot: Reading, stream: Stream) -> tuple[int, str] | None:
-    """The newest version of the serving copy, whoever made it, and its manifest."""
+    """Return the newest version of the serving copy, whoever made it, and its manifest."""
     newest = snapshot.newest_delta(stream.path, format=LANCE, version=stream.version)
     return (newest.position, manifest_of(stream, newest)) if newest is not None else None
 
 
-def settled(snapshot: Reading, stream: Stream, own: str = "") -> int:
+def last_final_version(snapshot: Reading, stream: Stream, own: str = "") -> int:
     """Up to which version all manifests have their final names: the newest one was given its own when it was opened,
     unless it is of the open transaction."""
     newest = snapshot.newest_delta(stream.path, format=LANCE, version=stream.version)
@@ -105,7 +105,7 @@ class NewFragments:
 
 
 def write_rows_of(lake: Lake, stream: Stream, dataset: Any, changes: Changes) -> NewFragments:
-    """The changed rows as fragments: the new ones, then those that keep their ids, in the order of the ids.
+    """Return the changed rows as fragments: the new ones, then those that keep their ids, in the order of the ids.
 
     Ids in order take few bytes in the manifest, and rows that were created together stand together.
     """
@@ -340,13 +340,13 @@ def record(
     made: Published,
     lineage: Mapping[str, object] | None = None,
 ) -> Published:
-    """The staged versions as deltas of the `lance` stream, in the transaction; the last one has the lineage.
+    """Return the staged versions as deltas of the `lance` stream, in the transaction; the last one has the lineage.
 
     Steps on the way to it (columns come before rows) are no publish: nothing is ever read or folded from them.
     """
     staging.synced()
     made = replace(made, stale=_stale(lake, stream, staging, made))
-    known = settled(lake.now(), stream, tx.id) if staging.version else 0
+    known = last_final_version(lake.now(), stream, tx.id) if staging.version else 0
     noted = {LINEAGE: dict(lineage)} if lineage else {}
     for staged in staging.staged:
         made = replace(made, version=staged.version, manifest=staged.key)

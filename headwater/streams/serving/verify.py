@@ -121,7 +121,7 @@ def verify(lake: Lake, snapshot: Reading, stream: Stream) -> list[str]:
 
 
 def _unread(lake: Lake, snapshot: Reading, stream: Stream, after: int) -> list[str]:
-    """The deltas that no version holds yet, where their rows cannot be read. Files that are gone are told by the
+    """Return the deltas that no version holds yet, where their rows cannot be read. Files that are gone are told by the
     metastore's own proof."""
     problems = []
     for delta in snapshot.deltas(stream.path, after, version=stream.version):
@@ -168,7 +168,7 @@ def _compared(lake: Lake, snapshot: Reading, stream: Stream, publishes: list[Pub
 
 
 def oldest_view(snapshot: Reading, stream: Stream, publishes: list[Published]) -> PositionView | None:
-    """The newest published position on the oldest base that the kept deltas reach from; None: none was kept.
+    """Return the newest published position on the oldest base that the kept deltas reach from; None: none was kept.
 
     A state is folded across no change of the fold's rules: it begins at the last version that was made by others.
     """

@@ -23,7 +23,7 @@ from headwater.errors import InvalidInputError, TableVersionNotFoundError
 from headwater.metastore import Reading
 from headwater.streams.log.landing import BatchOrigin
 from headwater.streams.log.prepared_landing import prepare
-from headwater.streams.log.stored_events import Share
+from headwater.streams.log.stored_events import LogShard
 from headwater.streams.reading.change_feed import AFTER, BEFORE, DELETE, INSERT, changes
 from headwater.streams.reading.fresh_reads import read, same_rows, whole_state
 from headwater.streams.reading.position_views import PositionView, collected, view_at
@@ -71,7 +71,7 @@ class ParentPart:
     """A part of the work: parents that changed, parents of fragments, parents that the tail touches, or orphans."""
 
     kind: str
-    share: Share | None = None
+    share: LogShard | None = None
     fragments: tuple[int, ...] = ()
 
 
@@ -104,15 +104,15 @@ def divided(lake: Lake, snapshot: Reading, parent: Stream, work: ChildWork, runn
     count = 1
     while count * ORPHAN_KEYS < work.known:
         count *= 2
-    return parts + [ParentPart(ORPHANS, Share(number, count) if count > 1 else None) for number in range(count)]
+    return parts + [ParentPart(ORPHANS, LogShard(number, count) if count > 1 else None) for number in range(count)]
 
 
-def _shares(parent: Stream, deltas: Sequence[Any], runner: Runner) -> list[Share | None]:
+def _shares(parent: Stream, deltas: Sequence[Any], runner: Runner) -> list[LogShard | None]:
     """Divide the keys that deltas have events of. A lateness is judged by all events, so one task has them."""
     rows = sum(file.rows or 0 for delta in deltas for file in delta.files)
     is_whole = runner.spark is None or parent.definition.rules.lateness is not None
     count = 1 if is_whole else task_count(rows, runner.cores, True)
-    return [Share(number, count) for number in range(count)] if count > 1 else [None]
+    return [LogShard(number, count) for number in range(count)] if count > 1 else [None]
 
 
 def run_part(location: CatalogLocation | Lake, work: ChildWork, part: ParentPart) -> list[Json]:
@@ -162,7 +162,7 @@ class _Parents:
             for rows in read_untouched(self._lake, view, part.fragments, self._columns):
                 yield rows, rows.select(self._keys)
 
-    def _changed(self, share: Share | None) -> tuple[pa.Table, pa.Table]:
+    def _changed(self, share: LogShard | None) -> tuple[pa.Table, pa.Table]:
         """Return the parents that are new or have other inputs, and the keys of those that are gone."""
         after = self._work.after
         assert after is not None
@@ -182,14 +182,14 @@ class _Parents:
         needed[both] = ~same_rows(rows.take(first[both]), rows.take(last[both]))
         return rows.take(last[np.flatnonzero(needed)]), rows.take(first[was & ~now]).select(self._keys)
 
-    def _orphans(self, share: Share | None) -> pa.Table:
+    def _orphans(self, share: LogShard | None) -> pa.Table:
         """Return the keys that children have and no parent has."""
         held = self._keys_of(self._work.child, share)
         there = self._keys_of(view_at(self._snapshot, self._parent), share)
         index = KeyIndex([there.column(name) for name in self._keys])
         return held.take(np.flatnonzero(~index.holds([held.column(name) for name in self._keys])))
 
-    def _keys_of(self, view: PositionView, share: Share | None) -> pa.Table:
+    def _keys_of(self, view: PositionView, share: LogShard | None) -> pa.Table:
         """Return the distinct keys of parents in a table, read in batches; those of a share only."""
         reads: list[Iterable[pa.Table]] = [[self._nothing.select(self._keys)]]
         if view.tail:
@@ -281,7 +281,7 @@ def expanded(function: TableFunction, identity: str, parents: pa.Table) -> pa.Ta
 
 def _child(function: TableFunction, parent: Mapping[str, object], number: int, child: object) -> dict[str, Any]:
     """Return a child with the key of its parent. InvalidInput (13) for what is no row, or has unknown columns."""
-    given = [field.name for field in function.given]
+    given = [field.name for field in function.columns]
     if not isinstance(child, Mapping):
         raise InvalidInputError(f"The function of {function.of} yielded {child!r:.80}: it yields a dict for each row.")
     unknown = [name for name in child if name not in (*given, *function.keys)]
@@ -293,7 +293,7 @@ def _child(function: TableFunction, parent: Mapping[str, object], number: int, c
 
 
 def _table(function: TableFunction, parent: pa.Schema, children: Sequence[dict[str, Any]]) -> pa.Table:
-    fields = [parent.field(name) for name in function.keys] + list(function.given)
+    fields = [parent.field(name) for name in function.keys] + list(function.columns)
     columns: dict[str, Any] = {}
     for field in fields:
         values, bad = cast_values([child[field.name] for child in children], field.type)

@@ -21,7 +21,7 @@ import pyarrow as pa
 
 from headwater.streams.definition import Definition
 from headwater.streams.rows.column_casts import has_decimals
-from headwater.streams.rows.input_rows import Given
+from headwater.streams.rows.input_rows import InputRows
 from headwater.streams.sources.format_output import UNREADABLE
 from headwater.streams.sources.message_values import COLUMNS, UNAVAILABLE, fields_of, is_unavailable, read_value, reads
 
@@ -233,7 +233,7 @@ def envelope_of(known: Decoding, definition: Definition, change: Any) -> Any:
 class Columns:
     """Events as columns. `unsent`: by the number of a new row, its columns whose values the database did not send."""
 
-    data: Given
+    data: InputRows
     unsent: Mapping[int, Sequence[str]] = field(default_factory=dict)
 
 
@@ -271,7 +271,7 @@ def as_columns(known: Decoding, definition: Definition, envelopes: Sequence[obje
             values = [None if value is UNSET else value for value in values]
         columns[column.name] = values
     reads = np.array([each.op in READS and not is_gone for is_gone, each in zip(gone, ordered, strict=True)], bool)
-    return Columns(Given(columns, len(rows), present, deletes, reads if reads.any() else None), unsent)
+    return Columns(InputRows(columns, len(rows), present, deletes, reads if reads.any() else None), unsent)
 
 
 def in_log_order(changes: Sequence[Any]) -> list[Any]:

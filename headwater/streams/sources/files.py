@@ -29,7 +29,7 @@ from headwater.store.seam import side_by_side
 from headwater.streams.definition import Definition
 from headwater.streams.log.batches import Quarantined
 from headwater.streams.rows.column_casts import cast_array, floats, has_decimals
-from headwater.streams.rows.input_rows import Given, given, without_rows
+from headwater.streams.rows.input_rows import InputRows, as_input_rows, without_rows
 from headwater.streams.sources.format_output import UNREADABLE
 from headwater.streams.sources.message_values import Messages
 from headwater.streams.sources.source_files import (
@@ -172,7 +172,7 @@ def size_of(path: str) -> int:
     return sum(os.path.getsize(name) for name in glob.glob(f"{path}/**", recursive=True) if os.path.isfile(name))
 
 
-Fits = Callable[[Given], None]
+Fits = Callable[[InputRows], None]
 """Called with the columns of a file, without rows, before those are decoded. Raises an error to refuse them."""
 
 
@@ -200,7 +200,7 @@ def _read(
     if ending == ".parquet" or ending in ARROW:
         found = ParquetRows(path, file.bounds) if ending == ".parquet" else read_arrow_path(path, file.bounds)
         with naming(file):
-            fits(given(without_rows(found.schema)))
+            fits(as_input_rows(without_rows(found.schema)))
         return found.table() if isinstance(found, ParquetRows) else found.read_all(), []
     if ending == ".csv":
         return _read_csv(path, definition, file)
@@ -373,7 +373,7 @@ def _read_csv(path: str, definition: Definition, file: SourceFile) -> tuple[obje
             raise SourceFileError(f"Two columns of the file {name!r} are named {each!r}. Nothing of it was loaded.")
         column = definition.by_name.get(each)
         columns[each] = _parsed(found, column.type) if column is not None else found
-    return Given(columns, table.num_rows), bad
+    return InputRows(columns, table.num_rows), bad
 
 
 def _whole_quotes(text: str, name: str) -> bool:

@@ -19,7 +19,7 @@ from headwater.errors import InvalidInputError
 from headwater.streams.definition import Definition
 from headwater.streams.log.batches import Quarantined
 from headwater.streams.rows.column_casts import cast_array, cast_values
-from headwater.streams.rows.input_rows import DELETE, READ, TRUNCATE, Given, as_json, from_rows, given
+from headwater.streams.rows.input_rows import DELETE, READ, TRUNCATE, InputRows, as_input_rows, as_json, from_rows
 
 DELETES = frozenset(("delete", "d"))
 UPSERTS = frozenset(("insert", "update", "upsert", "c", "u", "r"))
@@ -31,19 +31,19 @@ UNREADABLE = (msgspec.DecodeError, UnicodeError, RecursionError)
 class Taken:
     """Rows to land, in order, and rows for the quarantine. `digest` is of what was given, where that is not these."""
 
-    data: Given
+    data: InputRows
     bad: tuple[Quarantined, ...] = ()
     digest: str | None = None
 
 
 def take_rows(data: object, bad: Sequence[Quarantined] = ()) -> Taken:
     """`rows`: every row is an append or an upsert."""
-    return Taken(given(data), tuple(bad))
+    return Taken(as_input_rows(data), tuple(bad))
 
 
 def take_op(data: object, op_column: str = "op", bad: Sequence[Quarantined] = ()) -> Taken:
     """`op`: a column says of each row what it is, in any case of letters; an unknown word is `unknown_op`."""
-    rows = given(data)
+    rows = as_input_rows(data)
     if op_column not in rows.columns:
         if not rows.length:
             return Taken(rows, tuple(bad))
@@ -52,7 +52,7 @@ def take_op(data: object, op_column: str = "op", bad: Sequence[Quarantined] = ()
     words = [str(word).lower() for word in (values if isinstance(values, list) else values.to_pylist())]
     known = np.array([word in DELETES or word in UPSERTS for word in words], bool)
     found = [Quarantined(as_json(rows.row(int(index))), "unknown_op", op_column) for index in np.flatnonzero(~known)]
-    plain = Given(
+    plain = InputRows(
         {name: column for name, column in rows.columns.items() if name != op_column},
         rows.length,
         {name: mask for name, mask in rows.present.items() if name != op_column},
@@ -69,7 +69,7 @@ def from_events(events: Sequence[tuple[Mapping[str, object], str]], bad: Sequenc
         np.array([own == kind for _, own in events], bool) for kind in (DELETE, READ, TRUNCATE)
     )
     kinds = deletes, reads if reads.any() else None, truncates if truncates.any() else None
-    return Taken(Given(rows.columns, rows.length, rows.present, *kinds), tuple(bad))
+    return Taken(InputRows(rows.columns, rows.length, rows.present, *kinds), tuple(bad))
 
 
 RowsOfKeys = Callable[[pa.Table], pa.Table]
@@ -123,7 +123,7 @@ def completed(
     return replace(taken, data=_without(_with(data, filled), bad), bad=(*taken.bad, *rejected))
 
 
-def _typed(definition: Definition, data: Given, names: Sequence[str]) -> list[Key]:
+def _typed(definition: Definition, data: InputRows, names: Sequence[str]) -> list[Key]:
     """Return the values of some columns, cast to the table's types, as one tuple for each row."""
     columns = []
     for name in names:
@@ -133,7 +133,7 @@ def _typed(definition: Definition, data: Given, names: Sequence[str]) -> list[Ke
     return list(zip(*columns, strict=True))
 
 
-def _is_move(data: Given, keys: Sequence[Key], places: Sequence[Key], index: int) -> bool:
+def _is_move(data: InputRows, keys: Sequence[Key], places: Sequence[Key], index: int) -> bool:
     """Return whether the event before a row is the delete of its old key."""
     is_delete = index > 0 and bool(data.delete_mask[index - 1])
     return is_delete and places[index - 1] == places[index] and keys[index - 1] != keys[index]
@@ -154,7 +154,7 @@ def _table(definition: Definition, keys: set[Key]) -> pa.Table:
     )
 
 
-def _with(data: Given, filled: Mapping[int, Row]) -> Given:
+def _with(data: InputRows, filled: Mapping[int, Row]) -> InputRows:
     """Return the rows with values in place of missing ones."""
     columns, present = dict(data.columns), dict(data.present)
     for name in dict.fromkeys(name for row in filled.values() for name in row):
@@ -168,5 +168,5 @@ def _with(data: Given, filled: Mapping[int, Row]) -> Given:
     return replace(data, columns=columns, present=present)
 
 
-def _without(data: Given, bad: Sequence[int]) -> Given:
+def _without(data: InputRows, bad: Sequence[int]) -> InputRows:
     return data if not bad else data.take(np.setdiff1d(np.arange(data.length), bad))

@@ -22,7 +22,7 @@ from headwater.streams.log.stored_events import narrowed
 from headwater.streams.reading.change_feed import difference
 from headwater.streams.reading.fresh_reads import state_of_keys, whole_state
 from headwater.streams.reading.position_views import PositionView
-from headwater.streams.rows.input_rows import READ, Given, as_json, given
+from headwater.streams.rows.input_rows import READ, InputRows, as_input_rows, as_json
 from headwater.streams.rows.row_keys import KeyIndex
 from headwater.streams.serving.serving_copy import Lake
 from headwater.streams.sources.debezium import check_debezium, check_frame, take_debezium
@@ -48,7 +48,7 @@ def take_snapshot(
     """
     definition = view.stream.definition
     check_snapshot(definition)
-    rows = given(data)
+    rows = as_input_rows(data)
     if not rows.length and not allow_empty:
         raise InvalidInputError(
             "The snapshot is empty, which would delete every row: say allow_empty=True if it is so."
@@ -68,7 +68,7 @@ def take_snapshot(
     table = pa.concat_tables([deleted, upserts])
     mask = np.concatenate([np.ones(deleted.num_rows, bool), np.zeros(upserts.num_rows, bool)])
     columns = {name: table.column(name) for name in rules.schema.names}
-    made = Given(columns, table.num_rows, {}, mask, np.ones(table.num_rows, bool))
+    made = InputRows(columns, table.num_rows, {}, mask, np.ones(table.num_rows, bool))
     return Taken(made, tuple(bad), digest_of_batch(batch, bad))
 
 
@@ -101,7 +101,7 @@ def _in_order(rules: Rules, upserts: pa.Table, rows: pa.Table) -> pa.Table:
 
 def _nothing(definition: Definition) -> EventBatch:
     columns = {name: pa.nulls(0, definition.by_name[name].type) for name in definition.schema.names}
-    return shape(definition, Given(columns, 0))
+    return shape(definition, InputRows(columns, 0))
 
 
 def _only(rules: Rules, events: Events) -> Events:
@@ -121,7 +121,7 @@ def _under(rules: Rules, rows: pa.Table) -> pa.Table:
     return pa.Table.from_arrays(columns, schema=rules.schema)
 
 
-def _without_bad(definition: Definition, rows: Given, batch: EventBatch, deleted: pa.Table) -> pa.Table:
+def _without_bad(definition: Definition, rows: InputRows, batch: EventBatch, deleted: pa.Table) -> pa.Table:
     """A row that is there and bad is not a row that is gone."""
     if not batch.bad or not deleted.num_rows:
         return deleted
@@ -163,7 +163,9 @@ def check_format(format: str, options: Mapping[str, Any]) -> None:
     check_unit(options.get("time_unit"))
 
 
-def check_target(definition: Definition, format: str, options: Mapping[str, Any], columns: Given | None = None) -> None:
+def check_target(
+    definition: Definition, format: str, options: Mapping[str, Any], columns: InputRows | None = None
+) -> None:
     """Raise InvalidInput (13) for a table that cannot take data of this format, before any row of it is decoded.
 
     `columns`: the columns of the data, without rows, if its header names them; None: text.
@@ -178,7 +180,7 @@ def check_target(definition: Definition, format: str, options: Mapping[str, Any]
     if columns is not None:
         op = options.get("op_column", "op") if format == OP else None
         kept = {name: values for name, values in columns.columns.items() if name != op}
-        shape(definition, Given(kept, 0), definition.contract)
+        shape(definition, InputRows(kept, 0), definition.contract)
 
 
 def options_of(format: str, texts: Mapping[str, str]) -> dict[str, Any]:

@@ -27,7 +27,7 @@ from headwater.errors import InvalidInputError
 from headwater.streams.definition import Definition
 from headwater.streams.log.batches import Quarantined
 from headwater.streams.rows.column_casts import FAILS, floats
-from headwater.streams.rows.input_rows import Given, as_json
+from headwater.streams.rows.input_rows import InputRows, as_json
 
 TOPIC, PARTITION, OFFSET, TIMESTAMP, KEY, HEADERS = "_topic", "_partition", "_offset", "_timestamp", "_key", "_headers"
 COLUMNS = (TOPIC, PARTITION, OFFSET, TIMESTAMP, KEY, HEADERS)
@@ -286,7 +286,7 @@ def check_unit(unit: str | None) -> None:
         raise InvalidInputError(f"The time_unit {unit!r} is none of {', '.join(UNITS)}.")
 
 
-def with_values(data: Given, definition: Definition, unit: str | None) -> Given:
+def with_values(data: InputRows, definition: Definition, unit: str | None) -> InputRows:
     """Return the same rows, with values as the types of the columns want them; a number is a time only if `unit` is
     told."""
     kinds = {column.name: column.type for column in definition.columns}

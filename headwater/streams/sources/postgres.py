@@ -22,7 +22,7 @@ from headwater.streams.log.batches import Quarantined
 from headwater.streams.log.landing import BatchOrigin
 from headwater.streams.reading.position_views import PositionView
 from headwater.streams.rows.column_casts import cast_array, cast_values
-from headwater.streams.rows.input_rows import Given, as_json
+from headwater.streams.rows.input_rows import InputRows, as_json
 from headwater.streams.serving.serving_copy import CatalogLocation
 from headwater.streams.sources.format_output import Taken
 from headwater.streams.sources.intake import Intake
@@ -229,7 +229,7 @@ def taken_of(texts: pa.Table, columns: Iterable[CopiedColumn], constants: Mappin
         bad |= dict.fromkeys(np.flatnonzero(wrong).tolist(), each.name)
     count = texts.num_rows
     found |= {name: pa.array([value] * count, pa.int64()) for name, value in constants.items()}
-    rows = Given(found, count, reads=np.ones(count, bool))
+    rows = InputRows(found, count, reads=np.ones(count, bool))
     rejected = [Quarantined(as_json(texts.slice(at, 1).to_pylist()[0]), "bad_value", bad[at]) for at in sorted(bad)]
     return Taken(rows.take(np.setdiff1d(np.arange(count), list(bad))) if bad else rows, tuple(rejected))
 

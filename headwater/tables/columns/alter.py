@@ -265,7 +265,7 @@ def add_inside(dataset: lance.LanceDataset, parents: Sequence[Field], field: Fie
     if any(known.name == field.name for known in fields_of(parents[-1].type)):
         raise TableSchemaValidationError(f"The column {shown!r} exists already.")
     _require_nesting(dataset, shown)
-    dataset.add_columns(pa.schema([within(parents, field)]))
+    dataset.add_columns(pa.schema([nested_in(parents, field)]))
 
 
 def check_new_names(schema: pa.Schema, names: Iterable[str]) -> None:
@@ -400,7 +400,7 @@ def fields_of(kind: pa.DataType) -> list[Field]:
     return [kind.field(index) for index in range(kind.num_fields)] if pa.types.is_struct(kind) else []
 
 
-def within(parents: Sequence[Field], field: Field) -> Field:
+def nested_in(parents: Sequence[Field], field: Field) -> Field:
     """Return the field wrapped in its parents alone: the form in which Lance takes the place of a new field. Pure."""
     for parent in reversed(parents):
         kind = parent.type

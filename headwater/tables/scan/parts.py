@@ -17,15 +17,15 @@ import pyarrow as pa
 from headwater.imports import pc
 
 
-class Part(msgspec.Struct, frozen=True, tag_field="kind", omit_defaults=True, forbid_unknown_fields=True):
+class ScanTask(msgspec.Struct, frozen=True, tag_field="kind", omit_defaults=True, forbid_unknown_fields=True):
     """A part of a scan, of a stream's batch or of a range of changes, which one task reads."""
 
 
-class Whole(Part, frozen=True, tag="whole"):
+class WholeTable(ScanTask, frozen=True, tag="whole"):
     """The whole table, for a search or a filter that an index answers."""
 
 
-class Fragments(Part, frozen=True, tag="fragments"):
+class Fragments(ScanTask, frozen=True, tag="fragments"):
     """Some fragments of a table.
 
     `version`: the version to read, for a part of a stream. `filter`: selects the rows of a gap.
@@ -38,7 +38,7 @@ class Fragments(Part, frozen=True, tag="fragments"):
     key: tuple[int | str | None, ...] | None = None
 
 
-class Slice(Part, frozen=True, tag="slice"):
+class Slice(ScanTask, frozen=True, tag="slice"):
     """A range of rows of one large fragment."""
 
     fragments: tuple[int]
@@ -46,7 +46,7 @@ class Slice(Part, frozen=True, tag="slice"):
     limit: int
 
 
-class Rows(Part, frozen=True, tag="rows"):
+class Rows(ScanTask, frozen=True, tag="rows"):
     """Rows that an index found, by their ids: 8 bytes each, little endian, in base64."""
 
     rows: str
@@ -62,7 +62,7 @@ class Rows(Part, frozen=True, tag="rows"):
         return found
 
 
-class Appended(Part, frozen=True, tag="appended"):
+class Appended(ScanTask, frozen=True, tag="appended"):
     """Changes: fragments that a version appended, at a time in microseconds."""
 
     fragments: tuple[int, ...]
@@ -70,7 +70,7 @@ class Appended(Part, frozen=True, tag="appended"):
     micros: int
 
 
-class Rewritten(Part, frozen=True, tag="rewritten"):
+class Rewritten(ScanTask, frozen=True, tag="rewritten"):
     """Changes: a version that changed or deleted rows, and the fragments it added."""
 
     added: tuple[int, ...]
@@ -78,14 +78,14 @@ class Rewritten(Part, frozen=True, tag="rewritten"):
     micros: int
 
 
-class Tail(Part, frozen=True, tag="tail"):
+class Tail(ScanTask, frozen=True, tag="tail"):
     """Part of a stream table: rows with changes in the log after its base. Share `share` of `shares` of the keys."""
 
     share: int = 0
     shares: int = 1
 
 
-class Piece(Part, frozen=True, tag="piece"):
+class InitialScan(ScanTask, frozen=True, tag="piece"):
     """Part of a stream table at the start of a stream: fragments of the base, or all rows changed after it."""
 
     slot: int
@@ -93,7 +93,7 @@ class Piece(Part, frozen=True, tag="piece"):
     fragments: tuple[int, ...] | None = None
 
 
-class Positions(Part, frozen=True, tag="positions"):
+class Positions(ScanTask, frozen=True, tag="positions"):
     """Part of a stream table's log: changes after `after` up to `until`. Share `share` of `shares` of the keys."""
 
     slot: int
@@ -103,9 +103,9 @@ class Positions(Part, frozen=True, tag="positions"):
     shares: int = 1
 
 
-ScanPart = Whole | Fragments | Slice | Rows
+ScanPart = WholeTable | Fragments | Slice | Rows
 ChangePart = Appended | Rewritten
-LogPart = Piece | Positions
+LogPart = InitialScan | Positions
 AnyPart = ScanPart | ChangePart | LogPart | Tail
 
 

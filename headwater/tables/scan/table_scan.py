@@ -21,7 +21,7 @@ from headwater.tables.columns.fields import ROW_ADDRESS, ROW_ID, require_field
 from headwater.tables.handle import TableHandle
 from headwater.tables.partitions import partitions_of
 from headwater.tables.scan import prune as pruning
-from headwater.tables.scan.parts import Fragments, Rows, ScanPart, Slice, Whole, chosen
+from headwater.tables.scan.parts import Fragments, Rows, ScanPart, Slice, WholeTable, chosen
 from headwater.tables.scan.prune import live_batches, may_match, whole_rows
 from headwater.tables.translate import translating
 from headwater.types import arrow_schema, convert_batch, wire_schema
@@ -137,7 +137,7 @@ def plan(scan: Scan, parallelism: int, by_partition: bool = False) -> Sequence[S
     """
     dataset = scan.table.open()
     if scan.search is not None:
-        return [Whole()]
+        return [WholeTable()]
     matching = [each for each in may_match(dataset, scan.prune) if each.num_rows]
     extents = [Extent(each.id, each.num_rows) for each in matching]
     if not extents:
@@ -151,7 +151,7 @@ def plan(scan: Scan, parallelism: int, by_partition: bool = False) -> Sequence[S
             taken = [ids[start : start + TAKEN_ROWS] for start in range(0, len(ids), TAKEN_ROWS)]
             return [Rows.of(each) for each in taken]
         if len(ids) <= INDEXED_ROWS:
-            return [Whole()] if len(ids) else []
+            return [WholeTable()] if len(ids) else []
     grouped = partitions_of(dataset, matching) if by_partition else None
     if grouped is not None:
         parts = ((key, part) for key, ids in grouped.items() for part in _parts_of(ids, extents, parallelism))
@@ -334,7 +334,7 @@ def check_search(table: TableHandle, search: dict[str, Any]) -> None:
     score = "_score" if isinstance(search["query"], str) else "_distance"
     require_field(table.open().schema, search["column"])
     with translating(table, "search", otherwise=InvalidInputError):
-        _scanner(table.open(), Scan(table, (score,), search=search), Whole()).explain_plan()
+        _scanner(table.open(), Scan(table, (score,), search=search), WholeTable()).explain_plan()
 
 
 def batch_rows(schema: pa.Schema) -> int:
