@@ -7,8 +7,7 @@ Start with `headwater.Catalog("./lake")` or `headwater.connect("dir", {"root": "
 
 from __future__ import annotations
 
-import importlib
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from headwater import imports
 
@@ -48,12 +47,8 @@ _HOMES = {
 imports.prepare()
 
 
-def __getattr__(name: str) -> Any:
-    """Exports are imported when first used: the metastore and the command line do without pylance."""
-    if name not in _HOMES:
-        raise AttributeError(f"module 'headwater' has no attribute {name!r}")
-    with imports.without_collections():
-        return getattr(importlib.import_module(_HOMES[name]), name)
+__getattr__ = imports.exports(__name__, _HOMES)
+"""The metastore and the command line do without pylance."""
 
 
 def __dir__() -> list[str]:

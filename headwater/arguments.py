@@ -67,7 +67,7 @@ def suggesting(near: Near) -> Callable[[Kind], Kind]:
 
 
 def _suggesting(function: Callable[..., object], near: Near) -> Callable[..., object]:
-    names = list(inspect.signature(function).parameters)[1:]
+    names = _parameters(function)
     asked = next(name for name, text in function.__annotations__.items() if text == NAME)
 
     @functools.wraps(function)
@@ -103,7 +103,7 @@ def _with_hint(kind: type[LanceNamespaceError]) -> Any:
 
 
 def _checking(function: Callable[..., object]) -> Callable[..., object]:
-    names = list(inspect.signature(function).parameters)[1:]
+    names = _parameters(function)
     tests: dict[str, tuple[Test, str]] | None = None  # made by the first call, when all names of a module are there
 
     @functools.wraps(function)
@@ -118,6 +118,16 @@ def _checking(function: Callable[..., object]) -> Callable[..., object]:
         return function(self, *args, **options)
 
     return call
+
+
+def _parameters(function: Callable[..., object]) -> list[str]:
+    """Return the names of the parameters after the first, as `inspect.signature` has them, in a tenth of its time."""
+    code = inspect.unwrap(function).__code__  # type: ignore[attr-defined]
+    names, by_place, by_name = code.co_varnames, code.co_argcount, code.co_kwonlyargcount
+    more = names[by_place + by_name :]
+    rest, options = code.co_flags & inspect.CO_VARARGS, code.co_flags & inspect.CO_VARKEYWORDS
+    found = [*names[1:by_place], *more[: bool(rest)], *names[by_place : by_place + by_name]]
+    return [*found, *more[bool(rest) : bool(rest) + bool(options)]]
 
 
 def _tests(function: Callable[..., object], names: list[str]) -> dict[str, tuple[Test, str]]:

@@ -270,6 +270,20 @@ def when_used(module: str) -> Any:
     return _WhenUsed(module)
 
 
+def exports(package: str, homes: Mapping[str, str]) -> Callable[[str], Any]:
+    """Return the `__getattr__` of a package: a name is imported from its home, a module, when it is first used."""
+
+    def find(name: str) -> Any:
+        if name not in homes:
+            raise AttributeError(f"module {package!r} has no attribute {name!r}")
+        with without_collections():
+            found = getattr(importlib.import_module(homes[name]), name)
+        setattr(sys.modules[package], name, found)
+        return found
+
+    return find
+
+
 def warm() -> None:
     """Import `lance` now, and the models with which it asks a catalog, so that the first use does not wait."""
     _ = lance.LanceDataset, lance.namespace.LanceNamespace

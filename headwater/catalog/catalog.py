@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from datetime import timedelta
-from typing import Any, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Self, TypeVar, cast
 
 import lance_namespace as api
 import pyarrow as pa
 from lance_namespace import LanceNamespace
 
-from headwater import notebook
+from headwater import notebook, streams
 from headwater.arguments import check_options, checked, suggesting
 from headwater.catalog.table import CatalogTable
 from headwater.catalog.table_parts import near_name, new_rows, with_progress
@@ -29,8 +29,8 @@ from headwater.catalog.transport import (
 )
 from headwater.config import Opening, Target
 from headwater.errors import InvalidInputError, LanceNamespaceError, NamespaceNotFoundError
-from headwater.metastore import LogEntry
-from headwater.metastore.records.objects import Collected, Diff, History, HistoryEntry, NamedSnapshot, Undone
+from headwater.imports import when_used
+from headwater.metastore.records.objects import Collected, Diff, History, HistoryEntry, LogEntry, NamedSnapshot, Undone
 from headwater.names import ObjectId, check_delimiter, format_name, object_id, parse_name
 from headwater.namespace.abilities import abilities_of, write_rows
 from headwater.namespace.mirror import MirrorState
@@ -38,10 +38,12 @@ from headwater.namespace.requests import build, format_moment
 from headwater.namespace.versions import VersionProblem
 from headwater.notebook import ShownIterator, ShownList
 from headwater.paging import all_pages
-from headwater.sql import embedded as queries
-from headwater.streams.definition import define
-from headwater.verbs import catalog as verbs
 
+if TYPE_CHECKING:
+    from headwater.sql import embedded as queries
+    from headwater.verbs import catalog as verbs
+else:
+    queries, verbs = when_used("headwater.sql.embedded"), when_used("headwater.verbs.catalog")
 Answer = TypeVar("Answer")
 
 
@@ -226,8 +228,7 @@ class Catalog(ObjectLookup):
 
     def deregister_table(self, name: Name) -> str:
         """Remove a table from the catalog, keep its data, and return its location."""
-        answer = self._there.deregister_table(build(api.DeregisterTableRequest, id=self._list(name)))
-        return str(answer.location)
+        return str(self._there.deregister_table(build(api.DeregisterTableRequest, id=self._list(name))).location)
 
     def rename_table(self, name: Name, new: Name) -> None:
         """Rename a table, or move it to another namespace, which is created if it is missing. No data moves."""
@@ -269,9 +270,9 @@ class Catalog(ObjectLookup):
         `keys`: columns that identify a row; none makes an append-only log.
         `sequence`: columns that order the changes of a key.
         """
-        definition = define(schema, keys, sequence, partition_by, properties)
-        id, made = self._with_namespace(name), self._made
-        return transport_of(made).create_stream_table(CatalogTable(made, id), definition)
+        made = streams.define(schema, keys, sequence, partition_by, properties)
+        id, there = self._with_namespace(name), self._made
+        return transport_of(there).create_stream_table(CatalogTable(there, id), made)
 
     def publish(self, names: str | Sequence[Name]) -> list[Any]:
         """Publish stream tables in one commit: their serving copies become equal to their newest state."""
@@ -377,8 +378,7 @@ class Catalog(ObjectLookup):
         """
         older, left = (None if age is None else age.total_seconds() for age in (keep, grace))
         request = verbs.CollectCatalog(keep_seconds=older, grace_seconds=left, dry_run=dry_run)
-        collected: Collected = self._transport.call(request)
-        return collected
+        return cast(Collected, self._transport.call(request))
 
     def query(self, sql: str, dialect: str = "spark") -> pa.Table:
         """Return the rows of one SELECT over tables of the catalog, all read at one commit; or of a DESCRIBE HISTORY.

@@ -16,16 +16,15 @@ from abc import abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, MutableMapping, Sequence
 from itertools import chain
 from pathlib import Path
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import lance_namespace as api
 import pyarrow as pa
 from lance_namespace import LanceNamespace
 
+from headwater import streams
 from headwater.arguments import check_options, checked
 from headwater.decoding.arrow import read_arrow_path
-from headwater.decoding.files import OrcRows, read_csv, read_folder, read_json_lines
-from headwater.decoding.parquet import ParquetRows
 from headwater.errors import (
     InvalidInputError,
     LanceNamespaceError,
@@ -36,27 +35,22 @@ from headwater.errors import (
     TableVersionNotFoundError,
     UnsupportedOperationError,
 )
-from headwater.imports import lance
+from headwater.imports import lance, when_used
 from headwater.metastore.records.objects import ACTIVE
 from headwater.names import ObjectId, format_name
 from headwater.namespace.abilities import abilities_of
 from headwater.namespace.requests import build
 from headwater.paging import all_pages
-from headwater.streams.definition import define, fields_of
-from headwater.streams.sources.source_files import natural_order
 from headwater.tables.write.input_rows import fit, reader_of, with_vectors
-from headwater.verbs.all_verbs import ask
-from headwater.verbs.table_versions import (
-    NO_VERSIONS,
-    ActivateNamedVersion,
-    CreateNamedVersion,
-    DropNamedVersion,
-    ListNamedVersions,
-    NamedVersion,
-    definition_fields,
-    make_version,
-)
 from headwater.wording import closest_path, did_you_mean, many
+
+if TYPE_CHECKING:
+    from headwater.decoding import files, parquet
+    from headwater.verbs import all_verbs, table_versions
+    from headwater.verbs.table_versions import NamedVersion
+else:
+    files, parquet = when_used("headwater.decoding.files"), when_used("headwater.decoding.parquet")
+    all_verbs, table_versions = when_used("headwater.verbs.all_verbs"), when_used("headwater.verbs.table_versions")
 
 
 class Tags(MutableMapping[str, int]):
@@ -122,7 +116,7 @@ class NamedVersions(Mapping[str, Any]):
     def __getitem__(self, version: str) -> Any:
         choose = abilities_of(self._namespace).table_version
         if choose is None:
-            raise UnsupportedOperationError(f"This catalog {NO_VERSIONS}.")
+            raise UnsupportedOperationError(f"This catalog {table_versions.NO_VERSIONS}.")
         known = self.list()
         if version not in (each.id for each in known):
             raise _MissingTableVersionError(
@@ -141,7 +135,7 @@ class NamedVersions(Mapping[str, Any]):
 
     def list(self) -> list[NamedVersion]:
         """Return the versions in the order of their creation, each with its lifecycle."""
-        return list(ask(self._namespace, ListNamedVersions(id=self._id.names)))
+        return list(all_verbs.ask(self._namespace, table_versions.ListNamedVersions(id=self._id.names)))
 
     @property
     def active(self) -> str:
@@ -168,21 +162,23 @@ class NamedVersions(Mapping[str, Any]):
         a transaction there is none: activate the version there, and land by the table's name.
         """
         rows, send = new_rows(data, schema), abilities_of(self._namespace).call
-        define_it = functools.partial(define, rows.schema, keys, sequence, partition_by, properties)
+        define_it = functools.partial(streams.define, rows.schema, keys, sequence, partition_by, properties)
         if send is None:
-            make_version(self._namespace, self._id, version, rows, define_it)
+            table_versions.make_version(self._namespace, self._id, version, rows, define_it)
         else:
-            fields = definition_fields(define_it()) if keys or sequence or partition_by or properties else {}
-            send(CreateNamedVersion(id=self._id.names, version=version, **fields), rows.read_all())
+            fields = (
+                table_versions.definition_fields(define_it()) if keys or sequence or partition_by or properties else {}
+            )
+            send(table_versions.CreateNamedVersion(id=self._id.names, version=version, **fields), rows.read_all())
         return None if abilities_of(self._namespace).in_transaction else self[version]
 
     def activate(self, version: str) -> None:
         """Make a version the active one, in one commit. The one before becomes deprecated, and stays readable."""
-        ask(self._namespace, ActivateNamedVersion(id=self._id.names, version=version))
+        all_verbs.ask(self._namespace, table_versions.ActivateNamedVersion(id=self._id.names, version=version))
 
     def drop(self, version: str) -> None:
         """Drop a version that is not the active one."""
-        ask(self._namespace, DropNamedVersion(id=self._id.names, version=version))
+        all_verbs.ask(self._namespace, table_versions.DropNamedVersion(id=self._id.names, version=version))
 
 
 class Listed(Mapping[str, Any]):
@@ -237,7 +233,7 @@ class Branches(Listed):
 
 def new_rows(data: object, columns: pa.Schema | Mapping[str, object] | str | None) -> pa.RecordBatchReader:
     """Return a reader of the rows of a new table, in the types of its schema if there is one."""
-    schema = None if columns is None else pa.schema(fields_of(columns))
+    schema = None if columns is None else pa.schema(streams.fields_of(columns))
     if data is None and schema is not None:
         return schema.empty_table().to_reader()
     is_path = isinstance(data, str | os.PathLike)
@@ -362,14 +358,14 @@ def rows_at(text: str | os.PathLike[str]) -> pa.RecordBatchReader:
         raise InvalidInputError(
             f"{name!r} is not a local file: give a dataset of pyarrow or pylance, or ingest it into a stream table."
         )
-    found = [name] if os.path.exists(name) else sorted(glob.glob(name, recursive=True), key=natural_order)
+    found = [name] if os.path.exists(name) else sorted(glob.glob(name, recursive=True), key=streams.natural_order)
     if not found:
         raise InvalidInputError(f"There is no file {name!r}.")
     endings = {Path(each).suffix for each in found}
     if len(endings) > 1:
         raise InvalidInputError(f"The files of {name!r} end in {', '.join(sorted(endings))}: take one kind at a time.")
     if endings == {PARQUET} and len(found) > 1:
-        return read_folder(found, None, False, f"{name!r} cannot be read as Parquet")
+        return files.read_folder(found, None, False, f"{name!r} cannot be read as Parquet")
     return _joined([read_file(each) for each in found])
 
 
@@ -388,12 +384,12 @@ def read_file(name: str, types: Mapping[str, Any] | None = None) -> pa.RecordBat
             "headwater.moving.import_parquet, which makes columns of folders such as day=7."
         )
     if ending in (PARQUET, ORC):
-        file = ParquetRows(name) if ending == PARQUET else OrcRows(name)
+        file = parquet.ParquetRows(name) if ending == PARQUET else files.OrcRows(name)
         return pa.RecordBatchReader.from_batches(file.schema, file.batches())
     if ending == CSV:
-        return read_csv(name, dict(types or {})).to_reader()
+        return files.read_csv(name, dict(types or {})).to_reader()
     if ending in JSON_LINES:
-        found = read_json_lines(name, pa.schema(list(types.items())) if types else None)
+        found = files.read_json_lines(name, pa.schema(list(types.items())) if types else None)
         return (found if types else with_vectors(found)).to_reader()
     if ending in ARROW:
         return read_arrow_path(name)

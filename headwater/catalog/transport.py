@@ -11,28 +11,37 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from datetime import datetime
-from typing import Any, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 from lance_namespace import LanceNamespace
 
 from headwater.arguments import checked, suggesting
-from headwater.catalog.streams import CatalogStream, create_stream, is_stream
-from headwater.catalog.table import CatalogTable
 from headwater.catalog.table_parts import near_name
 from headwater.catalog.transactions import CatalogTransaction, Face, HttpTransaction, LocalTransaction, metastore_of
 from headwater.errors import InvalidInputError, UnsupportedOperationError
+from headwater.imports import when_used
 from headwater.metastore import Locator, LogEntry
 from headwater.names import ObjectId, format_name
 from headwater.namespace.metastore import MetastoreNamespace
 from headwater.notebook import ShownList
-from headwater.rest.remote_streams import create_remote
-from headwater.streams.definition import Definition
-from headwater.verbs import catalog as verbs
-from headwater.verbs.all_verbs import answer
-from headwater.verbs.catalog import LogPage, ReadLog
-from headwater.verbs.object_verbs import DescribedObject, FindObject, ListObjects, ObjectPage
-from headwater.verbs.stream_requests import PublishStreamTables
 from headwater.verbs.verb import VerbRequest, VerbSession
+
+if TYPE_CHECKING:
+    from headwater.catalog import streams
+    from headwater.catalog.streams import CatalogStream
+    from headwater.catalog.table import CatalogTable
+    from headwater.rest import remote_streams
+    from headwater.streams.definition import Definition
+    from headwater.verbs import all_verbs, object_verbs, stream_requests
+    from headwater.verbs import catalog as verbs
+    from headwater.verbs.catalog import LogPage
+    from headwater.verbs.object_verbs import DescribedObject, ObjectPage
+else:
+    streams = when_used("headwater.catalog.streams")
+    remote_streams = when_used("headwater.rest.remote_streams")
+    all_verbs, object_verbs = when_used("headwater.verbs.all_verbs"), when_used("headwater.verbs.object_verbs")
+    stream_requests = when_used("headwater.verbs.stream_requests")
+    verbs = when_used("headwater.verbs.catalog")
 
 Moment = int | datetime | str
 FIRST_PAGE, LARGEST_PAGE = 10, 1000
@@ -72,7 +81,7 @@ class LocalTransport:
 
     def call(self, request: VerbRequest) -> Any:
         """Return the answer of the verb's handler."""
-        return answer(self._session, request)
+        return all_verbs.answer(self._session, request)
 
     def at(self, moment: Moment) -> LanceNamespace:
         return metastore_of(self.namespace).at(moment)
@@ -85,12 +94,12 @@ class LocalTransport:
     def stream_table(self, serving: CatalogTable) -> object | None:
         """Return the stream table that a table is the serving copy of; None for any other table."""
         namespace = self.namespace
-        if isinstance(namespace, MetastoreNamespace) and is_stream(namespace, serving.id):
-            return CatalogStream(namespace, serving.id)
+        if isinstance(namespace, MetastoreNamespace) and streams.is_stream(namespace, serving.id):
+            return streams.CatalogStream(namespace, serving.id)
         return None
 
     def create_stream_table(self, serving: CatalogTable, definition: Definition) -> CatalogStream:
-        return create_stream(metastore_of(self.namespace), serving.id, definition)
+        return streams.create_stream(metastore_of(self.namespace), serving.id, definition)
 
     def publish(self, ids: Sequence[ObjectId]) -> list[Any]:
         """Publish stream tables in one commit. The answer has more fields than a server returns."""
@@ -120,10 +129,10 @@ class HttpTransport:
         return server.stream_table(id, lambda: serving) if server.is_stream_table(id) else None
 
     def create_stream_table(self, serving: CatalogTable, definition: Definition) -> Any:
-        return create_remote(self.namespace.stream_table(serving.id, lambda: serving), definition)
+        return remote_streams.create_remote(self.namespace.stream_table(serving.id, lambda: serving), definition)
 
     def publish(self, ids: Sequence[ObjectId]) -> list[Any]:
-        return list(self.call(PublishStreamTables(tables=[list(id.names) for id in ids])))
+        return list(self.call(stream_requests.PublishStreamTables(tables=[list(id.names) for id in ids])))
 
     @property
     def mirrored(self) -> MetastoreNamespace:
@@ -145,9 +154,11 @@ def transport_of(namespace: LanceNamespace) -> Transport:
 def follow_log(transport: Transport, after: int | None, below: tuple[str, ...]) -> Iterator[LogPage]:
     """Yield pages of the transactions after a commit (by default the newest) as they are committed, without end."""
     if after is None:
-        after = transport.call(ReadLog(limit=0)).slot
+        after = transport.call(verbs.ReadLog(limit=0)).slot
     while True:
-        page: LogPage = transport.call(ReadLog(after=after, wait_seconds=WAIT_SECONDS, limit=LARGEST_PAGE, below=below))
+        page: LogPage = transport.call(
+            verbs.ReadLog(after=after, wait_seconds=WAIT_SECONDS, limit=LARGEST_PAGE, below=below)
+        )
         if page.until > after:
             yield page
         if not page.entries and page.until <= after and isinstance(transport, LocalTransport):
@@ -159,7 +170,7 @@ def read_log(transport: Transport, after: int | None, wait: float) -> Iterator[L
     """Yield the transactions after a commit, a page at a time. The first page is small: many readers want few."""
     limit = FIRST_PAGE
     while True:
-        page: LogPage = transport.call(ReadLog(after=after, wait_seconds=wait, limit=limit))
+        page: LogPage = transport.call(verbs.ReadLog(after=after, wait_seconds=wait, limit=limit))
         yield from page.entries
         if not page.entries or page.entries[-1].slot >= page.slot:
             return
@@ -187,7 +198,7 @@ class ObjectLookup(ABC):
         Below a table a locator goes on with its version; a stream's id and format; a partition's id and values; a
         position. Raises TableNotFound (4).
         """
-        found: DescribedObject = self._transport.call(FindObject(locator=str(locator)))
+        found: DescribedObject = self._transport.call(object_verbs.FindObject(locator=str(locator)))
         return found
 
     def by_id(self, id: str) -> DescribedObject:
@@ -195,7 +206,7 @@ class ObjectLookup(ABC):
 
         Raises TableNotFound (4).
         """
-        found: DescribedObject = self._transport.call(FindObject(key=id))
+        found: DescribedObject = self._transport.call(object_verbs.FindObject(key=id))
         return found
 
     def describe(self, name: Name) -> DescribedObject:
@@ -204,9 +215,10 @@ class ObjectLookup(ABC):
 
     def objects(self, name: Name = "") -> list[DescribedObject]:
         """Return the namespaces and tables of a namespace, or the versions, streams and partitions of a table."""
-        names, found, token = self._id(name).names, list[DescribedObject](), None
+        found: list[DescribedObject] = []
+        names, token = self._id(name).names, None
         while True:
-            page: ObjectPage = self._transport.call(ListObjects(id=names, page_token=token))
+            page: ObjectPage = self._transport.call(object_verbs.ListObjects(id=names, page_token=token))
             found, token = [*found, *page.objects], page.page_token
             if token is None:
                 return ShownList(found, f"Objects of {format_name(names) or 'the root'}")

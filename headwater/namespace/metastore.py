@@ -7,11 +7,12 @@ from contextlib import suppress
 from dataclasses import replace
 from datetime import timedelta
 from functools import partial
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 from weakref import ref
 
 import lance_namespace as api
 
+from headwater import streams
 from headwater.clock import Clock, SystemClock
 from headwater.errors import InvalidInputError, LanceNamespaceError, UnsupportedOperationError
 from headwater.metastore import Metastore, Object, Transaction
@@ -50,16 +51,13 @@ from headwater.namespace.versions.ranges import KeepPolicy
 from headwater.registries.metastore import MetastoreRegistry
 from headwater.registries.metastore.mapping import RecordedRefs, has_stream, ref_record_of
 from headwater.store import open_store
-from headwater.streams.definition import Definition
 from headwater.streams.layout import DELTA
-from headwater.streams.log.undo import undo_transaction
-from headwater.streams.reading.position_views import Published
-from headwater.streams.serving.publication import publish_tables
-from headwater.streams.serving.serving_copy import CatalogLocation, Lake, catalog_location, lake
-from headwater.streams.table import StreamTable, create_stream_table
 from headwater.table_refs import BRANCH, TAG, Ref, branch_of
 from headwater.tables.columns.fields import parse_path
 from headwater.work import HERE, Runner
+
+if TYPE_CHECKING:
+    from headwater.streams import CatalogLocation, Definition, Lake, Published, StreamTable
 
 Answer = TypeVar("Answer")
 
@@ -334,19 +332,19 @@ class MetastoreNamespace(RegisteredNamespace):
     def stream(self, id: ObjectId) -> StreamTable:
         """Return the handle of a stream table by its name, whether the table exists or not."""
         root, storage = self.properties.root, dict(self.properties.storage)
-        return StreamTable(self.metastore, id.names, root, storage, self.session)
+        return streams.StreamTable(self.metastore, id.names, root, storage, self.session)
 
     def create_stream(self, id: ObjectId, definition: Definition) -> StreamTable:
         """Create a stream table: errors 1, 5, 13."""
-        self.change(lambda tx: create_stream_table(tx, id.names, definition), f"create stream table {id}")
+        self.change(lambda tx: streams.create_stream_table(tx, id.names, definition), f"create stream table {id}")
         return self.stream(id)
 
     def _lake(self) -> Lake:
-        return lake(self.metastore, self.properties.root, dict(self.properties.storage))
+        return streams.lake(self.metastore, self.properties.root, dict(self.properties.storage))
 
     def location(self) -> CatalogLocation:
         """Return the address of the catalog's storage, as executors open it."""
-        return catalog_location(self._lake())
+        return streams.catalog_location(self._lake())
 
     def publish(
         self, ids: Sequence[ObjectId], lineage: Mapping[str, Mapping[str, object]] | None = None, runner: Runner = HERE
@@ -355,7 +353,7 @@ class MetastoreNamespace(RegisteredNamespace):
 
         `lineage`, by name, is kept with the versions. `runner` folds and writes their rows, but not in a transaction.
         """
-        return publish_tables(self._lake(), [id.names for id in ids], lineage, runner, self.session)
+        return streams.publish_tables(self._lake(), [id.names for id in ids], lineage, runner, self.session)
 
     @property
     def transactions(self) -> OpenTransactions:
@@ -375,7 +373,7 @@ class MetastoreNamespace(RegisteredNamespace):
             self.session.check_unwritten(id)
             restore_version(self._inside(tx), id, version)
 
-        done = self.session.within(lambda tx: undo_transaction(self.metastore, txn, dry_run, restore, tx))
+        done = self.session.within(lambda tx: streams.undo_transaction(self.metastore, txn, dry_run, restore, tx))
         if not dry_run:
             self.session.after_commit(lambda: self._settle_undone(done))
         return done

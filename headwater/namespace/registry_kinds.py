@@ -10,20 +10,26 @@ import getpass
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from headwater.clock import Clock
 from headwater.errors import InvalidInputError, UnsupportedOperationError
+from headwater.imports import when_used
 from headwater.names import DELIMITER, check_delimiter
 from headwater.namespace.operations import Operations
 from headwater.namespace.versions.operations import TableVersions
 from headwater.references import followed
-from headwater.registries.compat import CompatRegistry
 from headwater.registries.layout import check_directory
-from headwater.registries.listing import ListingRegistry
-from headwater.registries.manifest import ManifestRegistry
 from headwater.registry import Registry
 from headwater.store import Store, is_local, local_path, open_store
 from headwater.wording import did_you_mean
+
+if TYPE_CHECKING:
+    from headwater.registries import compat, listing, manifest
+    from headwater.registries.manifest import ManifestRegistry
+else:
+    compat, listing = when_used("headwater.registries.compat"), when_used("headwater.registries.listing")
+    manifest = when_used("headwater.registries.manifest")
 
 KNOWN = (
     "root",
@@ -192,11 +198,11 @@ def open_registry(
     """
     looked = passes != 0
     if not properties.manifest_enabled:
-        return ListingRegistry(store, clock, properties.early_layout, looked), None
+        return listing.ListingRegistry(store, clock, properties.early_layout, looked), None
     if properties.root.startswith("memory://"):
         raise UnsupportedOperationError("Lance tables cannot be kept in memory:// by another library: use a directory.")
     managed = properties.table_version_management
-    manifest = ManifestRegistry(store, properties.root, dict(properties.storage), clock, managed, passes)
+    made = manifest.ManifestRegistry(store, properties.root, dict(properties.storage), clock, managed, passes)
     if not properties.dir_listing_enabled:
-        return manifest, manifest
-    return CompatRegistry(manifest, ListingRegistry(store, clock, looked=looked)), manifest
+        return made, made
+    return compat.CompatRegistry(made, listing.ListingRegistry(store, clock, looked=looked)), made

@@ -13,9 +13,8 @@ from dataclasses import dataclass
 from functools import lru_cache
 from urllib.parse import quote, unquote
 
-from pyarrow.fs import FileType, LocalFileSystem
-
 from headwater.errors import InvalidInputError, InvalidTableStateError
+from headwater.imports import when_used
 from headwater.lance_manifest import metadata_of
 from headwater.model import Table
 from headwater.names import ObjectId
@@ -24,7 +23,7 @@ from headwater.store import Store, file_uri_path, is_file_uri, storage_error
 from headwater.tables.layout import TABLE_FOLDERS, VERSIONS, discard_files, newest_manifest
 
 MARKERS = frozenset({RESERVED_MARKER, DEREGISTERED_MARKER})
-LOCAL_FILES = LocalFileSystem()
+file_systems = when_used("pyarrow.fs")
 OWN_LINKS = 2
 """The links of a folder that holds no other: its name and its own dot."""
 SEARCHABLE = stat.S_IXUSR | stat.S_IXGRP | stat.S_IXOTH
@@ -97,10 +96,13 @@ def unmarked(store: Store, folders: Sequence[str]) -> list[str]:
     if root is None:
         return []
     try:
-        markers = LOCAL_FILES.get_file_info([f"{root}/{folder}/{DEREGISTERED_MARKER}" for folder in folders])
+        names = [f"{root}/{folder}/{DEREGISTERED_MARKER}" for folder in folders]
+        markers = file_systems.LocalFileSystem().get_file_info(names)
     except (OSError, ValueError):
         return []
-    return [folder for folder, marker in zip(folders, markers, strict=True) if marker.type is FileType.NotFound]
+    return [
+        folder for folder, marker in zip(folders, markers, strict=True) if marker.type is file_systems.FileType.NotFound
+    ]
 
 
 def is_certain(store: Store, folder: str) -> bool:

@@ -112,10 +112,12 @@ def test_the_first_look_up_of_a_catalog_imports_neither_pylance_nor_pandas(tmp_p
         f"catalog = headwater.Catalog({str(tmp_path / 'lake')!r})\n"
         "catalog.create_namespace('prod')\n"
         "print('prod.t' in catalog, catalog.namespaces())\n"
-        "print([name for name in ('lance', 'pandas', 'pyarrow.compute', 'pyarrow.dataset', 'urllib3') "
-        "if name in sys.modules])\n"
+        "print([name for name in ('lance', 'pandas', 'pyarrow.compute', 'pyarrow.dataset', 'pyarrow.fs', "
+        "'pyarrow.parquet', 'urllib3') if name in sys.modules])\n"
+        "print([name for name in sys.modules if name.startswith(('headwater.sql', 'headwater.rest'))])\n"
+        "print([name for name in sys.modules if name.startswith('headwater.streams.')])\n"
     )
-    assert shown.splitlines() == ["False ['prod']", "[]"]
+    assert shown.splitlines() == ["False ['prod']", "[]", "[]", "['headwater.streams.layout']"]
 
 
 def test_no_garbage_is_collected_while_the_library_is_imported_and_collections_go_on_after_that() -> None:
@@ -138,3 +140,17 @@ def test_no_garbage_is_collected_while_the_library_is_imported_and_collections_g
         )
         == "False True"
     )
+
+
+def test_the_names_of_a_package_are_imported_when_they_are_first_used() -> None:
+    shown = run(
+        "import sys\n"
+        "from headwater import catalog, streams\n"
+        "loaded = lambda: [name in sys.modules for name in ('headwater.streams.table', 'headwater.catalog.streams')]\n"
+        "print(loaded(), 'StreamTable' in vars(streams))\n"
+        "from headwater.streams import *\n"
+        "from headwater.catalog import CatalogStream, DescribedObject\n"
+        "print(loaded(), vars(streams)['StreamTable'] is StreamTable, issubclass(CatalogStream, StreamTable))\n"
+        "print(hasattr(streams, 'NoSuchName'), all(hasattr(streams, name) for name in streams.__all__))\n"
+    )
+    assert shown.splitlines() == ["[False, False] False", "[True, True] True True", "False True"]

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
+from headwater import streams
 from headwater.errors import ConcurrentModificationError
 from headwater.metastore import Delta, Transaction
 from headwater.metastore.commit.table_parts import DELTA_FORMAT
@@ -39,7 +40,6 @@ from headwater.registries.metastore.mapping import (
     texts,
     version_of,
 )
-from headwater.streams.stream_lookup import drop_stream, followers, rename_stream
 
 
 class TransactionChanges:
@@ -92,7 +92,7 @@ class TransactionChanges:
                 self._require(find(self.tx, new.id) is None, new.id, "it exists now")
                 self._created.clear()
                 if isinstance(old, Table) and self._has_stream(old.id, DELTA_FORMAT):
-                    rename_stream(self.tx, old.id.names, new.id.names)
+                    streams.rename_stream(self.tx, old.id.names, new.id.names)
                 else:
                     self.tx.rename(old.id, new.id)
             case RequireLocation(location, table):
@@ -144,8 +144,8 @@ class TransactionChanges:
         for version in self.tx.versions(item.id) if isinstance(item, Table) else ():
             self._keep_data(item.id, version.id, keep_data)
         if isinstance(item, Table) and self._has_stream(item.id, DELTA_FORMAT):
-            self._followed.update(ObjectId(path) for path in followers(self.tx, item.id.names))
-            drop_stream(self.tx, item.id.names)
+            self._followed.update(ObjectId(path) for path in streams.followers(self.tx, item.id.names))
+            streams.drop_stream(self.tx, item.id.names)
         else:
             self.tx.drop(item.id)
 

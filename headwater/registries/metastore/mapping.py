@@ -13,6 +13,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Any, NamedTuple
 
+from headwater import streams
 from headwater.errors import NamespaceNotFoundError, TableNotFoundError, TableVersionNotFoundError
 from headwater.metastore import DataFile, Delta, Object, Reading
 from headwater.metastore.commit.table_parts import DELTA_FORMAT, ObjectRecord
@@ -21,7 +22,6 @@ from headwater.metastore.records.serving_copy import LANCE_FORMAT, location_of
 from headwater.model import CatalogObject, Namespace, RegistryFacts, Table, Version
 from headwater.names import ObjectId
 from headwater.store import Store
-from headwater.streams.definition import from_properties
 from headwater.streams.layout import HISTORY
 from headwater.table_refs import applied_key, applied_marks, read_refs
 from headwater.tables.layout import VERSIONS, manifest_name
@@ -139,13 +139,13 @@ def is_fed(reader: Reading, table: ObjectId) -> bool:
     if has_stream(reader, table, DELTA_FORMAT):
         return True
     is_history = bool(table.names) and table.names[-1].endswith(HISTORY) and has_stream(reader, table, LANCE_FORMAT)
-    return is_history and from_properties(reader.get_table_version(table).properties) is not None
+    return is_history and streams.from_properties(reader.get_table_version(table).properties) is not None
 
 
 def kept_columns(reader: Reading, table: ObjectId) -> set[str]:
     """Return the columns that a stream table's log fills: as its definition has them, and as the last publish had."""
-    definition = from_properties(reader.get_table_version(table).properties)
-    names = set(definition.shown) if definition is not None else set()
+    defined = streams.from_properties(reader.get_table_version(table).properties)
+    names = set(defined.shown) if defined is not None else set()
     number = newest_version(reader, table)
     while number > 0:
         try:
