@@ -118,7 +118,7 @@ def test_poisoned_messages_go_to_the_quarantine_with_their_place(shop: Shop) -> 
     shop.send({"id": 3, "a.b": 1}, {"id": 3, "ID": 1}, {"id": 3, "new": [1, "x"]}, {"id": 4})
     shop.run()
     assert shop.rows("id") == [(1,), (2,), (4,)]
-    assert shop.rows("reason", table="raw.orders__quarantine").count(("bad_column",)) == 3
+    assert shop.rows("reason", table="raw.orders__quarantine").count(("unknown_column",)) == 3
 
 
 def change(op: str, lsn: int, **row: Any) -> dict[str, Any]:

@@ -162,7 +162,7 @@ def test_a_value_of_a_new_column_that_no_type_has_makes_a_bad_row() -> None:
         deep = [deep]
     for value in (2**70, deep):
         (bad,) = batch([{"id": 1, "at": AT, "new": value}, {"id": 2, "at": AT}], "evolve").bad
-        assert (bad.index, bad.reason, bad.column) == (0, "bad_column", "new")
+        assert (bad.index, bad.reason, bad.column) == (0, "unknown_column", "new")
 
 
 def test_every_row_has_a_text_for_the_quarantine() -> None:
@@ -229,16 +229,16 @@ def test_what_is_no_rows_is_refused(data: Any) -> None:
 def test_a_row_with_a_column_that_the_table_cannot_have_is_a_bad_row_and_holds_up_no_other() -> None:
     rows = [{"id": 1}, {"id": 2, "a.b": 1}, {"id": 3, "ID": 3}, {"id": 4, "n": 1}, {"id": 5, "n": "x"}]
     rows += [{"id": 6, "N": 1}, {"id": 7, "deep": [1, "x"]}, {"id": 8, "": 0}]
-    batch = shape(define({"id": "int64"}, "id"), given(rows), "evolve")
+    batch = shape(define({"id": "int64"}, "id"), input_rows(rows), "evolve")
     assert [(bad.index, bad.reason, bad.column) for bad in batch.bad] == [
-        (1, "bad_column", "a.b"),
-        (2, "bad_column", "ID"),
+        (1, "unknown_column", "a.b"),
+        (2, "unknown_column", "ID"),
         (4, "bad_value", "n"),
-        (5, "bad_column", "N"),
-        (6, "bad_column", "deep"),
-        (7, "bad_column", ""),
+        (5, "unknown_column", "N"),
+        (6, "unknown_column", "deep"),
+        (7, "unknown_column", ""),
     ]
     assert batch.added == ("n",)
     assert batch.events.rows.to_pylist() == [{"id": 1, "n": None}, {"id": 4, "n": 1}]
     with pytest.raises(InvalidInputError, match=r"'a\.b' cannot be the name of a column"):
-        shape(define({"id": "int64"}, "id"), given(pa.table({"id": [1], "a.b": [1]})), "evolve")
+        shape(define({"id": "int64"}, "id"), input_rows(pa.table({"id": [1], "a.b": [1]})), "evolve")

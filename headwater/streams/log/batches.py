@@ -73,7 +73,7 @@ def shape(definition: Definition, data: InputRows, contract: str = REFUSE) -> Ev
     present: dict[str, Mask] = {}
     faults = _Faults(data.length)
     for name in unfit:
-        faults.add(_given_in(data, name), "bad_column", name)
+        faults.add(_given_in(data, name), "unknown_column", name)
     for name in definition.sequence:  # of whatever type the column is: a library may have no other form of nothing
         faults.add(nans_of(data.columns.get(name, [None] * data.length)), "null_sequence", name)
     for column in after.columns:
