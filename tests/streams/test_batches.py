@@ -229,7 +229,7 @@ def test_what_is_no_rows_is_refused(data: Any) -> None:
 def test_a_row_with_a_column_that_the_table_cannot_have_is_a_bad_row_and_holds_up_no_other() -> None:
     rows = [{"id": 1}, {"id": 2, "a.b": 1}, {"id": 3, "ID": 3}, {"id": 4, "n": 1}, {"id": 5, "n": "x"}]
     rows += [{"id": 6, "N": 1}, {"id": 7, "deep": [1, "x"]}, {"id": 8, "": 0}]
-    batch = shape(define({"id": "int64"}, "id"), input_rows(rows), "evolve")
+    batch = shape(define({"id": "int64"}, "id"), as_input_rows(rows), "evolve")
     assert [(bad.index, bad.reason, bad.column) for bad in batch.bad] == [
         (1, "unknown_column", "a.b"),
         (2, "unknown_column", "ID"),
@@ -241,4 +241,4 @@ def test_a_row_with_a_column_that_the_table_cannot_have_is_a_bad_row_and_holds_u
     assert batch.added == ("n",)
     assert batch.events.rows.to_pylist() == [{"id": 1, "n": None}, {"id": 4, "n": 1}]
     with pytest.raises(InvalidInputError, match=r"'a\.b' cannot be the name of a column"):
-        shape(define({"id": "int64"}, "id"), input_rows(pa.table({"id": [1], "a.b": [1]})), "evolve")
+        shape(define({"id": "int64"}, "id"), as_input_rows(pa.table({"id": [1], "a.b": [1]})), "evolve")
