@@ -53,7 +53,7 @@ class ComposedNamespace(LanceNamespace):
         return Creation(self.operations, self.storage_options, self.versions, self, self.check_rows)
 
     def handle(self, table: Table) -> TableHandle:
-        client = self if table.known.managed else None
+        client = self.caller if table.known.managed else None
         return TableHandle(
             table.id,
             self.operations.uri_of(table),
@@ -64,6 +64,11 @@ class ComposedNamespace(LanceNamespace):
             refs=self.refs_of(table),
             kept=self.kept,
         )
+
+    @property
+    def caller(self) -> ComposedNamespace:
+        """The catalog that open datasets call. It must not keep them open: a cycle through Lance is never freed."""
+        return self
 
     def refs_of(self, table: Table) -> Callable[[], KnownRefs | None] | None:
         """Asks for a table's tags and branches, where the catalog knows more of them than the table's folder."""

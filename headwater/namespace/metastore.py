@@ -113,6 +113,7 @@ class MetastoreNamespace(RegisteredNamespace):
             None if like is None else like.versions,
         )
         self.kept = None if session is None or session.moment is None else {}
+        self._caller: MetastoreNamespace | None = None
         self.mirror: Mirror = (
             Mirror(metastore, self.versions, properties.root, dict(properties.storage), clock)
             if other is None
@@ -125,6 +126,15 @@ class MetastoreNamespace(RegisteredNamespace):
         over = metastore or self.metastore
         other._stand(self._given, self.properties, over, self.clock, session.over(over), self, alike)
         return other
+
+    @property
+    def caller(self) -> MetastoreNamespace:
+        if self.kept is None:
+            return self
+        if self._caller is None:
+            self._caller = self._over(self.session, alike=True)
+            self._caller.kept = None
+        return self._caller
 
     def namespace_id(self) -> str:
         return f"headwater.MetastoreNamespace {{ root: {self.properties.root!r} }}"

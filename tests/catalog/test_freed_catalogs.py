@@ -66,3 +66,24 @@ def test_a_catalog_that_was_dropped_is_freed_without_the_collector(root: str, us
     files = len(os.listdir("/proc/self/fd")) if os.path.isdir("/proc/self/fd") else 0
     assert [once()() for _ in range(3)] == [None] * 3
     assert not files or len(os.listdir("/proc/self/fd")) <= files + 1
+
+
+@pytest.mark.parametrize("rows", ["plain", "served", "fresh"])
+def test_a_moment_of_the_past_is_freed_with_the_tables_that_it_kept_open(root: str, rows: str) -> None:
+    """A dataset holds the catalog that it calls in Lance's own memory, where Python finds no cycle."""
+
+    def once() -> ref[object]:
+        catalog = Catalog(root)
+        past = catalog.at(catalog.slot)
+        for _ in range(2):
+            if rows == "plain":
+                past["prod.plain"].to_arrow()
+            else:
+                table = past["prod.orders"]
+                (table if rows == "fresh" else table.serving).to_arrow()
+        return ref(past.namespace)
+
+    once()
+    gc.collect()
+    gc.disable()
+    assert [once()() for _ in range(3)] == [None] * 3
