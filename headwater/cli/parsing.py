@@ -167,13 +167,9 @@ def _options(command: Command, rest: list[str]) -> tuple[argparse.Namespace, lis
     before = list(_options_of(rest))
     args, words = parser.parse_known_args(before)
     for word in words:
-        if word.startswith("-") and len(word) > 1 and not _is_negative(word):
+        if word.startswith("-") and len(word) > 1 and not word[1:2].isdigit():
             parser.unknown(word)
     return args, words + rest[len(before) + 1 :]
-
-
-def _is_negative(word: str) -> bool:
-    return word[1:2].isdigit()
 
 
 def _catalog(

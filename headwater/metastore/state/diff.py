@@ -12,14 +12,7 @@ from headwater.metastore.records.deltas import find_stored, last_position, read_
 from headwater.metastore.records.disk_records import own_values
 from headwater.metastore.records.objects import Changed, Diff, Moved, Object, StreamDiff
 from headwater.metastore.state.history import log_entries
-from headwater.metastore.state.slot_views import (
-    IndexView,
-    Item,
-    Place,
-    object_of,
-    place_at,
-    root_properties,
-)
+from headwater.metastore.state.slot_views import IndexView, Item, Place, object_of, place_at, root_properties
 from headwater.metastore.state.snapshot import Snapshot
 
 

@@ -5,11 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Iterable, Sequence
 
-from headwater.errors import (
-    TableNotFoundError,
-    TableVersionNotFoundError,
-    TransactionNotFoundError,
-)
+from headwater.errors import TableNotFoundError, TableVersionNotFoundError, TransactionNotFoundError
 from headwater.metastore.commit.log import Log
 from headwater.metastore.commit.table_parts import (
     DELTA_FORMAT,

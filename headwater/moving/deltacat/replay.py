@@ -150,7 +150,7 @@ class _Replay:
         for step in steps:
             if self._message(step) in done:
                 self._replay(_Nothing(), step)
-            elif self._tells(step):
+            elif step.namespaces or step.tables:
                 before = _Known(self.spaces, self.tables, self.older)
                 self.catalog.run(partial(self._once, step, before), self._full_message(step))
                 made += 1
@@ -174,9 +174,6 @@ class _Replay:
 
     def _full_message(self, step: DeltacatStep) -> str:
         return f"{self._message(step)} at {step.txn.time.isoformat()}{f': {step.message}' if step.message else ''}"
-
-    def _tells(self, step: DeltacatStep) -> bool:
-        return bool(step.namespaces or step.tables)
 
     def _check_names(self, steps: Sequence[DeltacatStep], fresh: bool) -> None:
         """Raise for a name that cannot be given, and at the first run for one that a table has."""
