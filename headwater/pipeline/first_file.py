@@ -17,7 +17,7 @@ import pyarrow as pa
 from headwater.errors import InvalidInputError, LanceNamespaceError
 from headwater.pipeline.facts import ENVELOPE, first_rows, infer_columns
 from headwater.pipeline.live.source_specs import ALIASES, CONNECTORS, POSTGRES
-from headwater.schema_text import parse_type
+from headwater.schema_text import parse_schema
 from headwater.sql.sql_types import kind_of
 from headwater.streams.rows.input_rows import as_input_rows
 from headwater.streams.sources import postgres
@@ -35,7 +35,7 @@ engine = "embedded"                # in this process; leave this line out to run
 SOURCE = """
 [[source]]
 name = "{name}"
-path = "{path}"
+path = {path}
 {format}into = "raw.{name}"
 
 [table."raw.{name}"]
@@ -93,23 +93,29 @@ def _source(root: Path, folder: Path, ending: str, beside: Path) -> str:
     key = _key(rows)
     return SOURCE.format(
         name=_named(folder.resolve().name),
-        path=os.path.relpath(pattern, beside),
+        path=_text(os.path.relpath(pattern, beside)),
         format='format = "debezium"\n' if is_debezium else "",
         schema=_schema(schema),
-        keys=f'keys = ["{key}"]' if key else KEYS,
+        keys=f"keys = [{_text(key)}]" if key else KEYS,
         sequence=f'sequence_by = ["{orders}"]' if orders else SEQUENCE,
     )
 
 
 def _schema(columns: pa.Schema) -> str:
     """Return the line of the schema; without one it is as the first file has it."""
-    try:
-        for field in columns:
-            parse_type(str(kind_of(field.type)))
-    except InvalidInputError:
-        return "# schema = ...                     # as the first file has it"
     shown = ", ".join(f"{_quoted(field.name)} {kind_of(field.type)}" for field in columns)
-    return f'schema = "{shown}"         # as the first file has it'
+    try:
+        is_exact = parse_schema(shown).names == columns.names
+    except InvalidInputError:
+        is_exact = False
+    if not is_exact:
+        return "# schema = ...                     # as the first file has it"
+    return f"schema = {_text(shown)}         # as the first file has it"
+
+
+def _text(value: str) -> str:
+    """Return a text of TOML: names of folders and columns may be anybody's, and stay within it."""
+    return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
 
 
 def _key(rows: object) -> str | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import tomllib
 from pathlib import Path
 from typing import Any
 
@@ -207,9 +208,21 @@ def test_a_first_file_of_a_database_names_it_and_holds_no_secret(
     )  # fmt: skip
     assert main(["run", "pipeline.toml", "--check"]) == 0
     for wrong, why in (
-        ("redis://u@h/d", "no database that a pipeline reads"),
+        ("redis://u@h/d", "not a database that a pipeline reads"),
         ("postgres://h/d", "postgres://USER@HOST:PORT/DATABASE"),
         ("postgres://u@h:x/d", "no port"),
     ):
         with pytest.raises(InvalidInputError, match=why):
             first_file(wrong, tmp_path)
+
+
+@pytest.mark.parametrize("name", ['q"uote', "back\\slash", "two\nlines", "a b", "x\x7fy"])
+def test_names_of_folders_and_columns_stay_texts_of_a_first_file(tmp_path: Path, name: str) -> None:
+    (tmp_path / name).mkdir()
+    column = 'id"]\non_failure = "x'
+    (tmp_path / name / "a.json").write_text(json.dumps({column: 1, name: 2, "select": 3}) + "\n")
+    text = first_file(tmp_path / name, tmp_path)
+    made = tomllib.loads(text)
+    assert made["source"][0]["path"] == f"{name}/*.json"
+    assert "on_failure" not in made["pipeline"]
+    assert all("on_failure" not in table for table in made["table"]["raw." + made["source"][0]["name"]])
