@@ -122,7 +122,7 @@ def _checking(function: Callable[..., object]) -> Callable[..., object]:
 
 def _parameters(function: Callable[..., object]) -> list[str]:
     """Return the names of the parameters after the first, as `inspect.signature` has them, in a tenth of its time."""
-    code = inspect.unwrap(function).__code__  # type: ignore[attr-defined]
+    code = inspect.unwrap(function).__code__
     names, by_place, by_name = code.co_varnames, code.co_argcount, code.co_kwonlyargcount
     more = names[by_place + by_name :]
     rest, options = code.co_flags & inspect.CO_VARARGS, code.co_flags & inspect.CO_VARKEYWORDS
