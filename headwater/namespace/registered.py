@@ -243,8 +243,12 @@ class RegisteredNamespace(VersionMethods, DataMethods):
         wanted = request.version is not None or request.tag is not None or request.branch is not None
         if wanted or (request.load_detailed_metadata and not answer.is_only_declared):
             self._describe_data(answer, table, request)
-        elif request.load_detailed_metadata is None and not LANCE_TYPES.items() <= (request.context or {}).items():
-            answer.var_schema = self.versions.schema(table)
+        elif request.load_detailed_metadata is None and not (
+            request.context and LANCE_TYPES.items() <= request.context.items()
+        ):
+            schema = self.versions.schema(table)
+            if schema is not None:  # an assignment is validated
+                answer.var_schema = schema
         return answer
 
     def lacks_schema(self, id: ObjectId) -> bool:

@@ -12,11 +12,17 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import lance_namespace as api
 import pyarrow as pa
 from lance_namespace import LanceNamespace
+from lance_namespace_urllib3_client.models.fragment_stats import FragmentStats
+from lance_namespace_urllib3_client.models.fragment_summary import FragmentSummary
+from lance_namespace_urllib3_client.models.json_arrow_data_type import JsonArrowDataType
+from lance_namespace_urllib3_client.models.json_arrow_field import JsonArrowField
+from lance_namespace_urllib3_client.models.json_arrow_schema import JsonArrowSchema
+from lance_namespace_urllib3_client.models.table_basic_stats import TableBasicStats
 
 from headwater.decoding.bounds import MAX_DEPTH
 from headwater.errors import (
@@ -26,25 +32,13 @@ from headwater.errors import (
     TransactionNotFoundError,
     UnsupportedOperationError,
 )
-from headwater.imports import lance, when_used
+from headwater.imports import lance
 from headwater.names import ObjectId, format_name
 from headwater.namespace.data.refs import tag_version
 from headwater.tables.commit.history import MAX_VERSIONS_SEARCHED, find
 from headwater.tables.handle import TableHandle, unread_rows
 from headwater.tables.translate import translating
 from headwater.types import spark_schema
-
-if TYPE_CHECKING:
-    from lance_namespace_urllib3_client import models
-    from lance_namespace_urllib3_client.models import (
-        FragmentSummary,
-        JsonArrowDataType,
-        JsonArrowField,
-        JsonArrowSchema,
-        TableBasicStats,
-    )
-else:
-    models = when_used("lance_namespace_urllib3_client.models")
 
 PLAIN: dict[str, pa.DataType] = {
     "null": pa.null(), "bool": pa.bool_(), "int8": pa.int8(), "int16": pa.int16(), "int32": pa.int32(),
@@ -67,13 +61,13 @@ MAX_LENGTH = 2**31 - 1
 
 def schema_to_json(schema: pa.Schema) -> JsonArrowSchema:
     """Return a table's schema as JsonArrowSchema."""
-    return models.JsonArrowSchema(fields=[_field(field) for field in schema], metadata=text_metadata(schema.metadata))
+    return JsonArrowSchema(fields=[_field(field) for field in schema], metadata=text_metadata(schema.metadata))
 
 
 def lance_schema_to_json(schema: pa.Schema) -> JsonArrowSchema:
     """Return the schema in Lance's own spelling (`timestamp:us:UTC`), which loses nothing but has no maps: error 20."""
     try:
-        return models.JsonArrowSchema.model_validate(lance.schema.schema_to_json(schema))
+        return JsonArrowSchema.model_validate(lance.schema.schema_to_json(schema))
     except ValueError as error:
         raise TableSchemaValidationError(f"Lance's JSON cannot say the schema: {str(error)[:200]}") from None
 
@@ -96,7 +90,7 @@ def _field(field: pa.Field[pa.DataType]) -> JsonArrowField:
         metadata = {"ARROW:extension:name": kind.extension_name, **metadata}
         metadata.setdefault("ARROW:extension:metadata", _extension_metadata(kind))
         kind = kind.storage_type
-    return models.JsonArrowField(name=field.name, nullable=field.nullable, type=_type(kind), metadata=metadata or None)
+    return JsonArrowField(name=field.name, nullable=field.nullable, type=_type(kind), metadata=metadata or None)
 
 
 def _extension_metadata(kind: object) -> str:
@@ -111,31 +105,27 @@ def _extension_metadata(kind: object) -> str:
 
 def _type(kind: pa.DataType) -> JsonArrowDataType:
     if kind in NAMES:
-        return models.JsonArrowDataType(type=NAMES[kind])
+        return JsonArrowDataType(type=NAMES[kind])
     if pa.types.is_dictionary(kind):
         return _type(kind.value_type)
     if pa.types.is_decimal(kind):
-        return models.JsonArrowDataType(type=f"decimal{kind.bit_width}", length=kind.precision * 1000 + kind.scale)
+        return JsonArrowDataType(type=f"decimal{kind.bit_width}", length=kind.precision * 1000 + kind.scale)
     if pa.types.is_fixed_size_binary(kind):
-        return models.JsonArrowDataType(type="fixed_size_binary", length=kind.byte_width)
+        return JsonArrowDataType(type="fixed_size_binary", length=kind.byte_width)
     if pa.types.is_fixed_size_list(kind):
-        return models.JsonArrowDataType(
-            type="fixed_size_list", length=kind.list_size, fields=[_field(kind.value_field)]
-        )
+        return JsonArrowDataType(type="fixed_size_list", length=kind.list_size, fields=[_field(kind.value_field)])
     fields = [_field(kind.field(position)) for position in range(kind.num_fields)]
     if pa.types.is_map(kind):
-        return models.JsonArrowDataType(type="map", fields=[_entries(fields)])
+        return JsonArrowDataType(type="map", fields=[_entries(fields)])
     if fields or pa.types.is_struct(kind):
-        return models.JsonArrowDataType(type=str(kind).split("<", 1)[0], fields=fields)
-    return models.JsonArrowDataType(type=str(kind).split("[", 1)[0])
+        return JsonArrowDataType(type=str(kind).split("<", 1)[0], fields=fields)
+    return JsonArrowDataType(type=str(kind).split("[", 1)[0])
 
 
 def _entries(fields: list[JsonArrowField]) -> JsonArrowField:
     if len(fields) == 1:
         return fields[0]
-    return models.JsonArrowField(
-        name="entries", nullable=False, type=models.JsonArrowDataType(type="struct", fields=fields)
-    )
+    return JsonArrowField(name="entries", nullable=False, type=JsonArrowDataType(type="struct", fields=fields))
 
 
 def type_from_json(data: object, depth: int = 0) -> pa.DataType:
@@ -248,9 +238,7 @@ def describe_data(
 def basic_stats(dataset: lance.LanceDataset) -> TableBasicStats:
     """Read from the manifest alone."""
     fragments = [fragment.metadata for fragment in dataset.get_fragments()]
-    return models.TableBasicStats(
-        num_deleted_rows=sum(one.num_deletions for one in fragments), num_fragments=len(fragments)
-    )
+    return TableBasicStats(num_deleted_rows=sum(one.num_deletions for one in fragments), num_fragments=len(fragments))
 
 
 def get_table_stats(table: TableHandle, request: api.GetTableStatsRequest) -> api.GetTableStatsResponse:
@@ -270,7 +258,7 @@ def statistics(dataset: lance.LanceDataset) -> api.GetTableStatsResponse:
         total_bytes=pages or bytes_of(fragments),
         num_rows=sum(lengths),
         num_indices=len(dataset.describe_indices()),
-        fragment_stats=models.FragmentStats(
+        fragment_stats=FragmentStats(
             num_fragments=len(lengths),
             num_small_fragments=sum(length < SMALL_FRAGMENT_ROWS for length in lengths),
             lengths=summary(lengths),
@@ -286,8 +274,8 @@ def bytes_of(fragments: Iterable[lance.FragmentMetadata]) -> int:
 def summary(lengths: list[int]) -> FragmentSummary:
     """Return the spread of sorted lengths; all zero of none."""
     if not lengths:
-        return models.FragmentSummary(min=0, max=0, mean=0, p25=0, p50=0, p75=0, p99=0)
-    return models.FragmentSummary(
+        return FragmentSummary(min=0, max=0, mean=0, p25=0, p50=0, p75=0, p99=0)
+    return FragmentSummary(
         min=lengths[0],
         max=lengths[-1],
         mean=sum(lengths) // len(lengths),

@@ -89,8 +89,12 @@ class Remembered:
                 self.slot = now.slot
             elif now.slot < self.slot:
                 return {}
-            known = self.found[newest]
-            return {id: known[id] for id in ids if id in known}
+            known, found = self.found[newest], FoundObjects()
+            for id in ids:
+                item = known.get(id)
+                if item is not None:
+                    found[id] = item
+            return found
 
     def _forget(self, changed: Collection[str] | None) -> None:
         if changed is None or len(self.found[0]) + len(self.found[1]) > REMEMBERED:
