@@ -310,7 +310,7 @@ class SmallFiles:
 
     def keep(self, key: str, table: pa.Table) -> None:
         """Keep the whole of a file, if it is small."""
-        size = table.nbytes
+        size = table.get_total_buffer_size()
         if size > LARGEST:
             return
         with self._lock:
@@ -319,7 +319,7 @@ class SmallFiles:
             self._tables[key] = table
             self._bytes += size
             while len(self._tables) > FILES or self._bytes > BYTES:
-                self._bytes -= self._tables.popitem(last=False)[1].nbytes
+                self._bytes -= self._tables.popitem(last=False)[1].get_total_buffer_size()
 
 
 _lock = threading.Lock()
