@@ -32,7 +32,7 @@ from headwater.metastore import Collected
 from headwater.names import format_name
 from headwater.namespace.abilities import abilities_of
 from headwater.namespace.versions import VersionProblem
-from headwater.spark.build import found_java, wheel_runtime
+from headwater.spark.java_runtime import found_java, wheel_runtime
 from headwater.store import is_local, probe
 from headwater.wording import many
 

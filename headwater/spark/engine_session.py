@@ -23,8 +23,8 @@ from urllib.parse import urlsplit
 from headwater.clock import unique_hex
 from headwater.errors import InvalidInputError, ServiceUnavailableError, UnsupportedOperationError
 from headwater.imports import when_used
-from headwater.spark.build import require_java
 from headwater.spark.failures import SEND, failure, naming_failures
+from headwater.spark.java_runtime import require_java
 from headwater.spark.session import own_settings
 from headwater.spark.wire_values import Json
 from headwater.store import is_local, open_store

@@ -18,8 +18,9 @@ from headwater.imports import when_used
 from headwater.namespace.metastore import MetastoreNamespace
 from headwater.rest.client import check_properties, token_headers
 from headwater.spark.access_file import ACCESS_FILE, ENVIRONMENT, write_access
-from headwater.spark.build import NO_COMPILER, JarNotBuiltError, ensure_jar, require_java, spark_jars
+from headwater.spark.build import NO_COMPILER, JarNotBuiltError, ensure_jar, spark_jars
 from headwater.spark.fresh import LAKE, lake_option
+from headwater.spark.java_runtime import require_java
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

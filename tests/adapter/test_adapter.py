@@ -189,10 +189,10 @@ def test_the_command_line_looks_at_a_back_end(
     ("line", "exit", "says"),
     [
         (["--impl", "tests.adapter.backends.Mute"], 7, "does not answer: Could not connect to the service"),
-        (["--impl", "nonsense"], 5, "no kind of catalog"),
+        (["--impl", "nonsense"], 5, "not a kind of catalog"),
         (["--impl", "not_there.at_all.Thing"], 5, "not_there"),
         (["--impl", "tests.adapter.backends.Missing"], 5, "no class Missing"),
-        (["--impl", "pathlib.Path"], 5, "no implementation"),
+        (["--impl", "pathlib.Path"], 5, "not an implementation"),
         (["--impl", "lance.namespace.DirectoryNamespace"], 5, "cannot be opened with these properties (none)"),
     ],
 )

@@ -19,7 +19,7 @@ import headwater
 from headwater.cli import housekeeping, main
 from headwater.cli.main import SCRIPTS, candidates
 from headwater.rest.server import start_in_thread
-from headwater.spark.build import found_java, wheel_runtime
+from headwater.spark.java_runtime import found_java, wheel_runtime
 from headwater.store import ObjectStore, PutMode, open_store
 from tests.cli.running import Cli
 

@@ -135,7 +135,12 @@ def test_equal_length_lists_of_floats_in_rows_make_a_vector_column(tmp_path: Pat
 
 @pytest.mark.parametrize(
     ("rows", "says"),
-    [([{"a": 1}, {"a": "x"}], "'a'"), ([{"a": 1}, [2]], "Row 2"), ("text", "is no table"), ({"a": [1]}, "is no table")],
+    [
+        ([{"a": 1}, {"a": "x"}], "'a'"),
+        ([{"a": 1}, [2]], "Row 2"),
+        ("text", "is not a table"),
+        ({"a": [1]}, "is not a table"),
+    ],
 )
 def test_rows_that_are_no_table_are_refused(rows: Any, says: str) -> None:
     with pytest.raises(InvalidInputError, match=says):

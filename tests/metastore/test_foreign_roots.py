@@ -124,7 +124,7 @@ def test_a_folder_that_only_has_such_names_is_nobodys_catalog_until_init_makes_o
     put(tmp_path, "txn/readme.txt", b"mine")
     put(tmp_path, f"{NAMESPACE}/rev/notes.mpk", b"mine")
     put(tmp_path, f"{hashlib.sha1(b'N').hexdigest()}/blob", b"mine")
-    with pytest.raises(InvalidInputError, match="no catalog, and holds"):
+    with pytest.raises(InvalidInputError, match="not a catalog, and holds"):
         Metastore(tmp_path)
     assert main(["init", str(tmp_path)]) == 0
     Metastore(tmp_path).run(lambda tx: tx.create_namespace(["a"]))

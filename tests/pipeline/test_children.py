@@ -307,7 +307,7 @@ expect_or_drop = { short = "length(word) < 3" }
 @pytest.mark.parametrize(
     ("old", "new", "told"),
     [
-        ('from = "raw.documents"', 'from = "raw.document"', "no table of this file. Did you mean 'raw.documents'"),
+        ('from = "raw.documents"', 'from = "raw.document"', "not a table of this file. Did you mean 'raw.documents'"),
         ('from = "raw.documents"\n', "", "is of a table that a function makes"),
         ('inputs = ["text"]\nschema', "schema", "needs 'inputs'"),
         ("own_chunks:chunk", "own_chunks", "is written 'module:function'"),

@@ -135,7 +135,7 @@ def test_a_resident_run_asks_the_source_again(folder: Path) -> None:
 @pytest.mark.parametrize(
     ("old", "new", "said"),
     [
-        ("shop_api:shop", "shop_api", "is no source"),
+        ("shop_api:shop", "shop_api", "is not a source"),
         ("raw.{table}", "raw.all", r"into needs \{table\}"),
         ("1 second", "often", "is not a duration"),
     ],

@@ -30,8 +30,8 @@ from headwater.pipeline import plan_pipeline, read_pipeline
 from headwater.pipeline.grammar import parse_pipeline
 from headwater.pipeline.planning import place_of
 from headwater.pipeline.watching import Resident, SignalledStop, served_metrics, watch_pipeline
-from headwater.spark import build as java
 from headwater.spark import engine_session as engines
+from headwater.spark import java_runtime as java
 from headwater.spark.failures import failure
 from headwater.streams.serving.serving_copy import CatalogLocation
 from headwater.work import EMBEDDED, LocalRunner, Where
@@ -81,7 +81,7 @@ sql.shuffle.partitions = 8
     [
         ('engine = "flink"', "an engine is 'spark' or 'embedded', not 'flink'"),
         ('master = "mesos://a:5050"', "'mesos://a:5050' is not a Spark master"),
-        ('master = "local[x]"', "is no master of Spark"),
+        ('master = "local[x]"', "is not a Spark master"),
         ('engine = "embedded"\nmaster = "yarn"', "leave one of them out"),
         ("[pipeline.spark]\ndriver_rows = -1", "driver_rows is a number of rows"),
         ('[pipeline.spark]\ndriver_rows = "many"', "driver_rows is a number of rows"),

@@ -52,7 +52,7 @@ def test_a_pipeline_file_is_read_in_full() -> None:
         (HEAD + '[table."a.b"]\nstored_as_scd_type = 3\n', "1 or 2, not 3"),
         (HEAD + '[table."a.b"]\nschema = "id"\n', "'id' is not a column"),
         (HEAD + '[view."a.v"]\nsql = "SELECT 1"\n', "needs keys"),
-        (HEAD + '[publish]\ntables = ["no.table"]\n', "no table of this file"),
+        (HEAD + '[publish]\ntables = ["no.table"]\n', "not a table of this file"),
         (HEAD + '[table."a.b"]\nexpect = { x = "" }\n', "must be there"),
         (HEAD + '[table."a.b"]\nexpect = { x = "a" }\nexpect_or_drop = { x = "b" }\n', "named 'x'"),
         ("name = ", "is not TOML"),

@@ -116,7 +116,7 @@ def test_only_what_is_selected_is_done(shop: Shop) -> None:
     shop.products([{"sku": "a", "title": "Lamp", "text": "bright"}])
     assert run(shop, select=["raw.products"]).plan.tables == ("raw.products",)
     assert "raw.orders" not in lake(shop)
-    with pytest.raises(InvalidInputError, match="no table or view"):
+    with pytest.raises(InvalidInputError, match="not a table or view"):
         run(shop, select=["raw.unknown"])
 
 

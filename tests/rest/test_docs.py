@@ -58,7 +58,7 @@ def test_limits_on_the_page_are_the_defaults() -> None:
     assert f"| depth of an id | {limits.depth} levels |" in REST
     assert f"| JSON body | {limits.json_body // 2**20} MiB |" in REST
     assert f"| properties of an object | {limits.properties // 2**20} MiB |" in REST
-    assert f"given up after {limits.body_idle_seconds:g} s" in REST
+    assert f"abandoned after {limits.body_idle_seconds:g} s" in REST
     assert f"{limits.head // 1024} KiB, there within {limits.head_seconds:g} s" in REST
     assert f"cut off after {limits.write_idle_seconds:g} s" in REST
     assert f"| {limits.spooled // 2**30} GiB |" in REST

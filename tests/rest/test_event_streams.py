@@ -269,7 +269,7 @@ def test_a_public_address_is_connected_to(host: str, monkeypatch: pytest.MonkeyP
         ("https://example.com", "", "--secret must name the key"),
         ("https://example.com", "plain", "is a reference"),
         ("https://", "env:K", "names no host"),
-        ("https://a:b/", "env:K", "is no address"),
+        ("https://a:b/", "env:K", "is not an address"),
     ],
 )
 def test_a_webhook_that_cannot_be_is_refused(to: str, secret: str, told: str) -> None:

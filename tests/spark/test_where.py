@@ -155,7 +155,7 @@ def test_no_row_that_is_taken_in_or_rejected_passes_the_driver(
 
     here, there = Catalog(str(tmp_path / "here")), Catalog(str(tmp_path / "there"))
     told = list(intakes(None, here, tmp_path, lambda rows: rows))
-    for name in ("log.landing.encode_events", "log.quarantine.encode_events", "sources.formats.take_debezium"):
+    for name in ("log.landing.encode_events", "log.batches.encode_events", "sources.formats.take_debezium"):
         monkeypatch.setattr(f"headwater.streams.{name}", in_driver)
     done = list(intakes(SparkRunner(spark, driver_rows=0), there, tmp_path, frame_of))
     assert [each.where and each.where.place for each in done[:4]] == [EXECUTORS] * 4

@@ -403,7 +403,7 @@ def test_a_text_of_json_is_taken_as_a_file_of_it_is_and_numbers_keep_every_digit
     assert table.ingest(b'[{"id": 3, "op": "c"}, {"id": 2, "op": "d"}]', format="op").rows == 2
     assert [row["id"] for row in rows_of(table)] == [1, 3]
     assert rows_of(table)[0] == {"id": 1, "x": 0.5, "price": Decimal("12345678901234567890.1234567891")}
-    with pytest.raises(InvalidInputError, match="no JSON"):
+    with pytest.raises(InvalidInputError, match="not JSON"):
         table.ingest('[{"id": 4}')
 
 

@@ -22,6 +22,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from headwater.clock import unique_hex
+from headwater.decoding.arrow import read_file
 from headwater.imports import lance
 from headwater.tables.partitions import field_ids, has_blobs
 
@@ -88,7 +89,7 @@ class DataFileRows:
             data = file.read()
         if self.deletions.endswith(".arrow"):
             mask = np.zeros(self.rows, bool)
-            mask[pa.ipc.open_file(data).read_all().column(0).to_numpy()] = True
+            mask[read_file(data).read_all().column(0).to_numpy()] = True
             return mask
         return bitmap_of(data, self.rows)
 
