@@ -169,7 +169,7 @@ UNFIT: dict[str, tuple[str, Callable[[], bytes], str]] = {
     "delete without keys": ("log/stream/delete", lambda: packed(n=pa.int64()), "append-only"),
     "delete of a type": ("t/stream/delete", lambda: packed(id=pa.date64()), "cannot be cast"),
     "apply": ("t/stream/apply", lambda: statement(packed(id=pa.int64(), other=pa.int64())), "no column 'other'"),
-    "apply of not a statement": ("t/stream/apply", lambda: packed(id=pa.int64()), "no statement"),
+    "apply of no statement": ("t/stream/apply", lambda: packed(id=pa.int64()), "not a statement"),
 }
 
 

@@ -59,9 +59,9 @@ def test_limits_on_the_page_are_the_defaults() -> None:
     assert f"| JSON body | {limits.json_body // 2**20} MiB |" in REST
     assert f"| properties of an object | {limits.properties // 2**20} MiB |" in REST
     assert f"abandoned after {limits.body_idle_seconds:g} s" in REST
-    assert f"{limits.head // 1024} KiB, there within {limits.head_seconds:g} s" in REST
+    assert f"{limits.head // 1024} KiB, complete within {limits.head_seconds:g} s" in REST
     assert f"cut off after {limits.write_idle_seconds:g} s" in REST
     assert f"| {limits.spooled // 2**30} GiB |" in REST
     assert limits.spooled_per_caller * 2 == limits.spooled
     assert f"| {limits.running_per_caller} |" in REST
-    assert f"| {limits.bad_keys_burst}, then one each {1 / limits.bad_keys_per_second:g} s " in REST
+    assert f"| {limits.bad_keys_burst}, then one every {1 / limits.bad_keys_per_second:g} s " in REST

@@ -13,7 +13,7 @@ from headwater.errors import InvalidInputError, PermissionDeniedError, Unsupport
 
 pytest.importorskip("pyspark", reason="the extra `spark` is not installed")
 
-from headwater.spark import build, configure, session
+from headwater.spark import configure, java_runtime, session
 from headwater.spark.access_file import ENVIRONMENT, read_access, write_access
 
 SECRET = "a-canary-of-a-token"
@@ -79,7 +79,7 @@ def test_a_machine_without_java_is_told_in_one_line(tmp_path: Path, monkeypatch:
     from pyspark.sql import SparkSession
 
     monkeypatch.setenv("PATH", str(tmp_path))
-    monkeypatch.setattr(build, "wheel_runtime", lambda: None)
+    monkeypatch.setattr(java_runtime, "wheel_runtime", lambda: None)
     for home, where in ((None, "none here"), (str(tmp_path), "none in JAVA_HOME")):
         monkeypatch.delenv("JAVA_HOME", raising=False)
         if home:
