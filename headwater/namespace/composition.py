@@ -53,7 +53,7 @@ class ComposedNamespace(LanceNamespace):
         return Creation(self.operations, self.storage_options, self.versions, self, self.check_rows)
 
     def handle(self, table: Table) -> TableHandle:
-        client = self.caller if table.known.managed else None
+        client = self._lance_client if table.known.managed else None
         return TableHandle(
             table.id,
             self.operations.uri_of(table),
@@ -66,7 +66,7 @@ class ComposedNamespace(LanceNamespace):
         )
 
     @property
-    def caller(self) -> ComposedNamespace:
+    def _lance_client(self) -> ComposedNamespace:
         """The catalog that open datasets call. It must not keep them open: a cycle through Lance is never freed."""
         return self
 

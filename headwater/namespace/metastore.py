@@ -102,18 +102,13 @@ class MetastoreNamespace(RegisteredNamespace):
         self._recorded: RecordedRefs = RecordedRefs(metastore.store) if other is None else other._recorded
         known: MetastoreRegistry | None = None if like is None else like._registry
         self._registry: MetastoreRegistry = MetastoreRegistry(metastore, clock, session, known)
+        versions = None if like is None else like.versions
+        at, delimiter = properties.root, properties.delimiter
         super().__init__(
-            self._registry,
-            self._registry,
-            metastore.store,
-            properties.root,
-            clock,
-            properties.delimiter,
-            properties.storage,
-            None if like is None else like.versions,
+            self._registry, self._registry, metastore.store, at, clock, delimiter, properties.storage, versions
         )
         self.kept = None if session is None or session.moment is None else {}
-        self._caller: MetastoreNamespace | None = None
+        self._without_kept: MetastoreNamespace | None = None
         self.mirror: Mirror = (
             Mirror(metastore, self.versions, properties.root, dict(properties.storage), clock)
             if other is None
@@ -128,13 +123,13 @@ class MetastoreNamespace(RegisteredNamespace):
         return other
 
     @property
-    def caller(self) -> MetastoreNamespace:
+    def _lance_client(self) -> MetastoreNamespace:
         if self.kept is None:
             return self
-        if self._caller is None:
-            self._caller = self._over(self.session, alike=True)
-            self._caller.kept = None
-        return self._caller
+        if self._without_kept is None:
+            self._without_kept = self._over(self.session, alike=True)
+            self._without_kept.kept = None
+        return self._without_kept
 
     def namespace_id(self) -> str:
         return f"headwater.MetastoreNamespace {{ root: {self.properties.root!r} }}"
