@@ -18,7 +18,7 @@ from pathlib import Path
 
 import pyspark
 
-from headwater.spark.build import require_java
+from headwater.spark.java_runtime import require_java
 
 SPARK = Path(pyspark.__file__).parent
 MASTER, WORKER = "org.apache.spark.deploy.master.Master", "org.apache.spark.deploy.worker.Worker"
