@@ -1,6 +1,6 @@
 """The read-only tools for agents: each reads one catalog and returns bounded JSON. They run in a worker process.
 
-Answers to agents: JSON within limits of rows and bytes, with a note on what was cut. Pure.
+Answers to agents: JSON within limits of rows and bytes, with a note on what was cut.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Values of a pipeline file: overlays `[env.NAME]`, variables `${NAME}`, and errors that name the section. Pure.
 
-Child tables of a pipeline file: `from` and `function` of a [table], as columns, keys and a property. Pure.
+Child tables of a pipeline file: `from` and `function` of a [table], as columns, keys and a property.
 """
 
 from __future__ import annotations

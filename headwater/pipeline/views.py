@@ -41,7 +41,7 @@ from headwater.streams.sources.formats import SNAPSHOT
 from headwater.work import Runner, runner_of
 
 MAX_PUSHED = 4096
-"""So many values are looked up in a table; for more of them it is read."""
+"""The most values that are looked up in a table. For more of them the table is read."""
 FEW, PART = 10_000, 4
 """With more changed rows than this part of a table the view is computed as a whole; a few are always in slices."""
 COLLECTED = "the changes of {name} are collected"

@@ -244,7 +244,7 @@ STREAM_SECONDS = 300.0
 SILENT_SECONDS = 15.0
 """A comment is sent after this time without an event, so that proxies keep the connection."""
 PAGE = 200
-"""So many transactions are read and sent at once."""
+"""Transactions that are read and sent at once."""
 HEADERS = ((b"content-type", b"text/event-stream"), (b"cache-control", b"no-store"), (b"x-accel-buffering", b"no"))
 
 

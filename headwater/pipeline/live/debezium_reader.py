@@ -3,9 +3,9 @@
 The engine's process keeps nothing: its offset and the history of the schema come from the catalog at every start, and
 it acknowledges to the database only what is committed there.
 
-Columns of a table by the schema part of its Debezium messages. Pure.
+Columns of a table by the schema part of its Debezium messages.
 
-Settings of the Debezium engine for a source, and the orders that its process gets. Pure but for secrets.
+Settings of the Debezium engine for a source, and the orders that its process gets.
 """
 
 from __future__ import annotations

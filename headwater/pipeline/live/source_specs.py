@@ -1,10 +1,10 @@
 """`[[source]] debezium = {...}`: a database whose changes the Debezium engine reads, as a value. Pure.
 
-The kinds of live sources by the name that [[source]] gives them, and how each is parsed. Pure.
+The kinds of live sources by the name that [[source]] gives them, and how each is parsed.
 
-`[[source]] dlt = "module:source"`: a source of dlt whose state is kept in the catalog, as a value. Pure.
+`[[source]] dlt = "module:source"`: a source of dlt whose state is kept in the catalog, as a value.
 
-`[[source]] kafka = {...}`: topics whose messages are taken, as a value. Pure.
+`[[source]] kafka = {...}`: topics whose messages are taken, as a value.
 """
 
 from __future__ import annotations

@@ -138,7 +138,7 @@ ARGUMENTS = {
     "sequence": "the sequence is told as such: sequence=[...], or at creation TBLPROPERTIES ('sequence' = 'a,b')",
     "partition_by": "partitions are told as such: partition_by=[...], or PARTITIONED BY (...)",
 }
-"""What a table is made with, and is not a property of it."""
+"""Options of a new table that are not properties of it."""
 PROPERTIES = ("late", "lateness", "contract", "log_retention", "history")
 FAMILIES = ("column", *EXPECT)
 """What stands before the dot, and a name of the user's behind it."""

@@ -1,6 +1,6 @@
 """Files of the change log read back: their columns as they are stored, and the events in these by any later schema.
 
-Parquet layout of change-log columns: small, and fast to write and read. Pure.
+Parquet layout of change-log columns: small, and fast to write and read.
 
 Whole numbers and times are packed by their differences (keys are sorted, row numbers dense), floats by the places of
 their bytes, texts of few values by a dictionary; all of it is compressed lightly then. A few rows are written plainly.

@@ -296,7 +296,7 @@ class StreamReads(Frames):
 
 
 READ_ROWS = 1 << 16
-"""So many rows of a base are read and looked at at once."""
+"""Rows of a base that are read at once."""
 KEPT_KEYS = 1 << 22
 """The keys of a tail with at most so many events stay in memory for the next part."""
 
